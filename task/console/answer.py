@@ -25,8 +25,9 @@ MOST_OPEN_CARDS = 8
 _TOOK = re.compile(r" \[(\d+(?:\.\d+)?)s\]$")
 _RESPONSE = "## Response:"
 _SECRET = re.compile(
-    r"(?i)([\w-]*(?:api[-_]?key|token(?!s)|secret|password|passwd|authorization|credential)[\w-]*[\"']?\s*[:=]\s*[\"']?"
-    r"(?:bearer\s+|basic\s+)?)[^\s\"',;}&]+|\b(sk|pk|ghp|xox[abp]|AKIA)[-_]?[\w-]{12,}"
+    r"(?i)((?<![\w-])(?=[\w-]*?(?:api[-_]?key|token(?!s)|secret|password|passwd|authorization|credential))"
+    r"[\w-]++[\"']?\s*+[:=]\s*+[\"']?(?:bearer\s++|basic\s++)?)[^\s\"',;}&]+"
+    r"|\b(sk|pk|ghp|xox[abp]|AKIA)[-_]?[\w-]{12,}"
 )
 _ENDS = {
     "cancelled": ("Stopped.", "yellow"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 MOST_LINES, MOST_CHARS = 40, 4_000  # of a block that does not end: more of it is printed in parts
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)")
-_DELIMITERS = re.compile(r" {0,3}\|?[ :|-]*-[ :|-]*$")
+_DELIMITERS = re.compile(r" {0,3}\|?[ :|]*+-[ :|-]*$")
 _SENTENCE = re.compile(r"[.!?…。！？]\s+|\s+")
 
 

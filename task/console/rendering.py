@@ -32,9 +32,9 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-_BLANK_ENDS = re.compile(r" +((?:\x1b\[0m)?)\n")
+_BLANK_ENDS = re.compile(r"(?<! ) +((?:\x1b\[0m)?)\n")
 _EMPTY_START = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+")
-_EMPTY_ENDS = re.compile(r"(?<=\n)(?:(?:\x1b\[[0-9;]*m)*\n)+\Z")
+_EMPTY_LINE = re.compile(r"(?:\x1b\[[0-9;]*m)*")
 _STYLES = Theme(  # of the colours that can be read on light and on dark backgrounds
     {
         "markdown.code": "cyan",
@@ -91,8 +91,15 @@ class Renderer:
                 pieces.append(style.render(shown, color_system=system) if style and self.colors else shown)
         lines = _BLANK_ENDS.sub(r"\1\n", "".join(pieces))  # a narrower window would wrap them
         if isinstance(renderable, Markdown):
-            lines = _EMPTY_ENDS.sub("", _EMPTY_START.sub("", lines))
+            lines = _without_empty_end(_EMPTY_START.sub("", lines))
         return lines if lines.endswith("\n") or not lines else lines + "\n"
+
+
+def _without_empty_end(text: str) -> str:
+    *lines, rest = text.split("\n")
+    while not rest and len(lines) > 1 and _EMPTY_LINE.fullmatch(lines[-1]):
+        lines.pop()
+    return "\n".join([*lines, rest])
 
 
 class _PlainHeading(Heading):

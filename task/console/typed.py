@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
-_LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?$")
+_PARTS = re.compile(r"(?:\\.|[^\s\\])++\\?|\s++|\\")  # words, and what stands between them
 
 
 def last_word(text: str) -> str:
     """The part of the text that a completion replaces; a blank after a backslash belongs to it."""
-    found = _LAST_WORD.search(text)
-    return found[0] if found else ""
+    parts = [found[0] for found in _PARTS.finditer(text)]
+    return parts[-1] if parts and not parts[-1].isspace() else ""
 
 
 def is_long(text: str) -> bool:
