@@ -175,6 +175,7 @@ def _start_log(settings: Settings) -> None:
     file = settings.log_file or settings.data_dir / "chat.log"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)  # what went wrong may quote the conversation
         handler = WatchedFileHandler(file, encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}.") from error
@@ -212,4 +213,4 @@ class _JsonLines(UserInterfaceManager):
         self._write({"type": "commands", "commands": dict(commands)})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        print(json.dumps(line, ensure_ascii=False), flush=True)
+        print(json.dumps(line), flush=True)  # in ASCII: a terminal acts on some other characters

@@ -24,11 +24,12 @@ RESULT_LINES, MOST_RESULT = 3, 20_000
 MOST_OPEN_CARDS = 8
 _TOOK = re.compile(r" \[(\d+(?:\.\d+)?)s\]$")
 _RESPONSE = "## Response:"
-_SECRET = re.compile(
-    r"(?i)((?<![\w-])(?=[\w-]*?(?:api[-_]?key|token(?!s)|secret|password|passwd|authorization|credential))"
-    r"[\w-]++[\"']?\s*+[:=]\s*+[\"']?(?:bearer\s++|basic\s++)?)[^\s\"',;}&]+"
+_SECRET = re.compile(  # also in JSON that is text in other JSON; bounded, because pieces of any size come
+    r"(?i)((?:api[-_]?key|token(?!s)|secret|password|passwd|authorization|credential)[\w-]{0,40}\\*[\"']?\s?[:=]\s?)"
+    r"(?:\\*\"[^\"]+|\\*'[^']+|(?:bearer\s|basic\s)?[^\s\"',;}&]+)"
     r"|\b(sk|pk|ghp|xox[abp]|AKIA)[-_]?[\w-]{12,}"
 )
+MOST_SUMMARY = 600
 _ENDS = {
     "cancelled": ("Stopped.", "yellow"),
     "limited": ("The limit of this turn was reached: {limit}.", "yellow"),
@@ -234,7 +235,7 @@ def source_lines(sources: Iterable[Attachment]) -> list[Text]:
 def summary(event: Event) -> str:
     """An event in a line, without secrets."""
     text = json.dumps(_filled(event.data), ensure_ascii=False, default=str)
-    return f"debug: {event.type} {masked(one_line(text))[:600]}"
+    return f"debug: {event.type} {masked(one_line(text[: 10 * MOST_SUMMARY]))[:MOST_SUMMARY]}"
 
 
 def _filled(value: Any) -> Any:

@@ -89,11 +89,11 @@ def reply_of(line: str) -> PermissionAnswer | None:
             return None
 
 
-def decision(answer: PermissionAnswer) -> Text:
+def decision(answer: PermissionAnswer, grant: str) -> Text:
     """The decision as a line."""
     if not answer.allowed:
         return Text(f"✗ Denied{f': {plain(answer.reason)}' if answer.reason else ''}", "red")
-    how = "always" if answer.always else "with changed arguments" if answer.arguments is not None else "this once"
+    how = "always" if answer.always and grant else "with changed arguments" if answer.arguments is not None else "this once"
     return Text(f"✓ Allowed {how}", "green")
 
 
@@ -147,7 +147,7 @@ class Asking:
                 self.show(Text(self._ended, "yellow"))
                 return None
             answer = self._edited() if line.strip().lower() in ("e", "edit") else self._replied(line)
-        self.show(decision(answer))
+        self.show(decision(answer, self.question.grant))
         return answer
 
     def _replied(self, line: str) -> PermissionAnswer | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +27,14 @@ from task.console.typed import is_long, last_word, size_of
 KEPT_CHARS = 10_000  # of an input in the history of inputs
 MENU_LINES = 8
 _PASTED = re.compile(r"\[pasted text #(\d+): [^\]]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text with the pastes that words in it stand for: in other texts the same words are just words."""
+
+    document: Document
+    pastes: dict[int, str] = field(default_factory=dict[int, str])
 
 
 class InputLine:
@@ -73,10 +82,11 @@ class InputLine:
         keys.add(Keys.BracketedPaste)(self._paste)
         return keys
 
-    def exchange(self, document: Document) -> Document:
+    def exchange(self, draft: Draft) -> Draft:
         """Put another text into the line; the one that was there."""
-        before = self.buffer.document
-        self.buffer.reset(document)
+        before = Draft(self.buffer.document, self._pastes)
+        self._pastes = draft.pastes
+        self.buffer.reset(draft.document)
         return before
 
     def remember(self, text: str) -> None:
@@ -117,7 +127,8 @@ class InputLine:
             self.buffer.insert_text("\n")
         else:
             self.buffer.reset()
-            self._entered(_PASTED.sub(lambda found: self._pastes.get(int(found[1]), found[0]), document.text))
+            pastes, self._pastes = self._pastes, {}
+            self._entered(_PASTED.sub(lambda found: pastes.get(int(found[1]), found[0]), document.text))
 
     def _paste(self, event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")

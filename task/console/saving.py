@@ -69,7 +69,7 @@ def decoded(data: str, kind: str) -> bytes:
 
 
 def _written(folder: Path, name: str, content: bytes) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # parts of conversations
     path = free_name(folder, name)
     path.write_bytes(content)
     return path

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from task.console.rendering import one_line
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest
@@ -122,4 +123,4 @@ def _listed(session: Session, current: str | None) -> str:
     here = " (current)" if session.session_id == current else ""
     ended = " (ended)" if session.ended_at is not None else ""
     details = f"{session.session_id}, {session.length} messages, {local_time(session.updated_at)}"
-    return f"{session.title or 'Untitled'}{here}{ended}: {details}"
+    return f"{one_line(session.title) or 'Untitled'}{here}{ended}: {details}"

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from task.console.answer import Answer
 from task.console.images import Graphics, attributes, protocol_of, sequences
-from task.console.input_line import InputLine
+from task.console.input_line import Draft, InputLine
 from task.console.rendering import Renderer, one_line
 from task.console.screen import Screen
 from task.console.typed import folded
@@ -43,7 +43,7 @@ _EndOfInput = type[EOFError] | type[KeyboardInterrupt]
 @dataclass(slots=True)
 class _Question:
     prompt: Callable[[], str]
-    draft: Document
+    draft: Draft
     replies: Queue[str] = field(default_factory=Queue[str])
 
 
@@ -144,7 +144,7 @@ class Terminal:
 
         What was typed before comes back when the question is over.
         """
-        question = _Question(prompt, Document())
+        question = _Question(prompt, Draft(Document()))
         self._call(lambda: self._open_question(question, default))
         try:
             while self.alive and wait():
@@ -307,7 +307,7 @@ class Terminal:
             self._entered.put(EOFError)
 
     def _open_question(self, question: _Question, default: str) -> None:
-        question.draft = self._line.exchange(Document(default))
+        question.draft = self._line.exchange(Draft(Document(default)))
         self._question = question
         self._frame()
 

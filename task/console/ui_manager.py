@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import termios
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -138,6 +139,8 @@ class UserInterfaceManager:
         """The person's answer; None: none in time, nobody to ask, or it was answered elsewhere."""
         if not self.interactive or answered_elsewhere():
             return None
+        if self._drawn() is None:
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)  # lines typed before the question do not answer it
         return Asking(question, time.monotonic() + seconds, answered_elsewhere, self._line, self._show).answer()
 
     def close(self) -> None:

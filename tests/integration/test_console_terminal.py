@@ -114,6 +114,21 @@ async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tm
         await window.wait_until(lambda: "> draft" in window.text().splitlines()[-2:][0], "the draft is back")
 
 
+async def test_words_that_stood_for_a_paste_are_just_words_in_other_texts(tmp_path: Path) -> None:
+    word = "[pasted text #1: 1,100 characters, 1 lines]"
+    async with screen(tmp_path, columns=120, rows=40) as window:
+        await window.send("stream 200\r")
+        await window.wait_for("w20")
+        await window.send("ask\r")
+        await window.paste("secret" + 1094 * "x")
+        await asked(window, 1)
+        await enter(window, "e", '"command": "rm -rf build"')
+        await enter(window, f'\x7f, "note": "{word}"}}', f"'note': '{word}'")
+        await window.wait_until(lambda: word in window.text().splitlines()[-2], "the draft is back")
+        await enter(window, "", "got 'secretxxx")
+        await enter(window, word, f"got '{word}'")
+
+
 async def test_a_card_ends_when_its_time_is_over_or_it_was_answered_elsewhere(tmp_path: Path) -> None:
     async with screen(tmp_path) as window:
         await enter(window, "ask 1", "No answer in time")
@@ -160,6 +175,9 @@ async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> 
         await enter(window, "stream 50", "complete")
         await enter(window, "ask", "[y/n/a/e]")
         await enter(window, "y", "answer PermissionAnswer(allowed=True")
+        await window.send("ask\ry\r")  # the second line was typed before there was a question
+        await window.wait_for("[y/n/a/e]", 2)
+        await enter(window, "n seen", "answer PermissionAnswer(allowed=False, reason='seen'")
         await window.send(KEYS["ctrl-d"])
         await window.wait_for("left by EOFError")
         assert b"\x1b" not in window.transcript

@@ -80,7 +80,8 @@ def test_what_is_no_json_object_is_refused_with_a_sentence(text: str) -> None:
 
 
 def test_the_decision_is_shown() -> None:
-    assert decision(PermissionAnswer(True)).plain == "✓ Allowed this once"
-    assert decision(PermissionAnswer(True, always=True)).plain == "✓ Allowed always"
-    assert decision(PermissionAnswer(True, arguments={})).plain == "✓ Allowed with changed arguments"
-    assert decision(PermissionAnswer(False, "not\x1b[2J now")).plain == r"✗ Denied: not\x1b[2J now"
+    assert decision(PermissionAnswer(True), "").plain == "✓ Allowed this once"
+    assert decision(PermissionAnswer(True, always=True), "reading").plain == "✓ Allowed always"
+    assert decision(PermissionAnswer(True, always=True), "").plain == "✓ Allowed this once"
+    assert decision(PermissionAnswer(True, arguments={}), "").plain == "✓ Allowed with changed arguments"
+    assert decision(PermissionAnswer(False, "not\x1b[2J now"), "").plain == r"✗ Denied: not\x1b[2J now"

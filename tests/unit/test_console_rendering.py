@@ -244,12 +244,22 @@ def test_debug_shows_each_event_without_its_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    "secret", ['"api_key": "hunter2"', "password=hunter2&x=1", "X-Token: hunter2", "sk-hunter2hunter2"]
-)
+    "secret",
+    [
+        '"api_key": "hunter2"', r'\"api_key\": \"hunter2\"', '"password": "correct, hunter2"', "password=hunter2&x=1",
+        "X-Token: hunter2", "Authorization: Bearer hunter2", "sk-hunter2hunter2",
+    ],
+)  # fmt: skip
 def test_what_looks_like_a_secret_is_masked(secret: str) -> None:
     assert "hunter2" not in masked(f"a {secret} b")
     assert masked("the author is known, 3 tokens") == "the author is known, 3 tokens"
     assert masked('{"prompt_tokens": 15}') == '{"prompt_tokens": 15}'
+
+
+def test_debug_shows_a_large_event_at_once() -> None:
+    page = shown([*stage(1, "fetch", "a" * 1_000_000), finished()], debug=True)
+    assert "debug: stage_text" in page
+    assert page.count("a") < 30_000
 
 
 def test_results_without_a_heading_are_shown_and_requests_are_not() -> None:
