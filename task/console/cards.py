@@ -93,7 +93,13 @@ def decision(answer: PermissionAnswer, grant: str) -> Text:
     """The decision as a line."""
     if not answer.allowed:
         return Text(f"✗ Denied{f': {plain(answer.reason)}' if answer.reason else ''}", "red")
-    how = "always" if answer.always and grant else "with changed arguments" if answer.arguments is not None else "this once"
+    how = (
+        "always"
+        if answer.always and grant
+        else "with changed arguments"
+        if answer.arguments is not None
+        else "this once"
+    )
     return Text(f"✓ Allowed {how}", "green")
 
 
