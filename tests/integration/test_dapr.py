@@ -332,7 +332,9 @@ async def test_whole_numbers_that_became_floats_are_whole_again_where_the_schema
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"to": 1e30}', '{"to": 2.0, "more": ' + "[" * 300 + "]" * 300 + "}", "[" * 1000 + "]" * 1000]
+    "arguments",
+    ['{"to": 1e30}', '{"to": 2.0, "more": ' + "[" * 300 + "]" * 300 + "}", "[" * 1000 + "]" * 1000],
+    ids=["a large number", "a depth that cannot be written", "a depth that cannot be read"],
 )
 async def test_arguments_out_of_bounds_are_left_as_they_are_for_the_tool_to_refuse(
     peer: DaprPeer, server: DaprServer, arguments: str
