@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import cache, partial
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 10.0
+_starting = Lock()
 _Result = TypeVar("_Result")
 
 
@@ -80,8 +81,13 @@ def run_blocking(function: Callable[..., Coroutine[Any, Any, _Result]], *argumen
         raise
 
 
-@cache
 def _background_loop() -> asyncio.AbstractEventLoop:
+    with _starting:  # first calls may come from several threads, and what the loop runs belongs to one loop
+        return _started_loop()
+
+
+@cache
+def _started_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, name="background-loop", daemon=True).start()
     return loop

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from time import time
 from typing import Any, ClassVar
 
@@ -107,6 +108,7 @@ class TEPSManager:
         self._caller = caller or RunCaller(OWNER)
         self._grants = Grants(time)
         self._handlers: dict[str, HandlerTool] = {}
+        self._asking = Lock()
         self.answer: PermissionAnswer | None = None
 
     def initialize(self) -> None:
@@ -186,16 +188,18 @@ class TEPSManager:
     def _decided(self, request: ToolRequest, asked: Pending) -> Message:
         card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
         call, denials = request.call, dict[str, str]()
-        if not self.request_permission(card, request=request.shown(card)):
-            denials[call.id] = self._refusal()
-        elif self.answer is not None:
-            if self.answer.arguments is not None:
-                call = replace(call, function=FunctionCall(call.name, json.dumps(dict(self.answer.arguments))))
+        with self._asking:  # of several threads' questions each has its own answer
+            allowed, answer = self.request_permission(card, request=request.shown(card)), self.answer
+        if not allowed or answer is None:
+            denials[call.id] = self._refusal(answer)
+        else:
+            if answer.arguments is not None:
+                call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
                 changed = run_blocking(self._called, call, {})
                 if isinstance(changed, Message):
                     return changed  # it needs no permission, or it is refused
                 asked = changed
-            self._allow(asked, always=self.answer.always)
+            self._allow(asked, always=answer.always)
         outcome = run_blocking(self._called, call, denials)
         assert isinstance(outcome, Message)  # it was just decided
         return outcome
@@ -209,9 +213,9 @@ class TEPSManager:
             )
         )  # fmt: skip
 
-    def _refusal(self) -> str:
-        if self.answer is not None:
-            return f"{DENIED}: {self.answer.reason}" if self.answer.reason else DENIED
+    def _refusal(self, answer: PermissionAnswer | None) -> str:
+        if answer is not None:
+            return f"{DENIED}: {answer.reason}" if answer.reason else DENIED
         return f"{DENIED}: no answer came within {self._ready().confirmation_seconds:g} s, or nobody was there to ask"
 
     async def _own_names(self) -> set[str]:

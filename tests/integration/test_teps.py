@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +17,7 @@ from task.blocking import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
-from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
+from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.errors import TEPSInitError, ToolExecutionError
 from task.permissions.decisions import Effect
@@ -48,6 +50,24 @@ def teps(project: Path) -> Iterator[Teps]:
             return manager
 
         yield made
+
+
+class Overlapping(Person):
+    """Counts questions that are open at the same time, and gives a second one the time to come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.most, self.second = 0, 0, threading.Barrier(2)
+
+    def ask_permission(
+        self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
+    ) -> PermissionAnswer | None:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        with suppress(threading.BrokenBarrierError):
+            self.second.wait(2)
+        self.open -= 1
+        return PermissionAnswer(question.request["parameters"]["command"] == "touch a")
 
 
 def request(tool: str, icerc: Any = None, **parameters: Any) -> dict[str, Any]:
@@ -477,3 +497,16 @@ def test_the_question_of_a_suspended_run_is_asked_under_the_documented_names(tep
     assert (question.request["tool_name"], question.request["parameters"]) == ("bash", {"command": "ls"})
     assert answer is not None
     assert answer.arguments == {"cmd": "ls -l"}
+
+
+def test_calls_of_several_threads_are_asked_one_after_the_other_and_get_their_own_answers(
+    teps: Teps, project: Path
+) -> None:
+    person = Overlapping()
+    manager = teps(person)
+    with ThreadPoolExecutor(2) as threads:
+        calls = [request("bash", command=command) for command in ("touch a", "rm notes.txt")]
+        made, denied = threads.map(manager.execute_tool, calls)
+    assert (made["success"], denied["success"]) == (True, False)
+    assert sorted(path.name for path in project.iterdir()) == ["a", "notes.txt"]
+    assert person.most == 1
