@@ -147,6 +147,19 @@ class DaprServer:
             found = self._kept[""] = _described(metadata)
         return found
 
+    async def limits_tokens(self) -> bool:
+        """Whether it carries `max_tokens`; counted as no where its configuration keeps it from describing itself.
+
+        Raises:
+            ProviderError: it cannot be reached.
+        """
+        try:
+            return ((await self.sidecar()).number or OLDEST) >= WITH_MAX_TOKENS
+        except ProviderError as error:
+            if error.status_code is None:
+                raise
+            return False
+
     async def component(self, model: str) -> str:
         """The component that answers for the model: that of the settings, else its namesake, else the only one.
 
@@ -230,7 +243,7 @@ class DaprChatModel:
         request, warnings = conversation_request(component, messages, tools, options)
         for warning in warnings:
             yield warning
-        if options.max_tokens is not None and ((await self.server.sidecar()).number or OLDEST) < WITH_MAX_TOKENS:
+        if options.max_tokens is not None and not await self.server.limits_tokens():
             yield ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
         for delta in answer_deltas(await self.server.converse(request), tools):
             yield delta

@@ -192,6 +192,14 @@ async def test_a_limit_of_tokens_is_reported_where_the_sidecar_does_not_carry_it
     assert reported == [["max_tokens had no effect: this version of Dapr does not carry it"]] * 2 + [[]]
 
 
+async def test_a_sidecar_that_may_not_describe_itself_answers_where_the_component_is_set(peer: DaprPeer) -> None:
+    await peer.script(metadata=False)
+    async with connected(peer.address, component=MODEL) as server:
+        received = await answered(server, options=ModelOptions(max_tokens=5))
+    assert received.text == "Hello from the peer."
+    assert received.warnings == ["max_tokens had no effect: this version of Dapr does not carry it"]
+
+
 async def test_personal_data_is_scrubbed_from_marked_messages_and_from_marked_answers(
     peer: DaprPeer, server: DaprServer
 ) -> None:

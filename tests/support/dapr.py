@@ -73,9 +73,12 @@ class DaprPeer:
         endpoints: Mapping[str, Mapping[str, str]] | None = None,
         token: str | None = None,
         version: str | None = None,
+        metadata: bool | None = None,
         reset: bool = False,
     ) -> None:
-        given = {"components": components, "endpoints": endpoints, "token": token, "version": version}
+        given = {
+            "components": components, "endpoints": endpoints, "token": token, "version": version, "metadata": metadata,
+        }  # fmt: skip
         body = {
             "answers": [item if isinstance(item, dict) else _spoken(item) for item in answers],
             "reset": reset,

@@ -58,6 +58,7 @@ class Refusal(Exception):
 class Peer:
     token: str | None = None
     version: str = VERSION
+    metadata: bool = True  # whether its configuration allows that API
     components: dict[str, str] = field(default_factory=lambda: {"test-model": "conversation.openai"})
     endpoints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -84,6 +85,8 @@ class Sidecar(DaprServicer):
     async def GetMetadata(self, request: Any, context: Context) -> api_v1.GetMetadataResponse:
         try:
             self._authorize(context)
+            if not self.peer.metadata:
+                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "requested endpoint is not available")
         except Refusal as refusal:
             await context.abort(refusal.code, refusal.text)
         self.peer.asked.append("GetMetadata")
@@ -328,7 +331,7 @@ async def script(request: web.Request) -> web.Response:
     if body.get("reset"):
         vars(peer).update(vars(Peer()))
     peer.answers += body.get("answers", [])
-    for name in ("components", "endpoints", "token", "version"):
+    for name in ("components", "endpoints", "token", "version", "metadata"):
         setattr(peer, name, body.get(name, getattr(peer, name)))
     return web.json_response({})
 
