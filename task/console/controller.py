@@ -199,7 +199,7 @@ class FrameworkController:
         if last is not None and last.status == "interrupted":
             self.ui.display_system_message(INTERRUPTED)
         elif last is not None and last.status in ("running", "suspended"):
-            waits = self.conversation.response if self.conversation.questions() else self.conversation.proceed
+            waits = self.conversation.proceed if self.conversation.is_decided() else self.conversation.response
             self._take_turn(self.conversation.rejoin if last.status == "running" else waits)
             self._mirror()
 

@@ -92,6 +92,10 @@ class Conversation(LLMAdapterInterface):
             return ()
         return self.wait(self._questions, self.last.run_id)
 
+    def is_decided(self) -> bool:
+        """Whether the last run has asked something, and nothing of it is open."""
+        return self.wait(self._is_decided, self._last().run_id)
+
     def approval(self, approval_id: str) -> Approval:
         return self.wait(self._approval, approval_id)
 
@@ -219,6 +223,11 @@ class Conversation(LLMAdapterInterface):
 
     async def _questions(self, run_id: str) -> tuple[Approval, ...]:
         return await (await self.product.store.get()).approvals.list(self.caller.owner, run_id=run_id)
+
+    async def _is_decided(self, run_id: str) -> bool:
+        approvals = (await self.product.store.get()).approvals
+        asked = await approvals.list(self.caller.owner, run_id=run_id, waiting=False)
+        return bool(asked) and all(item.status != "waiting" for item in asked)
 
     async def _approval(self, approval_id: str) -> Approval:
         return await (await self.product.store.get()).approvals.get(self.caller.owner, approval_id)

@@ -279,3 +279,26 @@ async def test_a_code_that_is_written_at_a_server_counts_and_the_console_runs_th
     ):
         await console.types("Make it.")
         assert (console.folder / "a").read_text() == "once\n"
+
+
+async def test_a_session_that_waits_for_a_programs_own_tool_is_shown_and_continued_with_a_message(
+    tmp_path: Path,
+) -> None:
+    lookup = {"name": "lookup", "description": "", "parameters": {"type": "object", "properties": {}}}
+
+    async def asked_by_a_program(console: ListedConsole) -> str:
+        options = RunOptions("http", console.model, tools=(lookup,))
+        request = await Preparing(console.product).in_session(console.caller, [user("Look it up.")], options)
+        run = await Runner(console.product, detach_seconds=30).start(request)
+        ended = await (await console.product.store.get()).runs.ended(console.caller.owner, run.run_id)
+        assert ended.status == "suspended"
+        return run.session_id or ""
+
+    async with (
+        openai_upstream(wants("lookup"), says("Then without it.")) as upstream,
+        command_console(tmp_path, upstream.url, output=AtTheTerminal()) as console,
+    ):
+        session_id = await asyncio.to_thread(run_blocking, asked_by_a_program, console)
+        assert await console.types(f"/resume {session_id}") == ["> Look it up."]
+        await console.types("Go on.")
+        assert console.history.get_messages()[-1]["content"] == "Then without it."
