@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from task.console.answer import masked
 from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.explanations import reported
 
@@ -18,7 +19,7 @@ UNEXPECTED = "Something unexpected went wrong. Try again; the log has the detail
 class ErrorHandler:
     """Centralises errors. Source: framework reference, Error Handler.
 
-    With `debug` the traceback follows the sentence.
+    With `debug` the traceback follows the sentence, without what looks like a secret.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class ErrorHandler:
         if not isinstance(exception, AgentError):
             text = with_reference(text, reference_of(exception))
         if self.debug:
-            text = f"{text}\n{''.join(traceback.format_exception(exception)).rstrip()}"
+            text = f"{text}\n{masked(''.join(traceback.format_exception(exception)).rstrip())}"
         return text
 
     def log_error(self, error_type: str, error_message: str, exception: Exception | None = None) -> None:

@@ -157,32 +157,6 @@ async def test_a_question_that_was_left_open_is_asked_again_when_the_session_con
     assert [question.code for question in back.asked] == [question.code for question in left.asked]
 
 
-async def test_what_was_approved_after_the_console_was_left_runs_once_when_the_session_continues(
-    tmp_path: Path,
-) -> None:
-    def leaves() -> None:
-        raise KeyboardInterrupt
-
-    async def approved(console: ListedConsole) -> None:
-        store = await console.product.store.get()
-        [asked] = await store.approvals.list(console.caller.owner)
-        await Cards(console.product).answer(console.caller, asked.approval_id, "approve")
-
-    person = AtTheTerminal(leaves)
-    async with (
-        openai_upstream(bash("echo once >> a"), says("Done.")) as upstream,
-        command_console(tmp_path, upstream.url, output=person) as console,
-    ):
-        await console.types("Make it.")
-        await asyncio.to_thread(run_blocking, approved, console)
-        for _ in range(2):
-            await console.types(f"/resume {console.session_id}")
-        assert (console.folder / "a").read_text() == "once\n"
-        assert console.history.get_messages()[-1]["content"] == "Done."
-        assert await runs(console) == ["suspended", "finished"]
-    assert len(person.asked) == 1
-
-
 async def test_a_code_typed_as_a_message_answers_too(tmp_path: Path) -> None:
     def leaves() -> None:
         raise KeyboardInterrupt

@@ -30,14 +30,15 @@ def test_an_unexpected_error_is_a_sentence_whose_reference_is_in_the_log(caplog:
     assert SECRET in caplog.text
 
 
-def test_debug_adds_the_traceback() -> None:
+def test_debug_adds_the_traceback_without_its_secrets() -> None:
     handler = ErrorHandler()
     handler.debug = True
     try:
-        raise KeyError("x")
+        raise KeyError("api_key=hunter2")
     except KeyError as error:
         shown = handler.handle_error("Error", "", error)
     assert "Traceback (most recent call last)" in shown
+    assert "hunter2" not in shown
 
 
 def test_the_errors_of_runs_are_explained(caplog: pytest.LogCaptureFixture) -> None:
