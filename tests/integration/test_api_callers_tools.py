@@ -128,3 +128,13 @@ async def test_a_tool_of_the_request_takes_the_place_of_one_in_a_message(tmp_pat
         offered = {tool["function"]["name"]: tool["function"] for tool in api.upstream.requests[0].body["tools"]}
     assert offered["lookup"]["description"] == "later"
     assert offered["get_weather"] == DESIGN["Single Tool Definition"]["function"]
+
+
+async def test_tools_in_a_message_have_no_effect_where_callers_have_no_tools_and_the_trace_reports_it(
+    tmp_path: Path,
+) -> None:
+    async with http_api(says("Hi."), tmp_path=tmp_path) as api:
+        trace = (await api.post("/chat", {"messages": [{**said("?"), "tools": [LOOKUP]}]})).json["trace"]
+        offered = [tool["function"]["name"] for tool in api.upstream.requests[0].body["tools"]]
+    assert LOOKUP["function"]["name"] not in offered
+    assert trace["warnings"] == ["messages.tools had no effect: it is not known here"]

@@ -16,7 +16,7 @@ from task.api.edge.schemas import (
     ToolCallBody,
     is_none,
 )
-from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId
+from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId, UserMessage
 from task.api.platform.trace_body import TraceBody
 from task.permissions.grants import Grant
 from task.store.records import ApprovalStatus, RunStatus
@@ -25,7 +25,12 @@ SessionStatus = Literal["active", "completed"]
 
 
 class ChatRequest(ChatFields):
-    """`POST /chat`."""
+    """`POST /chat`, which takes no tools of the caller."""
+
+    @property
+    def unknown(self) -> list[str]:
+        carried = any(isinstance(each, UserMessage) and each.tools for each in self.messages)
+        return sorted([*super().unknown, *(["messages.tools"] if carried else [])])
 
 
 class RunStart(ChatCompletionRequest):
