@@ -19,8 +19,8 @@ class ConfigurationManager:
     """Loads and validates the configuration. Source: framework reference, Configuration.
 
     Without a path it reads what every command reads: environment, `.env`, and the settings file there is. Environment
-    and `.env` win over the file. `complete` adds what the settings leave open, such as the model. Without a path, files
-    in `workspace` are taken as somebody else's; see `load_settings`.
+    and `.env` win over the file. `complete` adds what the settings leave open, such as the model. Files in `workspace`
+    that are not named are taken as somebody else's; see `load_settings`.
 
     Raises:
         ConfigError: the configuration cannot be loaded or is not valid.
@@ -160,7 +160,7 @@ def _tree(content: Mapping[str, Any], source: str) -> Settings:
 
 def _loaded(config_path: str | None, workspace: Path | None = None) -> Settings:
     try:
-        return load_settings(Path(config_path)) if config_path else load_settings(workspace=workspace)
+        return load_settings(Path(config_path) if config_path else None, workspace=workspace)
     except SettingsError as error:
         raise ConfigError(str(error)) from error
 

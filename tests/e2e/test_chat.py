@@ -58,7 +58,8 @@ async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_
         named = await chat(tmp_path, "-p", "Make it", "--config", "dial-agent.yaml", **openai(upstream.url))
         assert (work / "made").exists()
     assert "AGENT_TEPS__PERMISSION_REQUIRED, dial-agent.yaml" in unnamed.err
-    assert "Left out" not in named.err
+    assert "AGENT_TEPS__PERMISSION_REQUIRED" in named.err
+    assert "dial-agent.yaml" not in named.err
 
 
 async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
