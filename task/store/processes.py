@@ -111,6 +111,9 @@ def _place(pid: int) -> str:
     return f"{socket.gethostname()} {pid} {_start_ticks(pid)}"
 
 
+ENDED = ("Z", "X")  # killed, and not yet awaited by its parent
+
+
 def _known_dead(place: str) -> bool:
     host, pid, _ = place.rsplit(" ", 2)
     return host == socket.gethostname() and place != _place(int(pid))
@@ -119,7 +122,8 @@ def _known_dead(place: str) -> bool:
 def _start_ticks(pid: int) -> str:
     # Ticks between the machine's start and the process's: they reveal a process id that was assigned again.
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        state, *rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return rest[18] if state not in ENDED else "gone"
     except OSError:
         return "gone" if Path("/proc/self/stat").exists() else "unknown"
 
