@@ -24,7 +24,7 @@ from task.commands.answer import (
 )
 from task.commands.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
 from task.commands.exits import Exit
-from task.console.saving import decoded, file_name, free_name
+from task.console.terminal.saving import decoded, file_name, free_name
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from task.blocking import run_blocking
-from task.console.attaching import AttachedFile
-from task.console.commands import COMMANDS, run_command, user_message
-from task.console.completion import Completion
+from task.console.commands.attaching import AttachedFile
+from task.console.commands.completion import Completion
+from task.console.commands.table import COMMANDS, run_command, user_message
 from task.console.configuration import ConfigurationManager
 from task.console.conversation import Answered, Conversation
 from task.console.error_handler import ErrorHandler, described
 from task.console.lial import LIALManager
-from task.console.saving import saved
 from task.console.state_file import StateFile
 from task.console.summaries import Summaries
 from task.console.teps import OWNER, TEPSManager
+from task.console.terminal.saving import saved
 from task.console.tool_request_handler import ToolRequestHandler
 from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
 from task.conversation.message_manager import MessageManager

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from task.console.answer import masked
+from task.console.terminal.answer import masked
 from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.explanations import reported
 

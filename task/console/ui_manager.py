@@ -17,18 +17,18 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from task.console.answer import Answer, Look, attachment_line, heading
-from task.console.cards import Asking
-from task.console.cards import PermissionAnswer as PermissionAnswer
-from task.console.cards import PermissionQuestion as PermissionQuestion
-from task.console.rendering import Renderer, TerminalMarkdown, colors_of, hanging, safe
-from task.console.typed import folded
+from task.console.terminal.answer import Answer, Look, attachment_line, heading
+from task.console.terminal.cards import Asking
+from task.console.terminal.cards import PermissionAnswer as PermissionAnswer
+from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
+from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, hanging, safe
+from task.console.terminal.typed import folded
 from task.conversation.messages import Attachment
 from task.errors import AgentError
 from task.store.records import Event
 
 if TYPE_CHECKING:
-    from task.console.terminal import Terminal
+    from task.console.terminal.application import Terminal
 
 UNWRAPPED = 2_000  # columns, where no terminal is
 WAITING_SECONDS = 0.25
@@ -175,7 +175,9 @@ class UserInterfaceManager:
         if not self.interactive or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
             return None
         if self._terminal is None:
-            from task.console.terminal import Terminal  # the lines below the output, which other doors do not need
+            from task.console.terminal.application import (
+                Terminal,  # the lines below the output, which other doors do not need
+            )
 
             self._terminal = Terminal(self._renderer, self._prompt, self)
         return self._terminal if self._terminal.alive else None

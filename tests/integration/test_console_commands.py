@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task.blocking import run_blocking
-from task.console.commands import COMMANDS
+from task.console.commands.table import COMMANDS
 from task.console.ui_manager import PermissionAnswer
 from task.conversation.message_manager import MessageManager
 from task.llm.scripted import Reply, says, wants

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from task.console.completion import LONGEST, MOST, MOST_READ, Completion
-from task.console.typed import last_word
+from task.console.commands.completion import LONGEST, MOST, MOST_READ, Completion
+from task.console.terminal.typed import last_word
 from tests.support.command_console import command_console
 from tests.support.upstream import openai_upstream
 

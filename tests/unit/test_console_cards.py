@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from task.console.cards import PermissionAnswer, PermissionQuestion, card, decision, editable, edited, reply_of
-from task.console.rendering import Renderer
+from task.console.terminal.cards import PermissionAnswer, PermissionQuestion, card, decision, editable, edited, reply_of
+from task.console.terminal.rendering import Renderer
 
 
 def question(**more: Any) -> PermissionQuestion:

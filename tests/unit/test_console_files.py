@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from task.console.images import Graphics, protocol_of, sequences
-from task.console.saving import saved
+from task.console.terminal.images import Graphics, protocol_of, sequences
+from task.console.terminal.saving import saved
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.product import Product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.console.rendering import Renderer, TerminalMarkdown
+from task.console.terminal.rendering import Renderer, TerminalMarkdown
 
 
 @pytest.mark.parametrize("text", ["1175.", "7)", "-", "*", "1175.\n\nThat is it."])

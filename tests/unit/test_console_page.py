@@ -10,9 +10,9 @@ import typer
 
 from task.cli import app
 from task.commands.exits import Exit
-from task.console.cards import reply_of
-from task.console.commands import COMMANDS
+from task.console.commands.table import COMMANDS
 from task.console.configuration import ConfigurationManager
+from task.console.terminal.cards import reply_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
 

@@ -10,9 +10,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import RenderableType
 
-from task.console.answer import Answer, Look, masked, result_lines
-from task.console.blocks import MOST_CHARS, Block, MarkdownBlocks
-from task.console.rendering import Colors, Renderer, TerminalMarkdown, colors_of, hanging, one_line, safe
+from task.console.terminal.answer import Answer, Look, masked, result_lines
+from task.console.terminal.blocks import MOST_CHARS, Block, MarkdownBlocks
+from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, hanging, one_line, safe
 from task.store.records import Event
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")

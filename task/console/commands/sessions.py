@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from task.console.rendering import one_line
+from task.console.terminal.rendering import one_line
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest

@@ -21,8 +21,8 @@ from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.widgets import SearchToolbar
 
-from task.console.rendering import one_line, safe
-from task.console.typed import is_long, last_word, size_of
+from task.console.terminal.rendering import one_line, safe
+from task.console.terminal.typed import is_long, last_word, size_of
 
 KEPT_CHARS = 10_000  # of an input in the history of inputs
 MENU_LINES = 8

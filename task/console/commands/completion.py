@@ -14,11 +14,11 @@ from threading import Lock
 from cachetools import TTLCache
 
 from task.blocking import run_blocking
-from task.console.commands import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
+from task.console.commands.inspecting import valid_grants
+from task.console.commands.sessions import LISTED
+from task.console.commands.table import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
 from task.console.console import Console
-from task.console.inspecting import valid_grants
-from task.console.sessions import LISTED
-from task.console.typed import last_word
+from task.console.terminal.typed import last_word
 from task.errors import AgentError
 from task.tools.workspace.root import IGNORED
 

@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from task.console.blocks import Block, MarkdownBlocks
-from task.console.rendering import TerminalMarkdown, one_line, safe
+from task.console.terminal.blocks import Block, MarkdownBlocks
+from task.console.terminal.rendering import TerminalMarkdown, one_line, safe
 from task.conversation.messages import Attachment
 from task.conversation.sources import number_of
 from task.store.records import Event

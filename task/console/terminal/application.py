@@ -23,12 +23,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import RenderableType
 from rich.text import Text
 
-from task.console.answer import Answer
-from task.console.images import Graphics, attributes, protocol_of, sequences
-from task.console.input_line import Draft, InputLine
-from task.console.rendering import Renderer, one_line
-from task.console.screen import Screen
-from task.console.typed import folded
+from task.console.terminal.answer import Answer
+from task.console.terminal.images import Graphics, attributes, protocol_of, sequences
+from task.console.terminal.input_line import Draft, InputLine
+from task.console.terminal.rendering import Renderer, one_line
+from task.console.terminal.screen import Screen
+from task.console.terminal.typed import folded
 from task.store.records import Event
 
 FRAME_SECONDS = 0.05  # between two pictures of an answer

@@ -20,8 +20,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from rich.console import RenderableType
 
-from task.console.input_line import MENU_LINES, InputLine
-from task.console.rendering import MOST_COLUMNS, Renderer, one_line
+from task.console.terminal.input_line import MENU_LINES, InputLine
+from task.console.terminal.rendering import MOST_COLUMNS, Renderer, one_line
 
 RESIZE_SECONDS = 0.2
 KEPT_ROWS = 8  # of the screen, which an unfinished answer leaves to the rest

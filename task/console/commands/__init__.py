@@ -1,0 +1,1 @@
+"""The console's slash commands and what completes them."""

@@ -1,0 +1,1 @@
+"""What the console draws and reads at a terminal."""
