@@ -46,6 +46,7 @@ async def test_one_question_prints_the_answer_alone(tmp_path: Path) -> None:
     assert "calculator" in done.err
 
 
+@pytest.mark.system
 async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_are_named(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -89,6 +89,7 @@ async def test_an_interrupted_run_is_undone(tmp_path: Path, phase: str, name: st
         assert tree(found.folder) == before
 
 
+@pytest.mark.system
 @pytest.mark.timeout(300)
 async def test_all_that_a_killed_run_did_is_undone_although_it_was_resumed_as_a_dry_run(tmp_path: Path) -> None:
     phase = PHASES["a command"]

@@ -68,6 +68,7 @@ async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp
         assert "✗ `grep -q 'a + b' calc.py` failed with exit code 1." in done.out
 
 
+@pytest.mark.system
 async def test_a_verification_that_cannot_be_run_verifies_nothing(tmp_path: Path) -> None:
     script = (plan(tests=["look at it"]), FIX, says("Done."))
     async with project(tmp_path, *script, files=BROKEN) as here:
@@ -76,6 +77,7 @@ async def test_a_verification_that_cannot_be_run_verifies_nothing(tmp_path: Path
         assert "✗ Not verified: `./no-such-program` could not be run (exit code 127)." in done.out
 
 
+@pytest.mark.system
 async def test_the_limit_of_steps_is_exit_code_3_and_the_option_is_stronger_than_the_environment(
     tmp_path: Path,
 ) -> None:
@@ -114,6 +116,7 @@ async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> No
         assert "+    return a + b" in end["diff"]
 
 
+@pytest.mark.system
 async def test_a_planner_that_writes_prose_is_asked_once_more_and_no_third_time(tmp_path: Path) -> None:
     async with project(tmp_path, says("I would read it."), plan(), *[says("No."), says("No!")], files=BROKEN) as here:
         repaired = await here.run("Repair add.")
@@ -163,6 +166,7 @@ async def test_a_home_is_no_workspace(tmp_path: Path) -> None:
         assert refused.err.count("\n") == 1
 
 
+@pytest.mark.system
 async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: Path) -> None:
     setup = ("--apply", "--setup", "touch prepared.txt", *FIXED)
     async with project(tmp_path, plan(), plan(), FIX, says("Done."), files=BROKEN) as here:
@@ -225,6 +229,7 @@ async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_le
         assert "The work had ended (stopped at the limit of 3 steps, not verified) and goes on now." in said[-1]
 
 
+@pytest.mark.system
 async def test_a_long_result_is_kept_and_read_again_when_the_run_goes_on(tmp_path: Path) -> None:
     files = {"log.txt": "".join(f"line {number}\n" for number in range(2_000))}
     short = {"AGENT_LIMITS__OFFLOAD_CHARS": "10000"}

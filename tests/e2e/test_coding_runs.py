@@ -49,6 +49,7 @@ async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> No
         assert (resumed.code, resumed.err) == (2, f"the run {run_id} was undone; start a new one\n")
 
 
+@pytest.mark.system
 async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are_refused(tmp_path: Path) -> None:
     hangs = Reply((Pause(600),))
     async with project(tmp_path, ANSWERS[0], hangs, ANSWERS[0], files=FILES) as found:

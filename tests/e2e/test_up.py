@@ -154,6 +154,7 @@ async def up_at_a_terminal(home: Path, **environ: str) -> AsyncGenerator[Termina
             await window.ended()
 
 
+@pytest.mark.system
 async def test_a_terminal_is_asked_once_and_a_no_is_remembered(tmp_path: Path) -> None:
     async with up_at_a_terminal(tmp_path) as first:
         await first.wait_for("Download it now? [y/N]")

@@ -40,6 +40,7 @@ def peak_memory(pid: int) -> int:
     return int(found[1]) * 1024
 
 
+@pytest.mark.system
 async def test_a_large_file_takes_little_memory_on_its_way(tmp_path: Path) -> None:
     port = free_port()
     async with core_with_a_file(bytes(LARGE), tmp_path) as (core, file_id):

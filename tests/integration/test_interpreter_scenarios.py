@@ -162,6 +162,7 @@ async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
     assert "```\nFalse\n```" in answer.stages[0].content
 
 
+@pytest.mark.system
 async def test_14_a_restarted_interpreter_is_reported_and_files_are_copied_again(tmp_path: Path) -> None:
     read = "print(len(open('report.csv', 'rb').read()), 'x' in dir())"
     with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as first:

@@ -354,6 +354,7 @@ async def test_a_restarted_server_reports_that_the_variables_are_lost(tmp_path: 
             assert not (await talk.run("1"))["state_lost"]
 
 
+@pytest.mark.system
 async def test_the_oldest_session_makes_room_and_an_unused_one_ends(tmp_path: Path) -> None:
     options = ("--spares", "0", "--bare", "--sessions", "1", "--idle-minutes", "0.01")
     with running_interpreter(tmp_path, *options) as server:

@@ -74,6 +74,7 @@ async def _opened(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.S
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.system
 async def test_the_agent_answers_after_a_silence_and_stops_without_waiting_for_idle_connections(tmp_path: Path) -> None:
     port = str(free_port())
     environ = environment(tmp_path, AGENT_PORT=port, AGENT_SHUTDOWN_SECONDS="600", AGENT_DATA_DIR=str(tmp_path))

@@ -64,6 +64,7 @@ def test_it_does_not_listen_where_others_reach_it_without_a_token() -> None:
     assert ended.stderr == "0.0.0.0 can be reached by others: set AGENT_MCP_TOKEN, or listen on 127.0.0.1.\n"
 
 
+@pytest.mark.system
 async def test_the_command_runs_it_and_names_a_taken_port(tmp_path: Path) -> None:
     async with search_site() as site:
         with search_server(site.url) as server:

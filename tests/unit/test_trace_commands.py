@@ -216,6 +216,7 @@ async def test_a_run_its_requests_and_its_calls_are_spans_of_one_tree(tmp_path: 
     assert "SECRET" not in str(spans)
 
 
+@pytest.mark.system
 async def test_a_collector_that_is_away_costs_an_answer_nothing(tmp_path: Path) -> None:
     access = StoreAccess(sqlite_url(tmp_path), spans_url=f"http://127.0.0.1:{free_port()}/v1/traces", chores=False)
     async with asyncio.timeout(20):
