@@ -6,6 +6,8 @@ import asyncio
 import base64
 import binascii
 import logging
+import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -237,10 +239,23 @@ def _prepare(patience: float, connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions start below: the driver would start them too late
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(cursor, patience)
     cursor.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _write_ahead(cursor: Any, patience: float) -> None:
+    # Of several processes that turn a new file into WAL mode, SQLite refuses all but one without waiting.
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _begin_to_write(connection: Connection) -> None:
