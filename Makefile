@@ -2,7 +2,8 @@
 # requirements change. Choose another interpreter with `make PYTHON=python3.12 …`.
 
 PYTHON  ?= python3
-WORKERS ?= 2
+# More than the two processors: many tests wait for processes and servers.
+WORKERS ?= 3
 VENV    := .venv
 BIN     := $(VENV)/bin
 # Address of an index with torch's CPU builds. From an ordinary index torch brings gigabytes for graphics cards on Linux.
