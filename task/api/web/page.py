@@ -30,10 +30,10 @@ from task.api.service import CurrentCaller, router
 STATIC = Path(__file__).parent / "static"
 PAGE = "index.html"
 CHARTS = "plotly.min.js"  # comes with Python's plotly; asked for with the first chart
-# Plotly writes <style> elements; scripts come from here and from nowhere else, and no request goes anywhere else.
+# Plotly, KaTeX and Mermaid write styles; scripts come from here and from nowhere else, and no request goes anywhere else.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -41,7 +41,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_TEXT = frozenset({".html", ".css", ".js", ".json", ".svg"})
+_TEXT = frozenset({".html", ".css", ".js", ".mjs", ".json", ".svg"})
+# What every browser needs, also where the system's own table does not know it.
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ class PageFile:
 
     @property
     def media_type(self) -> str:
-        kind = mimetypes.guess_type(self.name)[0] or "application/octet-stream"
-        return f"{kind}; charset=utf-8" if Path(self.name).suffix in _TEXT else kind
+        suffix = Path(self.name).suffix
+        kind = _TYPES.get(suffix) or mimetypes.guess_type(self.name)[0] or "application/octet-stream"
+        return f"{kind}; charset=utf-8" if suffix in _TEXT else kind
 
     @cached_property
     def tag(self) -> str:
