@@ -79,7 +79,20 @@ async def test_a_body_of_unknown_length_is_refused_as_too_large(tmp_path: Path) 
             await api.call("POST", "/session/start", data=pieces(2**20), headers={"Content-Type": "application/json"}),
             await api.call("POST", "/v1/files", data=form),
         ]
-    assert [(reply.status, reply.error["code"]) for reply in replies] == [(413, "body_too_large")] * 3
+    assert [(reply.status, reply.error["code"]) for reply in replies] == [
+        (413, "body_too_large"), (413, "body_too_large"), (413, "file_too_large"),
+    ]  # fmt: skip
+    assert "Upload large files" not in replies[-1].error["message"]
+
+
+async def test_a_file_that_is_too_large_is_refused_in_words_about_files_before_it_is_read(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, limits={"max_upload_bytes": 2**18}) as api:
+        form = FormData()
+        form.add_field("file", b"x" * 2**20, filename="a.bin")
+        reply = await api.call("POST", "/v1/files", data=form)
+        assert (reply.status, reply.error["code"]) == (413, "file_too_large")
+        assert "larger than 262,144 bytes" in reply.error["message"]
+        assert (await api.get("/page")).json["upload_bytes"] == 2**18
 
 
 async def test_json_that_is_nested_too_deeply_is_refused_in_words_about_nesting(tmp_path: Path) -> None:

@@ -28,6 +28,11 @@ from task.llm.explanations import reported
 
 logger = logging.getLogger(__name__)
 
+FILE_TOO_LARGE = (
+    "The file is larger than {limit:,} bytes, the most that can be uploaded. Upload a smaller file or a part of it; an "
+    "operator can raise the limit: AGENT_LIMITS__MAX_UPLOAD_BYTES."
+)
+
 _TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     405: "invalid_request_error", 409: "conflict_error", 413: "invalid_request_error", 415: "invalid_request_error",

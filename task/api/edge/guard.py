@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from task.api.edge.failures import Failure, failure_of, refused
+from task.api.edge.failures import FILE_TOO_LARGE, Failure, failure_of, refused
 from task.api.edge.identity import Identity
 from task.conversation.inputs import CALLER
 from task.errors import AgentError
@@ -90,7 +90,7 @@ class Guard:
 
     async def _passed(self, scope: Scope, receive: Receive, send: _Sending) -> None:
         path = scope["path"]
-        body = _Body(receive, self._limit(path), is_json=path != UPLOADS)
+        body = _Body(receive, self._limit(path), is_upload=path == UPLOADS)
 
         async def answering(message: Message) -> None:
             if send.started or body.fault is None:
@@ -116,7 +116,7 @@ class Guard:
         length = headers.get("content-length", "")
         limit = self._limit(path)
         if length.isdigit() and int(length) > limit:
-            return _too_large(limit)
+            return _too_large(limit, is_upload=path == UPLOADS)
         if method in CHANGING and (length not in ("", "0") or "transfer-encoding" in headers):
             return _content_fault(path, headers)
         return None
@@ -159,8 +159,8 @@ class _Sending:
 class _Body:
     """A body as it arrives; it breaks off, with `fault` set, where it is larger than `limit` or nested too deeply."""
 
-    def __init__(self, receive: Receive, limit: int, *, is_json: bool) -> None:
-        self._receive, self._limit, self._is_json = receive, limit, is_json
+    def __init__(self, receive: Receive, limit: int, *, is_upload: bool) -> None:
+        self._receive, self._limit, self._is_upload = receive, limit, is_upload
         self._length = self._depth = 0
         self._in_text, self._cut = False, b""
         self.fault: Failure | None = None
@@ -170,10 +170,10 @@ class _Body:
         piece = message.get("body", b"")
         self._length += len(piece)
         if self._length > self._limit:
-            self.fault = _too_large(self._limit)
-        elif self._is_json and b"\0" in piece:  # UTF-16 or UTF-32, whose brackets cannot be counted by their bytes
+            self.fault = _too_large(self._limit, is_upload=self._is_upload)
+        elif not self._is_upload and b"\0" in piece:  # UTF-16 or UTF-32, whose brackets cannot be counted by their bytes
             self.fault = refused(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
-        elif self._is_json and self._is_too_deep(piece):
+        elif not self._is_upload and self._is_too_deep(piece):
             self.fault = refused(400, "The body is JSON that is nested too deeply.", "invalid_json")
         return message if self.fault is None else {"type": "http.disconnect"}
 
@@ -190,7 +190,9 @@ class _Body:
         return False
 
 
-def _too_large(limit: int) -> Failure:
+def _too_large(limit: int, *, is_upload: bool) -> Failure:
+    if is_upload:
+        return refused(413, FILE_TOO_LARGE.format(limit=limit - FORM_BYTES), "file_too_large")
     text = f"The body is larger than {limit:,} bytes. Upload large files to /v1/files and name their ids."
     return refused(413, text, "body_too_large")
 

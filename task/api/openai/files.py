@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import aiohttp
 import orjson
 
-from task.api.edge.failures import Refused
+from task.api.edge.failures import FILE_TOO_LARGE, Refused
 from task.api.edge.identity import ApiCaller
 from task.api.edge.schemas import ResponseModel
 from task.errors import InvalidRequest, NotFound, ToolError
@@ -77,7 +77,7 @@ class FileShelf:
     ) -> FileBody:
         """The stored file; the same content under the same name, for the same purpose, is the same file."""
         if len(content) > self.max_bytes:
-            raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
+            raise Refused(413, FILE_TOO_LARGE.format(limit=self.max_bytes), code="file_too_large")
         if content_type in ("", UNKNOWN_TYPE):  # what curl sends for every file
             content_type = guess_type(name)[0] or UNKNOWN_TYPE
         marked = "" if purpose == USER_DATA else f"-{purpose}"

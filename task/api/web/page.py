@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from task.api.edge.failures import failures
 from task.api.edge.schemas import Text
-from task.api.service import CurrentCaller, router
+from task.api.service import CurrentCaller, CurrentService, router
 
 STATIC = Path(__file__).parent / "static"
 PAGE = "index.html"
@@ -239,7 +239,19 @@ class MarkdownBody(BaseModel):
     texts: list[list[BlockBody]]
 
 
+class PageFactsBody(BaseModel):
+    """What the page needs to know of this agent: the bytes of the largest file that can be attached."""
+
+    upload_bytes: int
+
+
 routes = router("Web page")
+
+
+@routes.get("/page", response_model=PageFactsBody, responses=failures())
+async def facts(service: CurrentService, _: CurrentCaller) -> Any:
+    """The limits and features of this agent that the page shows."""
+    return {"upload_bytes": service.shelf.max_bytes}
 
 
 @routes.post("/markdown", response_model=MarkdownBody, responses=failures(413, 415))

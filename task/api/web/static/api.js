@@ -61,6 +61,7 @@ const query = (values) => {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 };
 
+export const facts = () => json("GET", "page");
 export const models = () => json("GET", "v1/models");
 export const personas = () => json("GET", "personas");
 export const sessions = (cursor) => json("GET", `sessions${query({ limit: 40, cursor })}`);

@@ -1,6 +1,7 @@
 // Where a message is written: text, files by button, drop and paste, model, persona and permission mode.
 import * as api from "./api.js";
 import { bytes, h, icon, iconButton, announce } from "./dom.js";
+import { t } from "./i18n.js";
 import { keep, recall } from "./memory.js";
 
 const MODES = { default: "Ask when risky", ask: "Ask always", read_only: "Read only" };
@@ -11,6 +12,7 @@ export class Composer {
     this.actions = { send, stop };
     this.files = [];
     this.answering = false;
+    this.uploadBytes = Infinity;
     this.field = h("textarea", { id: "message", rows: 1, placeholder: "Ask anything, or drop a file", "aria-label": "Message", enterkeyhint: "send" });
     this.chips = h("ul", { class: "chips", "aria-label": "Attached files", hidden: true });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": "Files" });
@@ -51,6 +53,11 @@ export class Composer {
     this.model.addEventListener("change", () => keep("model", this.model.value));
     this.mode.addEventListener("change", () => keep("mode", this.mode.value));
     this.persona.addEventListener("change", () => this.keepPersona());
+  }
+
+  /** The size of the largest file that this agent takes. */
+  limit(uploadBytes) {
+    this.uploadBytes = uploadBytes;
   }
 
   /** The models there are; the one chosen last stays chosen. */
@@ -123,7 +130,13 @@ export class Composer {
   }
 
   add(files) {
-    for (const file of files) {
+    const fitting = files.filter((file) => file.size <= this.uploadBytes);
+    const tooLarge = files.find((file) => file.size > this.uploadBytes);
+    if (tooLarge) {
+      this.fail(t("{name} is {size}. The largest file that can be attached is {limit}: attach a smaller one, or a part of it.",
+        { name: tooLarge.name, size: bytes(tooLarge.size), limit: bytes(this.uploadBytes) }));
+    }
+    for (const file of fitting) {
       const item = { name: file.name || "pasted picture.png", size: file.size, leaving: new AbortController() };
       this.files.push(item);
       this.store(item, file);

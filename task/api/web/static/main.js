@@ -141,7 +141,8 @@ function dragging(event) {
 
 async function loadChoices() {
   try {
-    const [models, personas] = await Promise.all([api.models(), api.personas()]);
+    const [models, personas, facts] = await Promise.all([api.models(), api.personas(), api.facts()]);
+    composer.limit(facts.upload_bytes);
     composer.offer(models.data.map((model) => model.id));
     composer.offerPersonas(personas.personas, personas.default);
   } catch (error) {
