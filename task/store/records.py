@@ -60,7 +60,8 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation that outlives its requests. `length` counts its messages; `parent` is the session it branched off.
+    """A conversation that outlives its requests. `length` counts its messages; `parent` is the session it branched off
+    after the `fork` messages that both have, `family` the first one of those that branched off each other.
 
     `version` grows with every change; `messages` and `traces` are empty in listings.
     """
@@ -74,6 +75,8 @@ class Session:
     parent: str | None = None
     version: int = 0
     length: int = 0
+    family: str = ""
+    fork: int = 0
     messages: tuple[Message, ...] = ()
     traces: tuple[str, ...] = ()
 

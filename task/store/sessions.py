@@ -14,6 +14,7 @@ from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.merge import Merged, merged
 from task.store.records import Page, Run, Session, new_id, packed, unpacked
+from task.store.versions import Versions, versions_of
 
 TITLE_LENGTH = 200
 MOST_BRANCHES = 20
@@ -38,7 +39,7 @@ class Sessions:
 
     async def start(self, owner: str, title: str = "") -> Session:
         now = self.clock()
-        return await self.database.write(lambda connection: _insert(connection, owner, title, None, now))
+        return await self.database.write(lambda connection: _insert(connection, owner, title, now))
 
     async def get(self, owner: str, session_id: str) -> Session:
         """The session with its messages and the ids of its traces, both oldest first."""
@@ -116,7 +117,7 @@ class Sessions:
         def work(connection: Connection) -> Session:
             row = _row_of(connection, owner, session_id)
             kept = messages_of(connection, session_id)[:keep]
-            made = _insert(connection, owner, row.title, session_id, now)
+            made = _insert(connection, owner, row.title, now, parent=row, fork=len(kept))
             append(connection, owner, made.session_id, kept, made.version, now)
             return _load(connection, owner, made.session_id)
 
@@ -126,6 +127,14 @@ class Sessions:
         """The ids of the session's branches, the last used first."""
         query = select(_sessions.c.id).where(_sessions.c.parent == session_id).order_by(_sessions.c.updated_at.desc())
         return tuple(row.id for row in await self.database.rows(query.limit(MOST_BRANCHES)))
+
+    async def versions(self, owner: str, session_id: str) -> tuple[Versions, ...]:
+        """Where other branches of the conversation have other messages than this session."""
+
+        def work(connection: Connection) -> tuple[Versions, ...]:
+            return versions_of(connection, owner, _row_of(connection, owner, session_id).family, session_id)
+
+        return await self.database.read(work)
 
     async def resume(self, owner: str, session_id: str, sent: Sequence[Message]) -> Resumed:
         """The session, or the branch of it, that the client's messages continue.
@@ -196,12 +205,17 @@ def add_messages(
     return True
 
 
-def _insert(connection: Connection, owner: str, title: str, parent: str | None, now: float) -> Session:
+def _insert(
+    connection: Connection, owner: str, title: str, now: float, parent: Row[Any] | None = None, fork: int = 0
+) -> Session:
+    above = parent.id if parent is not None else None
     while True:
-        made = Session(new_id("sess"), owner, now, now, title=_short_title(title), parent=parent)
+        made_id = new_id("sess")
+        family = parent.family if parent is not None else made_id
+        made = Session(made_id, owner, now, now, title=_short_title(title), parent=above, family=family, fork=fork)
         row = {
-            "id": made.session_id, "owner": owner, "title": made.title, "parent": parent, "started_at": now,
-            "updated_at": now, "version": 0, "length": 0,
+            "id": made_id, "owner": owner, "title": made.title, "parent": above, "started_at": now, "updated_at": now,
+            "version": 0, "length": 0, "family": family, "fork": fork,
         }  # fmt: skip
         if insert_new(connection, _sessions, row):
             return made
@@ -233,5 +247,5 @@ def _short_title(text: str) -> str:
 def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:
     return Session(
         row.id, row.owner, row.started_at, row.updated_at, row.ended_at, row.title, row.parent, row.version,
-        row.length, messages, traces,
+        row.length, row.family, row.fork, messages, traces,
     )  # fmt: skip

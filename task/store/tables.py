@@ -26,6 +26,9 @@ sessions = Table(
     Column("ended_at", Double),
     Column("version", Integer, nullable=False, default=0),
     Column("length", Integer, nullable=False, default=0),
+    Column("family", ID, nullable=False, server_default=""),  # the first conversation of those that branched off it
+    Column("fork", Integer, nullable=False, server_default="0"),  # the messages that it has in common with its parent
+    Index("sessions_by_family", "family", "updated_at"),
     Index("sessions_by_owner", "owner", "updated_at", "id"),
     Index("sessions_by_age", "updated_at", "id"),
     Index("sessions_by_parent", "parent"),
@@ -176,6 +179,14 @@ grants = Table(
     Column("expires_at", Double),
     Column("data", Text, nullable=False),
     Index("grants_by_owner", "owner", "session_id"),
+)
+
+prompts = Table(
+    "prompts",
+    metadata,
+    Column("owner", OWNER, primary_key=True),
+    Column("name", String(60), primary_key=True),
+    Column("text", Text, nullable=False),
 )
 
 keys = Table(

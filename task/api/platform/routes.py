@@ -38,6 +38,7 @@ from task.api.platform.schemas import (
     SessionStart,
     SessionStarted,
     TraceList,
+    VersionList,
 )
 from task.api.platform.trace_body import TraceBody
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
@@ -160,6 +161,12 @@ async def delete_session(session_id: str, service: CurrentService, caller: Curre
 async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCaller, store: CurrentStore) -> Any:
     """A new session that begins with the first messages of this one."""
     return await (await store.get()).sessions.branch(caller.owner, session_id, body.keep)
+
+
+@routes.get("/session/{session_id}/versions", response_model=VersionList, responses=failures(404))
+async def list_versions(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """Where branches of the same conversation (`family`) have other messages than this session."""
+    return {"versions": await (await store.get()).sessions.versions(caller.owner, session_id)}
 
 
 @routes.get("/traces", response_model=TraceList, responses=failures())

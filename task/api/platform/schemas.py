@@ -127,6 +127,7 @@ class SessionRow(ResponseModel):
     updated_at: Timestamp
     ended_at: Timestamp | None
     parent: str | None
+    family: str
 
 
 class SessionList(PageBody):
@@ -153,6 +154,18 @@ class MessageBody(ResponseModel):
 class MessageList(ResponseModel):
     session_id: str
     messages: list[MessageBody]
+
+
+class VersionsBody(ResponseModel):
+    """The versions of the message at `position`, oldest first, each by a session that has it; `shown` counts from 0."""
+
+    position: int
+    sessions: list[str]
+    shown: int
+
+
+class VersionList(ResponseModel):
+    versions: list[VersionsBody]
 
 
 class RunBody(ResponseModel):
