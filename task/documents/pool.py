@@ -1,4 +1,4 @@
-"""Reader processes, started when files come and kept for a while: bytes in, pages or blocks out."""
+"""Reader processes, started when files come and kept for a while: bytes in, blocks out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from task.documents.extract import extract, format_of
-from task.documents.model import Block, Extraction, NotText, Unreadable, UnsupportedFile, pages_of
+from task.documents.model import Block, Extraction, NotText, Unreadable, UnsupportedFile
 from task.documents.worker import HEADER, Frame, Kind, encoded, parsed
 from task.errors import ToolError, new_reference
 
@@ -59,7 +59,7 @@ class ReaderPool:
     process. Cancelling a reading kills its process too. Small plain text is read in this process.
 
     Raises:
-        ToolError: by both methods that read; the text says what is wrong with the file.
+        ToolError: by reading; the text says what is wrong with the file.
     """
 
     def __init__(self, limits: ReaderLimits | None = None, *, processes: int = PROCESSES) -> None:
@@ -69,18 +69,11 @@ class ReaderPool:
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def pages(self, name: str, content: bytes, content_type: str | None = None) -> tuple[str, ...]:
-        """The document in pages, the first starting with the report; none when it is empty."""
-        if _is_tiny_text(name, content, content_type):
-            return pages_of(extract(name, content, content_type))
-        frames = await self._ask("pages", name, content, content_type)
-        return tuple(payload.decode() for kind, payload in frames if kind is Kind.PAGE)
-
     async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
         """The document's blocks and notes."""
         if _is_tiny_text(name, content, content_type):
             return extract(name, content, content_type)
-        frames = await self._ask("blocks", name, content, content_type)
+        frames = await self._ask(name, content, content_type)
         notes = [note for kind, payload in frames if kind is Kind.NOTES for note in json.loads(payload)]
         return Extraction(tuple(_block(payload) for kind, payload in frames if kind is Kind.BLOCK), tuple(notes))
 
@@ -91,8 +84,8 @@ class ReaderPool:
             self._retire(process)
         await asyncio.gather(*self._ending)
 
-    async def _ask(self, want: str, name: str, content: bytes, content_type: str | None) -> list[Frame]:
-        request = json.dumps({"want": want, "name": name, "content_type": content_type}).encode()
+    async def _ask(self, name: str, content: bytes, content_type: str | None) -> list[Frame]:
+        request = json.dumps({"name": name, "content_type": content_type}).encode()
         async with self._slots:
             frames: list[Frame] = []
             while not frames:

@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import Any, BinaryIO
 
 from task.documents.extract import extract
-from task.documents.model import pages_of
 from task.errors import ToolError
 
 if sys.platform != "win32":  # where a reader runs without these limits
@@ -29,11 +28,10 @@ _CHUNK = 256 * 1024
 class Kind(StrEnum):
     """What a frame holds. A request and its content are answered by STARTED, results, and one of the last two."""
 
-    REQUEST = "R"  # JSON: what is asked for, the file's name and content type
+    REQUEST = "R"  # JSON: the file's name and content type
     CONTENT = "C"  # the file
     STARTED = "S"  # nothing: the request has arrived
     NOTES = "N"  # JSON: the report
-    PAGE = "P"  # a page's text
     BLOCK = "B"  # JSON: heading and page; on the next line the text
     DONE = "D"  # JSON: the most memory the process has used so far, in bytes
     FAILURE = "F"  # JSON: the error's kind and its text
@@ -93,9 +91,6 @@ def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], out
 
 def _results(request: dict[str, Any], content: bytes) -> Iterator[Frame]:
     found = extract(request["name"], content, request["content_type"])
-    if request["want"] == "pages":
-        yield from ((Kind.PAGE, page.encode(errors="replace")) for page in pages_of(found))
-        return
     yield Kind.NOTES, json.dumps(found.notes).encode()
     for block in found.blocks:
         head = json.dumps([block.heading, block.page])

@@ -30,7 +30,7 @@ from task.tools.context_document_tool import ReadContextDocumentTool
 from task.tools.declare import load_tools
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.dial_files import DialFiles
+from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.hub import ServerSpec
 from task.tools.mcp.stdio import LocalProgram
@@ -38,9 +38,9 @@ from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import RedisStore
 from task.tools.rag.rag_tool import RagOptions, RagTool
-from task.tools.rag.shelf import ShelfLimits
+from task.tools.readings import Readings
+from task.tools.redis_store import RedisStore
 from task.tools.toolbox import named
 from task.tools.workspace.eligibility import PROGRAM, refusal
 from task.tools.workspace.launcher import launcher_command
@@ -74,14 +74,10 @@ def default_tools(
     Raises:
         SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
     """
-    limits = settings.limits
-    reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
-    readers = ReaderPool(reading, processes=limits.reader_processes)
+    readings = _readings(settings, files or UnpooledFiles(settings.dial_endpoint))
     tools: list[BaseTool] = [
-        FileContentExtractionTool(
-            settings.dial_endpoint, files=files, max_size=limits.max_download_bytes, readers=readers
-        ),
-        *_rag_tools(settings, readers, files, chat_model),
+        FileContentExtractionTool(settings.dial_endpoint, readings=readings),
+        *_rag_tools(settings, readings, chat_model),
         CalculatorTool(),
         *_interpreter_tools(settings, files),
         *_deployment_tools(settings, session, files),
@@ -92,10 +88,21 @@ def default_tools(
     return tools
 
 
+def _readings(settings: Settings, files: DialFiles) -> Readings:
+    limits, rag = settings.limits, settings.rag
+    reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
+    return Readings(
+        files,
+        ReaderPool(reading, processes=limits.reader_processes),
+        max_size=limits.max_download_bytes,
+        seconds=rag.cache_seconds,
+        store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else None,
+    )
+
+
 def _rag_tools(
     settings: Settings,
-    readers: ReaderPool,
-    files: DialFiles | None,
+    readings: Readings,
     chat_model: Callable[[str, Caller], ChatModel] | None,
 ) -> list[RagTool]:
     rag = settings.rag
@@ -112,18 +119,16 @@ def _rag_tools(
         whole_tokens=rag.whole_tokens,
         seconds=rag.seconds,
         counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
-        limits=ShelfLimits(settings.limits.max_download_bytes, rag.max_chunks, rag.cache_seconds),
+        max_chunks=rag.max_chunks,
     )
     return [
         RagTool(
             settings.dial_endpoint,
             rag.deployment or settings.deployment_name,
             DocumentCache.create(rag.cache_seconds, max_bytes=rag.cache_bytes),
-            files=files,
-            readers=readers,
+            readings=readings,
             embedder=Embedder(rag.process_dir or default_folder(), embedding, installed=installed),
             model=chat_model,
-            store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else None,
             options=options,
         )
     ]

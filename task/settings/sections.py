@@ -155,7 +155,7 @@ class RagSettings(Section):
     whole_tokens: int = setting(1500, "Shorter documents are read whole, without an index.", ge=0)
     seconds: float = setting(900, "Seconds one search may take, indexing included.", gt=0)
     max_chunks: int = setting(20_000, "Most chunks of one document; the rest is not searched.", ge=1)
-    cache_seconds: int = setting(86_400, "Seconds an index is kept.", ge=1)
+    cache_seconds: int = setting(86_400, "Seconds that the text of a document and its index are kept.", ge=1)
     cache_bytes: int = setting(256 * 2**20, "Memory all kept indexes may take together.", ge=1)
     python: Folder | None = setting(
         None, "Python of the embedding process's environment; empty: `.venv-embedding`, which `make run` makes."
@@ -164,7 +164,7 @@ class RagSettings(Section):
         "", "Index with torch's CPU builds, for installing without libraries for graphics cards; empty: pip's own."
     )
     store_url: SecretStr | None = setting(
-        None, "Redis that keeps indexes for replicas and restarts: redis://host:6379/0."
+        None, "Redis that keeps texts and indexes of documents for replicas and restarts: redis://host:6379/0."
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "How the embedding model computes; `auto`: bfloat16 where the processor has it."

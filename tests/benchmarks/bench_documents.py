@@ -64,7 +64,7 @@ async def stall() -> float:
     readers, files = ReaderPool(), {"a.csv": csv(ROWS), "a.pdf": pdfs.many_pages_pdf(2_000)}
     longest: list[float] = []
     for _ in range(ROUNDS):
-        reading = asyncio.gather(*(readers.pages(name, content) for name, content in files.items()))
+        reading = asyncio.gather(*(readers.extraction(name, content) for name, content in files.items()))
         longest.append(0.0)
         while not reading.done():
             started = perf_counter()

@@ -14,8 +14,9 @@ from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment
 from task.llm.scripted import says
 from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import PREFIX, RedisStore
-from task.tools.rag.shelf import Requester, Shelf, ShelfLimits
+from task.tools.rag.shelf import Shelf
+from task.tools.readings import Readings, Requester
+from task.tools.redis_store import PREFIX, RedisStore
 from tests.support.chat_reader import Answer
 from tests.support.document_turns import PLATE, searches
 from tests.support.documents import MemoryFiles, manual
@@ -72,7 +73,7 @@ async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page(embedding_dir
     content = text_pdf(2000, 3)
     readers, embedder = ReaderPool(), Embedder(embedding_dir)
     files = MemoryFiles({"files/b/long.pdf": content})
-    shelf = Shelf(files, readers, embedder, DocumentCache.create(), limits=ShelfLimits(max_size=len(content)))
+    shelf = Shelf(Readings(files, readers, max_size=len(content)), embedder, DocumentCache.create())
     opened = await shelf.open("files/b/long.pdf", Requester("key", "ann", "chat"))
     index = await shelf.indexed(opened, lambda progress: None)
     await readers.close()

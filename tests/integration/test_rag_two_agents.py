@@ -128,7 +128,7 @@ async def test_two_agents_that_share_a_store_index_a_document_once(tmp_path: Pat
         kinds = sorted(key.split(":")[2] for key in redis.keys)
     assert_scenarios(answers)
     assert used_the_cache(answers) == [False, True, True, True]
-    assert kinds == ["access", "index"]
+    assert kinds == ["access", "index", "text"]
 
 
 def _settings(variables: Mapping[str, str], home: Path) -> Settings:

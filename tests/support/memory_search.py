@@ -9,7 +9,7 @@ from task.documents.extract import extract
 from task.documents.model import Extraction
 from task.documents.pool import ReaderPool
 from task.tools.models import DownloadedFile
-from task.tools.rag.index_store import RedisStore
+from task.tools.redis_store import RedisStore
 from tests.support.documents import MemoryFiles
 
 

@@ -11,6 +11,7 @@ import pytest
 from task.documents.extract import SUPPORTED
 from task.tools.dial_files import FileInfo
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
+from task.tools.readings import Readings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
@@ -31,7 +32,7 @@ async def tool_over() -> AsyncGenerator[ToolOver]:
     tools: list[FileContentExtractionTool] = []
 
     def made(files: MemoryFiles, **options: Any) -> FileContentExtractionTool:
-        tools.append(FileContentExtractionTool("http://core", files=files, **options))
+        tools.append(FileContentExtractionTool("http://core", readings=Readings(files, **options)))
         return tools[-1]
 
     yield made
@@ -151,7 +152,7 @@ async def test_a_cached_document_is_served_only_to_those_who_may_read_it(
     assert eve.failed
     assert eve.text() == f"Error: No access to {REPORT}"
     assert not (await called(tool, api_key="bob", file_url=REPORT)).failed
-    assert files.downloads == [REPORT]
+    assert files.downloads == [REPORT, REPORT]  # bob proves by a download of his own that he may read it
 
 
 async def test_a_changed_file_is_read_again(tool_over: ToolOver, files: MemoryFiles) -> None:
@@ -170,7 +171,7 @@ async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, file
     assert files.downloads == [MANUAL]
 
 
-async def test_without_an_etag_nothing_is_kept(tool_over: ToolOver, files: MemoryFiles) -> None:
+async def test_without_an_etag_every_call_downloads(tool_over: ToolOver, files: MemoryFiles) -> None:
     files.has_etags = False
     tool = tool_over(files)
     for page in (1, 2):

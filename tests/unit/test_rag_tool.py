@@ -17,6 +17,7 @@ from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.report import StageReport
 from task.tools.rag.shelf import Opened
+from task.tools.readings import Readings
 from tests.support.choices import RecordingChoice
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
@@ -35,8 +36,9 @@ def tool(
 ) -> RagTool:
     model = ScriptedModel(*replies)
     return RagTool(
-        "http://core", "writer", DocumentCache.create(), files=files or MemoryFiles(FILES), readers=DirectReaders(),
-        embedder=vectors or WordVectors(), model=lambda name, caller: model, options=options,
+        "http://core", "writer", DocumentCache.create(),
+        readings=Readings(files or MemoryFiles(FILES), DirectReaders()), embedder=vectors or WordVectors(),
+        model=lambda name, caller: model, options=options,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from task.documents.extract import extract
-from task.documents.model import Unreadable, UnsupportedFile, pages_of
+from task.documents.model import Block, Extraction, Unreadable, UnsupportedFile
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.errors import ToolError
 from tests.support import pdfs
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 REPORT = csv_bytes(SALES)
 LARGE = b"Date,Category,Sales\n" + b"2025-10-05,A,1700\n" * 100_000
 SLOW = pdfs.many_pages_pdf(40, pdfs.grid(68, 68, size=8))  # takes half a minute
-ONE = ("[\n  1\n]",)
+ONE = Extraction((Block("[\n  1\n]"),))
 SECONDS = 30
 
 Pooled = Callable[..., ReaderPool]
@@ -77,7 +77,6 @@ async def test_a_reader_gives_what_the_file_holds(pooled: Pooled) -> None:
     }
     for name, content in files.items():
         found = extract(name, content)
-        assert await pool.pages(name, content) == pages_of(found)
         assert await pool.extraction(name, content) == found
     assert len(readers()) == 1
 
@@ -85,81 +84,81 @@ async def test_a_reader_gives_what_the_file_holds(pooled: Pooled) -> None:
 async def test_a_large_server_does_not_make_its_readers_look_large(pooled: Pooled) -> None:
     ballast = bytearray(b"x") * (400 * 2**20)
     pool = pooled()
-    await pool.pages("a.json", b"[1]")
+    await pool.extraction("a.json", b"[1]")
     assert len(readers()) == 1, f"the reader was replaced because the server held {len(ballast):,} bytes"
 
 
 async def test_small_plain_text_needs_no_process(pooled: Pooled) -> None:
-    assert await pooled().pages("a.txt", b"A note.") == ("A note.",)
+    assert await pooled().extraction("a.txt", b"A note.") == Extraction((Block("A note."),))
     assert readers() == []
 
 
 async def test_a_refusal_travels_with_its_kind_and_text(pooled: Pooled) -> None:
     pool = pooled()
     with pytest.raises(Unreadable, match=r"'a\.pdf' cannot be read: it is encrypted"):
-        await pool.pages("a.pdf", pdfs.encrypted_pdf("x", "secret"))
+        await pool.extraction("a.pdf", pdfs.encrypted_pdf("x", "secret"))
     with pytest.raises(UnsupportedFile, match=r"'a\.csv' is not supported: this is binary data"):
-        await pool.pages("a.csv", bytes(range(256)) * 100)
+        await pool.extraction("a.csv", bytes(range(256)) * 100)
     assert len(readers()) == 1
 
 
 async def test_a_reader_that_takes_too_long_is_killed_and_the_next_file_is_read(pooled: Pooled) -> None:
     pool = pooled(seconds=1)
     with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of time, 1 seconds\."):
-        await pool.pages("slow.pdf", SLOW)
+        await pool.extraction("slow.pdf", SLOW)
     assert readers() == []
     pool = pooled()
-    assert await pool.pages("a.json", b"[1]") == ONE
+    assert await pool.extraction("a.json", b"[1]") == ONE
 
 
 async def test_a_reader_that_takes_too_much_memory_ends_and_the_next_file_is_read(pooled: Pooled) -> None:
     pool = pooled(memory_bytes=150 * 2**20)
     with pytest.raises(ToolError, match=r"'large\.txt' could not be read: the reader ran out of memory\."):
-        await pool.pages("large.txt", b"a line of text\n" * 2**22)
-    assert await pool.pages("a.json", b"[1]") == ONE
+        await pool.extraction("large.txt", b"a line of text\n" * 2**22)
+    assert await pool.extraction("a.json", b"[1]") == ONE
 
 
 async def test_a_killed_reader_fails_its_file_only(pooled: Pooled) -> None:
     pool = pooled()
-    reading = asyncio.create_task(pool.pages("slow.pdf", SLOW))
+    reading = asyncio.create_task(pool.extraction("slow.pdf", SLOW))
     (await busy(1))[0].kill()
     with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of memory"):
         await reading
-    assert await pool.pages("a.json", b"[1]") == ONE
+    assert await pool.extraction("a.json", b"[1]") == ONE
 
 
 async def test_a_reader_that_crashes_fails_its_file_only(pooled: Pooled) -> None:
     pool = pooled()
-    reading = asyncio.create_task(pool.pages("slow.pdf", SLOW))
+    reading = asyncio.create_task(pool.extraction("slow.pdf", SLOW))
     (await busy(1))[0].send_signal(signal.SIGSEGV)
     with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader crashed on it"):
         await reading
-    assert await pool.pages("a.json", b"[1]") == ONE
+    assert await pool.extraction("a.json", b"[1]") == ONE
 
 
 async def test_a_reader_killed_while_idle_is_replaced(pooled: Pooled) -> None:
     pool = pooled()
-    await pool.pages("a.json", b"[1]")
+    await pool.extraction("a.json", b"[1]")
     (waiting,) = readers()
     waiting.kill()
     while readers():
         await asyncio.sleep(0.01)
-    assert await pool.pages("a.json", b"[1]") == ONE
+    assert await pool.extraction("a.json", b"[1]") == ONE
 
 
 async def test_a_file_is_read_by_a_new_reader_when_the_one_taken_dies_before_it_is_asked(pooled: Pooled) -> None:
     pool = pooled()
-    await pool.pages("a.json", b"[1]")
+    await pool.extraction("a.json", b"[1]")
     (waiting,) = readers()
     waiting.suspend()  # it appears alive and receives nothing
-    reading = asyncio.create_task(pool.pages("a.json", b"[1]"))
+    reading = asyncio.create_task(pool.extraction("a.json", b"[1]"))
     await asyncio.wait({reading}, timeout=0.1)
     waiting.kill()
     assert await reading == ONE
 
 
 async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
-    reading = asyncio.create_task(pooled().pages("slow.pdf", SLOW))
+    reading = asyncio.create_task(pooled().extraction("slow.pdf", SLOW))
     await busy(1)
     reading.cancel()
     await asyncio.wait({reading}, timeout=10)
@@ -169,9 +168,9 @@ async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
 
 async def test_files_are_read_in_parallel_and_others_wait(pooled: Pooled) -> None:
     pool = pooled()
-    slow = [asyncio.create_task(pool.pages("slow.pdf", SLOW)) for _ in range(2)]
+    slow = [asyncio.create_task(pool.extraction("slow.pdf", SLOW)) for _ in range(2)]
     assert len(await busy(2)) == 2
-    third = asyncio.create_task(pool.pages("a.json", b"[1]"))
+    third = asyncio.create_task(pool.extraction("a.json", b"[1]"))
     slow[0].cancel()
     assert await third == ONE
     slow[1].cancel()
@@ -180,9 +179,9 @@ async def test_files_are_read_in_parallel_and_others_wait(pooled: Pooled) -> Non
 
 async def test_the_event_loop_stays_responsive_while_files_are_read(pooled: Pooled) -> None:
     pool = pooled()
-    await asyncio.gather(pool.pages("a.csv", REPORT), pool.pages("b.csv", REPORT))
+    await asyncio.gather(pool.extraction("a.csv", REPORT), pool.extraction("b.csv", REPORT))
     longest, last = 0.0, time.perf_counter()
-    reading = asyncio.gather(pool.pages("large.csv", LARGE), pool.pages("a.pdf", pdfs.many_pages_pdf(1_000)))
+    reading = asyncio.gather(pool.extraction("large.csv", LARGE), pool.extraction("a.pdf", pdfs.many_pages_pdf(1_000)))
     while not reading.done():
         await asyncio.sleep(0.002)
         longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
@@ -192,21 +191,21 @@ async def test_the_event_loop_stays_responsive_while_files_are_read(pooled: Pool
 
 async def test_a_text_over_the_limit_is_refused(pooled: Pooled) -> None:
     with pytest.raises(ToolError, match=r"'a\.csv' holds more text than can be read"):
-        await pooled(output_bytes=100).pages("a.csv", REPORT)
+        await pooled(output_bytes=100).extraction("a.csv", REPORT)
 
 
 @pytest.mark.parametrize("limits", [{"documents": 1}, {"kept_bytes": 1}, {"idle_seconds": 0.01}])
 async def test_a_reader_is_replaced_when_it_is_used_up_or_idle(pooled: Pooled, limits: dict[str, float]) -> None:
     pool = pooled(**limits)
-    assert await pool.pages("a.json", b"[1]") == ONE
+    assert await pool.extraction("a.json", b"[1]") == ONE
     while readers():
         await asyncio.sleep(0.01)
-    assert await pool.pages("a.json", b"[1]") == ONE
+    assert await pool.extraction("a.json", b"[1]") == ONE
 
 
 async def test_a_reader_gets_no_secret_and_no_rights(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIAL_API_KEY", "a-secret-key")
-    await pooled().pages("a.json", b"[1]")
+    await pooled().extraction("a.json", b"[1]")
     (reader,) = readers()
     assert set(reader.environ()) <= {
         "LC_ALL", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PATH", "PWD"
@@ -220,7 +219,7 @@ async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> Non
     code = (
         "import asyncio, pathlib, sys\n"
         "from task.documents.pool import ReaderPool\n"
-        "asyncio.run(ReaderPool().pages('slow.pdf', pathlib.Path(sys.argv[1]).read_bytes()))\n"
+        "asyncio.run(ReaderPool().extraction('slow.pdf', pathlib.Path(sys.argv[1]).read_bytes()))\n"
     )
     server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "slow.pdf")], cwd=ROOT)
     try:

@@ -20,6 +20,7 @@ from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentSpec, DeploymentTool
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
+from task.tools.readings import Readings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, chunk, peer, streams
@@ -158,8 +159,9 @@ ASKED = wants("rag_search_tool", request="What does the tray cost?", file_url=NO
 def rag_tool(*replies: Reply) -> RagTool:
     model = ScriptedModel(*replies)
     return RagTool(
-        "http://core", "writer", DocumentCache.create(), files=MemoryFiles({NOTES: b"The tray costs 40 euros."}),
-        readers=DirectReaders(), embedder=WordVectors(), model=lambda name, caller: model,
+        "http://core", "writer", DocumentCache.create(),
+        readings=Readings(MemoryFiles({NOTES: b"The tray costs 40 euros."}), DirectReaders()), embedder=WordVectors(),
+        model=lambda name, caller: model,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cachetools import TTLCache
 
 from task.tools.rag.search import DocumentIndex
+from task.tools.readings import DAY_SECONDS
 
 if TYPE_CHECKING:
     import faiss
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from task.tools.rag.chunks import ChunkedDocument
     from task.tools.rag.search import Lexical
 
-DAY_SECONDS = 86400
 MAX_BYTES = 256 * 2**20
 _PLACE_BYTES = 400  # of a chunk's place beside its text
 

@@ -15,23 +15,22 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
 from task.documents.extract import is_readable
 from task.documents.model import Block
-from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder, default_folder
 from task.embedding.environment import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles, UnpooledFiles
+from task.tools.dial_files import UnpooledFiles
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.rag.answers import QUOTE_CHARS, checked, written
 from task.tools.rag.chunks import chunk_document
 from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import RedisStore
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
 from task.tools.rag.report import StageReport, for_the_model, passages_only
 from task.tools.rag.search import SearchOptions, build_index, search
-from task.tools.rag.shelf import Opened, Requester, Shelf, ShelfLimits
+from task.tools.rag.shelf import MAX_CHUNKS, Opened, Shelf
+from task.tools.readings import Readings, requester_of
 
 SECONDS = 900.0
 MAX_FILES = 10
@@ -53,7 +52,7 @@ class RagOptions:
     seconds: float = SECONDS
     counts_with: str = ""
     search: SearchOptions = field(default_factory=SearchOptions)
-    limits: ShelfLimits = field(default_factory=ShelfLimits)
+    max_chunks: int = MAX_CHUNKS
 
 
 ModelOf = Callable[[str, Caller], ChatModel]
@@ -63,7 +62,8 @@ class RagTool(BaseTool):
     """Hybrid search over documents in DIAL, answered by a deployment. Source: API reference, RagTool.
 
     `endpoint` is DIAL Core's address, `deployment_name` the model that writes the answer, `document_cache` keeps
-    indexes in memory. `model` resolves a deployment's chat model for a caller. The tool creates what it is not given.
+    indexes in memory, `readings` the text of files, and `model` resolves a deployment's chat model for a caller. The
+    tool creates what it is not given, and closes the readings.
     """
 
     def __init__(
@@ -72,11 +72,9 @@ class RagTool(BaseTool):
         deployment_name: str,
         document_cache: DocumentCache,
         *,
-        files: DialFiles | None = None,
-        readers: ReaderPool | None = None,
+        readings: Readings | None = None,
         embedder: Embedder | None = None,
         model: ModelOf | None = None,
-        store: RedisStore | None = None,
         options: RagOptions | None = None,
     ) -> None:
         self._endpoint = endpoint
@@ -84,16 +82,9 @@ class RagTool(BaseTool):
         self._options = options or RagOptions()
         self._model = model
         self._embedder = embedder or Embedder(default_folder())
-        self._readers = readers or ReaderPool()
+        self._readings = readings or Readings(UnpooledFiles(endpoint))
         self._starting: asyncio.Task[None] | None = None
-        self._shelf = Shelf(
-            files or UnpooledFiles(endpoint),
-            self._readers,
-            self._embedder,
-            document_cache,
-            store=store,
-            limits=self._options.limits,
-        )
+        self._shelf = Shelf(self._readings, self._embedder, document_cache, max_chunks=self._options.max_chunks)
 
     @property
     def name(self) -> str:
@@ -154,14 +145,14 @@ class RagTool(BaseTool):
     async def close(self) -> None:
         if self._starting is not None:
             await asyncio.wait({self._starting})
-        await close_all(self._shelf.close, self._readers.close, self._embedder.close)
+        await close_all(self._readings.close, self._embedder.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         question, urls = _question_and_urls(arguments)
         report = StageReport(tool_call_params.stage)
         report.asked(question, urls)
-        requester = await _requester(tool_call_params)
+        requester = await requester_of(tool_call_params)
         opened = await _together(self._shelf.open(url, requester) for url in urls)
         readable = [document for document in opened if document.document.chunks]
         if not readable:
@@ -235,12 +226,6 @@ def _question_and_urls(arguments: dict[str, Any]) -> tuple[str, list[str]]:
     if len(urls) > MAX_FILES:
         raise ToolError(f"{len(urls)} files are too many for one search: name at most {MAX_FILES}.")
     return question, urls
-
-
-async def _requester(params: ToolCallParams) -> Requester:
-    if params.caller is None or not params.conversation_id:
-        return Requester(params.api_key)
-    return Requester(params.api_key, await params.caller.principal(), params.conversation_id)
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
