@@ -1,5 +1,6 @@
 // One answer: its text, tool cards, attachments, questions and figures, in the order in which they came.
-import { ApprovalCard } from "./approval.js";
+import { outcomeOf } from "./approval.js";
+import { ApprovalList } from "./approvals.js";
 import { shown } from "./attachments.js";
 import { storedCard, textOf, ToolCard } from "./cards.js";
 import { copy, cost, count, duration, h, icon, iconButton } from "./dom.js";
@@ -91,7 +92,7 @@ export class Answer {
   }
 
   on_approval({ approvals }) {
-    for (const approval of approvals) this.ask(approval);
+    this.ask(approvals);
   }
 
   on_usage(event) {
@@ -114,10 +115,24 @@ export class Answer {
     this.end(status === "finished" && reason === "length" ? "cut" : status, { traceId, limit });
   }
 
-  ask(approval) {
-    this.cards.get(approval.call_id)?.element.remove();
-    const card = new ApprovalCard(approval, (answer) => this.actions.decided(this, answer));
-    this.place(card.element);
+  /** Questions that wait at once stand in one list. */
+  ask(approvals) {
+    for (const approval of approvals) this.cards.get(approval.call_id)?.element.remove();
+    if (!this.questions?.waiting.length) {
+      this.questions = new ApprovalList((reply) => this.actions.decided(this, reply));
+      this.place(this.questions.element);
+    }
+    this.questions.add(approvals);
+  }
+
+  /** Show above its card how a call was decided, unless it was simply approved; `decisions` by the calls' ids. */
+  decide(decisions) {
+    for (const [callId, card] of this.cards) {
+      const approval = decisions.get(callId);
+      if (!approval || approval.status === "waiting" || (approval.status === "allowed" && !approval.answer?.arguments)) continue;
+      card.decision ??= h("div", { class: "approval done" }, outcomeOf(approval));
+      card.element.before(card.decision);
+    }
   }
 
   attach(item) {

@@ -73,7 +73,8 @@ export const branch = (id, kept) => json("POST", `session/${part(id)}/branch`, {
 export const startRun = (body) => json("POST", "runs", { body });
 export const runs = (sessionId) => json("GET", `runs${query({ session_id: sessionId, limit: 1 })}`);
 export const cancelRun = (id) => call("POST", `runs/${part(id)}/cancel`);
-export const approvals = (sessionId) => json("GET", `approvals${query({ session_id: sessionId })}`);
+/** The questions of a session, or of one of its runs, with those that are answered. */
+export const decisions = (sessionId, runId) => json("GET", `approvals${query({ session_id: sessionId, run_id: runId, waiting: false })}`);
 export const decide = (id, body) => json("POST", `approvals/${part(id)}`, { body });
 export const traces = (given) => json("GET", `traces${query({ limit: 50, ...given })}`);
 export const trace = (id) => json("GET", `traces/${part(id)}`);

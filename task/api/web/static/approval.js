@@ -1,80 +1,127 @@
 // The card by which a person decides about a call: what, why, how risky; approve, change, or deny with a reason.
 import * as api from "./api.js";
-import { h, icon, announce } from "./dom.js";
 import { pretty } from "./cards.js";
+import { changeList } from "./diff.js";
+import { h, icon, announce } from "./dom.js";
+import { t } from "./i18n.js";
 
-const RISKS = { low: "Low risk", medium: "Some risk", high: "High risk" };
-const SETTLING = 1000; // milliseconds in which a new card decides nothing: the key or click was meant for something else
+const RISKS = { low: t("Low risk"), medium: t("Some risk"), high: t("High risk") };
+// Milliseconds for which a card must have been in view before it decides anything: a key or click before that was
+// meant for something else.
+const SETTLING = 1000;
 
 /**
- * `decided(answer)` is called with the API's answer when the decision has been taken. The card is announced and never
- * takes the focus; with a high risk the keyboard needs a second step.
+ * `decided(reply)` is called with the API's reply when the decision has been taken here, `late()` when it was taken
+ * elsewhere. The card never takes the focus; with a high risk the keyboard needs a second step.
  */
 export class ApprovalCard {
-  constructor(approval, decided) {
+  constructor(approval, { decided, late }) {
     this.approval = approval;
-    this.decided = decided;
+    this.listeners = { decided, late };
     const { card } = approval;
     const risk = card.risk_assessment ?? {};
-    const level = this.level = RISKS[risk.level] ? risk.level : "medium";
+    this.level = RISKS[risk.level] ? risk.level : "medium";
+    this.ready = this.sending = false;
     this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
     this.actions = h("div", { class: "approval-actions" });
     this.editor = this.argumentsEditor();
     this.reason = this.reasonField();
+    this.command = h("pre", { class: "command", tabindex: "0", "aria-label": t("The call") }, card.command || `${approval.tool} ${pretty(approval.arguments)}`);
+    const title = t("May {tool} run?", { tool: approval.tool });
     this.element = h(
-      "section", { class: `approval risk-${level}`, "aria-label": `May ${approval.tool} run?`, onkeydown: ignoreHeldKeys },
-      h("header", {}, icon("shield"), h("h3", {}, "May this run?"), h("span", { class: "risk" }, RISKS[level])),
-      h("pre", { class: "command", tabindex: "0" }, card.command || `${approval.tool} ${pretty(approval.arguments)}`),
+      "section", { class: `approval risk-${this.level}`, "aria-label": title, tabindex: "-1", onkeydown: ignoreHeldKeys },
+      h("header", {}, icon("shield"), h("h3", {}, title), h("span", { class: "risk" }, RISKS[this.level])),
+      this.command,
       h("dl", {},
-        row("Intent, in the model's words", card.intent), row("Expected outcome, in the model's words", card.expected_outcome),
-        row("What it does", risk.scope), row("Risks", risk.details), row("Why you are asked", card.reason)),
+        row(t("Intent, in the model's words"), card.intent), row(t("Expected outcome, in the model's words"), card.expected_outcome),
+        row(t("What it does"), risk.scope), row(t("Risks"), risk.details), row(t("Why you are asked"), card.reason),
+        row(t("“Always” would also allow"), card.grant_description)),
       this.editor, this.reason, this.trouble, this.actions,
     );
     this.offer();
-    this.enable(false);
-    setTimeout(() => this.enable(true), SETTLING);
-    announce(`${approval.tool} waits for your approval`);
+    this.settleInView();
+  }
+
+  get isOpen() {
+    return !this.element.classList.contains("done");
+  }
+
+  settleInView() {
+    const watch = new IntersectionObserver(([entry]) => {
+      if (!entry.isIntersecting) return;
+      watch.disconnect();
+      this.showWhole();
+      setTimeout(() => this.enable(this.ready = true), SETTLING);
+    });
+    watch.observe(this.element);
+  }
+
+  /** A call that is longer than its box can be seen whole. */
+  showWhole() {
+    if (this.command.scrollHeight <= this.command.clientHeight + 2) return;
+    const more = button("quiet small", t("Show the whole call"), () => { this.command.classList.add("whole"); this.command.focus(); more.remove(); });
+    this.command.after(more);
   }
 
   enable(enabled) {
     for (const item of this.actions.querySelectorAll("button")) item.disabled = !enabled;
   }
 
+  show(...buttons) {
+    this.actions.replaceChildren(...buttons);
+    this.enable(this.ready);
+  }
+
   offer() {
-    const grant = this.approval.card.grant_description;
-    this.actions.replaceChildren(
-      button("primary", "Approve", (event) => this.approve(event, { decision: "approve" })),
-      grant ? button("quiet", "Always in this conversation", (event) => this.approve(event, { decision: "always" }), `Also allow: ${grant}`) : "",
-      button("quiet", "Edit arguments", () => this.edit()),
-      button("quiet deny", "Deny…", () => this.refuse()),
+    this.show(
+      button("primary", t("Approve"), (event) => this.approve(event, { decision: "approve" })),
+      this.approval.card.grant_description ? button("quiet", t("Always in this conversation"), (event) => this.approve(event, { decision: "always" })) : "",
+      button("quiet", t("Edit arguments"), () => this.edit()),
+      button("quiet deny", t("Deny…"), () => this.refuse()),
     );
   }
 
   argumentsEditor() {
-    this.text = h("textarea", { rows: 6, spellcheck: "false", "aria-label": "Arguments as JSON", value: pretty(this.approval.arguments) });
-    return h("div", { class: "approval-edit", hidden: true }, h("label", {}, "Arguments (JSON)", this.text));
+    this.text = h("textarea", { rows: 6, spellcheck: "false", "aria-label": t("Arguments as JSON"), value: pretty(this.approval.arguments), oninput: () => this.compare() });
+    this.difference = h("div", { class: "difference", role: "group", "aria-label": t("What you changed") });
+    return h("div", { class: "approval-edit", hidden: true }, h("label", {}, t("Arguments (JSON)"), this.text), this.difference);
   }
 
   reasonField() {
-    this.why = h("input", { type: "text", maxlength: 1000, placeholder: "What should it do instead? (optional)", "aria-label": "Reason" });
+    this.why = h("input", { type: "text", maxlength: 1000, placeholder: t("What should it do instead? (optional)"), "aria-label": t("Reason") });
     this.why.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.repeat) this.deny(); });
-    return h("div", { class: "approval-edit", hidden: true }, h("label", {}, "Reason", this.why));
+    return h("div", { class: "approval-edit", hidden: true }, h("label", {}, t("Reason"), this.why));
   }
 
   edit() {
     this.editor.hidden = false;
-    this.actions.replaceChildren(
-      button("primary", "Approve with these arguments", (event) => this.approveEdited(event)),
-      button("quiet", "Back", () => this.reset()),
+    this.show(
+      button("primary", t("Approve with these arguments"), (event) => this.approveEdited(event)),
+      button("quiet", t("Back"), () => this.reset()),
     );
+    this.compare();
     this.text.focus();
+  }
+
+  /** The arguments in the field; null where they are not valid JSON. */
+  edited() {
+    try {
+      return JSON.parse(this.text.value);
+    } catch {
+      return null;
+    }
+  }
+
+  compare() {
+    const edited = this.edited();
+    if (edited !== null) this.difference.replaceChildren(changeList(this.approval.arguments, edited));
   }
 
   refuse() {
     this.reason.hidden = false;
-    this.actions.replaceChildren(
-      button("danger", "Deny", () => this.deny()),
-      button("quiet", "Back", () => this.reset()),
+    this.show(
+      button("danger", t("Deny"), () => this.deny()),
+      button("quiet", t("Back"), () => this.reset()),
     );
     this.why.focus();
   }
@@ -93,10 +140,10 @@ export class ApprovalCard {
   }
 
   confirm(decision) {
-    const back = button("quiet", "Back", () => this.reset());
-    this.actions.replaceChildren(button("danger", "Yes, run it", () => this.send(decision)), back);
+    const back = button("quiet", t("Back"), () => this.reset());
+    this.show(button("danger", t("Yes, run it"), () => this.send(decision)), back);
     back.focus();
-    announce("The risk is high: confirm that it may run");
+    announce(t("The risk is high: confirm that it may run"));
   }
 
   deny() {
@@ -104,11 +151,10 @@ export class ApprovalCard {
   }
 
   async approveEdited(event) {
-    let changed;
-    try {
-      changed = JSON.parse(this.text.value);
-    } catch (error) {
-      this.fail(`These arguments are not valid JSON: ${error.message}`);
+    const changed = this.edited();
+    if (changed === null) {
+      this.fail(t("These arguments are not valid JSON."));
+      this.text.focus();
       return;
     }
     const same = JSON.stringify(changed) === JSON.stringify(this.approval.arguments);
@@ -116,23 +162,27 @@ export class ApprovalCard {
   }
 
   async send(decision) {
+    if (this.element.contains(document.activeElement)) this.element.focus(); // the next key decides no other call
     this.enable(false);
+    this.sending = true;
     try {
-      const answer = await api.decide(this.approval.approval_id, decision);
-      this.settle(decision);
-      this.decided(answer, this.approval);
+      const reply = await api.decide(this.approval.approval_id, decision);
+      this.settle(reply.approval);
+      this.listeners.decided(reply);
     } catch (error) {
       this.fail(error.message);
       this.enable(true);
-      if (error.status === 409) this.actions.replaceChildren();
+      this.sending = false;
+      if (error.status === 409) this.listeners.late();
     }
   }
 
-  settle({ decision, reason }) {
-    const outcome = decision === "deny" ? `Denied${reason ? `: ${reason}` : ""}` : "Approved";
-    this.element.replaceChildren(h("p", { class: "settled" }, icon(decision === "deny" ? "cross" : "check"), `${outcome} – ${this.approval.tool}`));
+  /** Show how it was decided, here or elsewhere. */
+  settle(approval) {
+    if (!this.isOpen) return;
+    this.element.replaceChildren(...outcomeOf(approval));
     this.element.className = "approval done";
-    announce(outcome);
+    announce(this.element.querySelector(".outcome").textContent);
   }
 
   fail(message) {
@@ -141,12 +191,24 @@ export class ApprovalCard {
   }
 }
 
+/** How a question was decided: a line, the reason of a refusal, and what was changed. */
+export function outcomeOf({ status, tool, answer, arguments: given }) {
+  const reason = status === "denied" ? answer?.reason : "";
+  const names = { denied: t("Denied"), expired: t("Expired: no longer open"), allowed: t("Approved") };
+  const word = answer?.arguments ? t("Approved with changes") : answer?.reason === "always" && answer.allowed ? t("Always allowed in this conversation") : names[status] ?? status;
+  return [
+    h("p", { class: "settled" }, icon(status === "allowed" ? "check" : "cross"), h("span", { class: "outcome" }, `${word} – ${tool}`)),
+    reason ? h("p", { class: "settled-reason" }, h("span", {}, t("Reason:")), ` ${reason}`) : "",
+    answer?.arguments ? changeList(given, answer.arguments) : "",
+  ];
+}
+
 function ignoreHeldKeys(event) {
   if (event.repeat && event.target.tagName === "BUTTON") event.preventDefault();
 }
 
-function button(className, label, onclick, title = null) {
-  return h("button", { type: "button", class: className, onclick, title }, label);
+function button(className, label, onclick) {
+  return h("button", { type: "button", class: className, onclick }, label);
 }
 
 function row(name, value) {

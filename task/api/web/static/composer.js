@@ -18,7 +18,7 @@ export class Composer {
     this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": "Files" });
     this.go = iconButton("send", "Send", () => this.pressed(), { class: "icon-button go" });
     this.model = h("select", { "aria-label": "Model", title: "Model" }, h("option", { value: "" }, "Model"));
-    this.mode = h("select", { "aria-label": "Permissions", title: "What tools may do" },
+    this.mode = h("select", { class: "mode", "aria-label": "Permissions", title: "What tools may do" },
       Object.entries(MODES).map(([value, label]) => h("option", { value }, label)));
     this.mode.value = recall("mode", "default");
     this.persona = h("select", { "aria-label": "Persona", title: "Who answers", hidden: true });

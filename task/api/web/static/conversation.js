@@ -16,7 +16,7 @@ const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 export class Conversation {
   constructor(listeners) {
     this.listeners = listeners;
-    this.actions = { retry: (answer) => this.again(answer), decided: (answer, reply) => this.resume(answer, reply) };
+    this.actions = { retry: (answer) => this.again(answer), decided: (answer, run) => this.resume(answer, run) };
     this.list = h("div", { class: "messages" });
     this.down = iconButton("chevron", "To the newest message", () => this.toEnd(), { class: "icon-button to-end", hidden: true });
     this.element = h("div", { class: "scroller", id: "main", tabindex: "-1" }, this.list);
@@ -36,6 +36,7 @@ export class Conversation {
     this.follows = true;
     this.top = 0;
     this.annotations = null;
+    this.decisions = new Map(); // how questions were decided, by the calls' ids
     this.list.replaceChildren();
     this.listeners.busy(false);
   }
@@ -55,7 +56,9 @@ export class Conversation {
   }
 
   annotate() {
-    this.annotations?.add([...this.list.querySelectorAll(".answer")].map((element) => element.answer));
+    const answers = [...this.list.querySelectorAll(".answer")].map((element) => element.answer);
+    this.annotations?.add(answers);
+    for (const answer of answers) answer.decide(this.decisions);
   }
 
   show(messages) {
@@ -175,20 +178,25 @@ export class Conversation {
       return;
     }
     if (run && ENDED_BADLY.has(run.status) && this.newest() === null) this.fresh().end(run.status, { traceId: run.trace_id });
-    const { approvals } = await api.approvals(this.sessionId);
-    if (signal.aborted || approvals.length === 0) return;
+    const { approvals } = await api.decisions(this.sessionId);
+    if (signal.aborted) return;
+    this.decisions = new Map(approvals.map((approval) => [approval.call_id, approval]));
+    const waiting = approvals.filter((approval) => approval.status === "waiting");
+    if (waiting.length === 0) return;
     const answer = this.newest() ?? this.fresh();
-    approvals.forEach((approval) => answer.ask(approval));
+    answer.ask(waiting);
     this.toEnd();
   }
 
-  /** A decision was taken: after the last one the run continues. */
-  async resume(answer, reply) {
-    const runId = reply.resumed?.run_id ?? null;
-    if (!runId) return;
+  /** The last decision was taken: the run continues; without one here it was taken elsewhere. */
+  async resume(answer, run) {
+    if (!run) {
+      await this.open(this.sessionId);
+      return;
+    }
     answer.begin();
     try {
-      await this.listen(runId, answer, this.leaving.signal);
+      await this.listen(run.run_id, answer, this.leaving.signal);
     } catch (error) {
       if (error.name === "AbortError") return;
       answer.trouble(error.message);

@@ -1,6 +1,7 @@
 // Small dialogs: a question, a name, a key, a cited passage. The browser's own <dialog> keeps focus and closes on Escape.
 import * as api from "./api.js";
 import { h, iconButton } from "./dom.js";
+import { chooseLanguage, chosenLanguage, LANGUAGES, t } from "./i18n.js";
 
 /** Show a dialog; resolves with what a button gave, null when it was closed otherwise. */
 export function ask(title, build, className = null) {
@@ -8,7 +9,7 @@ export function ask(title, build, className = null) {
     const heading = h("h2", { id: "dialog-title" }, title);
     const dialog = h("dialog", { "aria-labelledby": "dialog-title", class: className });
     const finish = (value) => { dialog.close(); done(value); };
-    const form = h("form", { method: "dialog" }, h("header", {}, heading, iconButton("cross", "Close", () => finish(null))));
+    const form = h("form", { method: "dialog" }, h("header", {}, heading, iconButton("cross", t("Close"), () => finish(null))));
     form.append(...build(finish));
     form.addEventListener("submit", (event) => event.preventDefault());
     dialog.append(form);
@@ -25,13 +26,13 @@ export async function sure(title, text, yes) {
   return Boolean(await ask(title, (finish) => [
     h("p", {}, text),
     h("footer", {},
-      h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, "Cancel"),
+      h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, t("Cancel")),
       h("button", { type: "button", class: "danger", onclick: () => finish(true) }, yes)),
   ]));
 }
 
 /** A line of text, null when the person thinks better of it. */
-export function line(title, label, value, { yes = "Save", secret = false, text = null } = {}) {
+export function line(title, label, value, { yes = t("Save"), secret = false, text = null } = {}) {
   return ask(title, (finish) => {
     const field = h("input", { type: secret ? "password" : "text", value, id: "dialog-line", autofocus: true, autocomplete: "off", maxlength: 500 });
     const give = () => finish(field.value.trim() || null);
@@ -41,7 +42,7 @@ export function line(title, label, value, { yes = "Save", secret = false, text =
       text ? h("p", {}, text) : "",
       h("label", { for: "dialog-line" }, label), field,
       h("footer", {},
-        h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, "Cancel"),
+        h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, t("Cancel")),
         h("button", { type: "button", class: "primary", onclick: give }, yes)),
     ];
   });
@@ -51,9 +52,9 @@ let keyAsked = null;
 
 /** The person's API key; asked once, however many requests wait for it. */
 export function askKey() {
-  keyAsked ??= line("Your key", "API key", "", {
-    yes: "Use this key", secret: true,
-    text: "This agent needs a key. The key stays in this tab until you close it, and is sent only to this agent.",
+  keyAsked ??= line(t("Your key"), t("API key"), "", {
+    yes: t("Use this key"), secret: true,
+    text: t("This agent needs a key. The key stays in this tab until you close it, and is sent only to this agent."),
   }).finally(() => { keyAsked = null; });
   return keyAsked;
 }
@@ -61,8 +62,8 @@ export function askKey() {
 /** The passages that a citation quotes, each with a way to its source. */
 export function passages(items) {
   const single = items.length === 1;
-  return ask(single ? items[0].title || "Source" : "Sources", (finish) => {
-    const close = h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close");
+  return ask(single ? items[0].title || t("Source") : t("Sources"), (finish) => {
+    const close = h("button", { type: "button", class: "primary", onclick: () => finish(null) }, t("Close"));
     const parts = items.flatMap((item) => [
       single ? "" : h("h3", {}, item.title), h("blockquote", { class: "passage", tabindex: "0" }, item.data),
       single ? "" : h("div", {}, opener(item)),
@@ -72,7 +73,7 @@ export function passages(items) {
 }
 
 function opener(item) {
-  const button = h("button", { type: "button", class: "quiet", onclick: () => openSource(item, button) }, "Open the source");
+  const button = h("button", { type: "button", class: "quiet", onclick: () => openSource(item, button) }, t("Open the source"));
   return button;
 }
 
@@ -90,14 +91,20 @@ async function openSource(item, button) {
   }
 }
 
-/** What the keyboard does. */
+/** What the keyboard does, and the language of the page. */
 export function shortcuts() {
   const keys = [
-    ["Enter", "send"], ["Shift Enter", "new line"], ["Esc", "stop the answer"], ["/", "write a message"],
-    ["Alt N", "new conversation"], ["Alt ↑ / Alt ↓", "previous, next conversation"], ["?", "this list"],
+    ["Enter", t("send")], ["Shift Enter", t("new line")], ["Esc", t("stop the answer")], ["/", t("write a message")],
+    ["Alt N", t("new conversation")], ["Alt ↑ / Alt ↓", t("previous, next conversation")], ["?", t("this list")],
   ];
-  return ask("Keyboard", (finish) => [
+  const language = h("select", { id: "language", onchange: () => chooseLanguage(language.value || null) },
+    h("option", { value: "" }, t("As in the browser")),
+    Object.entries(LANGUAGES).map(([name, label]) => h("option", { value: name, lang: name }, label)));
+  language.value = chosenLanguage() ?? "";
+  return ask(t("Help and language"), (finish) => [
+    h("h3", {}, t("Keyboard")),
     h("dl", { class: "keys" }, keys.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])),
-    h("footer", {}, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close")),
+    h("label", { for: "language" }, t("Language of this page")), language,
+    h("footer", {}, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, t("Close"))),
   ]);
 }

@@ -4,6 +4,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { askKey, shortcuts } from "./dialogs.js";
 import { h, icon, iconButton } from "./dom.js";
+import { t } from "./i18n.js";
 import { Sidebar } from "./sidebar.js";
 import { showTraces } from "./traces.js";
 
@@ -31,7 +32,7 @@ const themeButton = iconButton("moon", "Dark or light", () => switchTheme());
 const sidebar = new Sidebar({
   chosen: () => retitle(),
   removed: (id) => { composer.forget(id); if (id === conversation.sessionId) location.hash = "#/"; },
-  tools: [h("span", { class: "grow" }), iconButton("help", "Keyboard shortcuts", () => shortcuts()), themeButton],
+  tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), themeButton],
 });
 const title = h("h1", {}, "New conversation");
 const welcome = h("section", { class: "welcome" },

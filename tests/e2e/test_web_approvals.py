@@ -1,0 +1,107 @@
+"""Questions on the page are read before they are answered: several at once, edited, refused, answered elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.support.note_product import notes, noting_model
+from tests.support.web import PAGE_MARKS, person
+
+pytestmark = PAGE_MARKS
+
+
+async def test_several_questions_stand_in_one_list_and_each_is_decided_by_itself(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
+        await p.says("Note both")
+        await p.page.keyboard.type("I was just writing ")
+        await expect(p.button("Approve")).to_have_count(2)
+        for card in await p.page.locator(".approval").all():
+            await card.scroll_into_view_if_needed()
+            await expect(card.get_by_role("button", name="Approve")).to_be_enabled()
+            await expect(card).to_contain_text("“Always” would also allow")
+            await expect(card).to_contain_text("every call of write_note")
+        await p.page.keyboard.type("this")
+        await p.page.keyboard.press("Tab")
+        await expect(p.field).to_have_value("I was just writing this")
+        await expect(p.page.get_by_role("heading", name="2 calls wait for your decision")).to_be_visible()
+        assert notes(tmp_path) == []
+
+        first, second = p.page.locator(".approval").first, p.page.locator(".approval").last
+        await first.get_by_role("button", name="Edit arguments").click()
+        field = first.get_by_label("Arguments as JSON")
+        await field.fill('{"text": ')
+        await first.get_by_role("button", name="Approve with these arguments").click()
+        await expect(first.get_by_role("alert")).to_have_text("These arguments are not valid JSON.")
+        await field.fill('{"text": "changed"}')
+        difference = first.get_by_role("group", name="What you changed")
+        await expect(difference.locator("dt")).to_have_text("text")
+        await expect(difference.get_by_role("deletion")).to_contain_text("1")
+        await expect(difference.get_by_role("insertion")).to_contain_text("changed")
+        await first.get_by_role("button", name="Approve with these arguments").press("Enter")
+        await expect(first).to_contain_text("Approved with changes – write_note")
+        await expect(first).to_be_focused()  # and not a button of the next question
+        await expect(p.page.get_by_role("heading", name="1 call waits for your decision")).to_be_visible()
+        assert notes(tmp_path) == []
+
+        await second.get_by_role("button", name="Deny…").click()
+        await second.get_by_label("Reason").fill("one is enough")
+        await p.page.keyboard.press("Enter")
+        await expect(second).to_contain_text("Reason: one is enough")
+        await p.sees("Result:")
+        await p.sees_the_end()
+        await p.page.reload()
+        settled = p.page.locator(".approval.done")
+        await expect(settled).to_have_count(2)
+        await expect(settled.first).to_contain_text("Approved with changes")
+        await expect(settled.first.get_by_role("insertion")).to_contain_text("changed")
+        await expect(settled.last).to_contain_text("Denied – write_note")
+        await expect(settled.last).to_contain_text("Reason: one is enough")
+    assert notes(tmp_path) == ["changed"]
+
+
+async def test_an_answer_given_elsewhere_settles_the_question_and_shows_what_follows(tmp_path: Path) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path) as p:
+        await p.says("Note 1")
+        await expect(p.button("Approve")).to_be_enabled()
+        answered = await p.page.evaluate(DENIED_ELSEWHERE)
+        assert json.loads(answered)["approval"]["status"] == "denied"
+        await p.sees("Denied – write_note")
+        await p.sees("not today")
+        await p.sees("Result:")
+        await p.sees_the_end()
+        await expect(p.button("Approve")).to_have_count(0)
+    assert notes(tmp_path) == []
+
+
+DENIED_ELSEWHERE = """async () => {
+    const { approvals: [approval] } = await (await fetch("/approvals")).json();
+    const body = JSON.stringify({ decision: "deny", reason: "not today" });
+    const headers = { "Content-Type": "application/json" };
+    return (await fetch(`/approvals/${approval.approval_id}`, { method: "POST", headers, body })).text();
+}"""
+
+
+async def test_the_lines_of_a_long_text_that_were_changed_are_found(tmp_path: Path) -> None:
+    async with person(tmp_path=tmp_path) as p:
+        assert await p.page.evaluate(LINES, ["a\nb\nc\nd", "a\nc\nx\nd"]) == [
+            [" ", "a"], ["-", "b"], [" ", "c"], ["+", "x"], [" ", "d"],
+        ]  # fmt: skip
+        assert await p.page.evaluate(LINES, ["\n".join("abcdefgh"), "\n".join("abcdXfgh")]) == [
+            [" ", "…"], [" ", "c"], [" ", "d"], ["-", "e"], ["+", "X"], [" ", "f"], [" ", "g"], [" ", "h"],
+        ]  # fmt: skip
+        long, other = "\n".join(map(str, range(5000))), "\n".join(map(str, range(10_000, 15_000)))
+        assert len(await p.page.evaluate(LINES, [long, other])) == 10_000
+        assert await p.page.evaluate(CHANGES, [{"a": 1, "b": {"c": [1]}}, {"b": {"c": [2]}, "d": None}]) == [
+            "a", "b.c", "d",
+        ]  # fmt: skip
+
+
+LINES = """async ([before, after]) =>
+    (await import("/static/diff.js")).lines(before.split("\\n"), after.split("\\n"))"""
+CHANGES = """async ([before, after]) =>
+    (await import("/static/diff.js")).changes(before, after).map((change) => change.path)"""
