@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from uuid import uuid4
 
 from aidial_sdk import HTTPException
 from aidial_sdk.chat_completion import ChatCompletion, Request, Response
@@ -14,15 +15,25 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
 from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
-from task.errors import InvalidRequest, ProviderError, TooManyRuns, reference_of, with_reference
+from task.errors import (
+    InvalidRequest,
+    NotFound,
+    ProviderError,
+    StoreUnavailable,
+    TooManyRuns,
+    reference_of,
+    with_reference,
+)
 from task.llm.explanations import reported
 from task.product import Product
 from task.runs.traces import TraceStart, recorded, trace_context
 from task.settings import Settings, load_settings
+from task.store.trace_records import COMMENT_CHARS
 from task.tools.base import BaseTool
 
 logger = logging.getLogger(__name__)
 
+RESPONSE = "chatcmpl-"
 OWNER = ""  # no key has it: traces of DIAL requests are an operator's to read
 
 
@@ -53,7 +64,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         warnings = self.product.without_effect(
             deployment, parsed.options, parsed.unused, scrubs=any(item.scrub_pii for item in parsed.incoming)
         )
-        start = _trace_start(parsed, deployment, warnings, content=self.settings.trace_content)
+        # Of our own making, because a rating names it: whoever knows the id may rate the answer.
+        response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
+        start = _trace_start(parsed, deployment, warnings, response_id, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
             try:
                 async with recorded(self.product.store, start) as observer:
@@ -79,7 +92,18 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 raise _unexpected(error) from error
 
     async def rate_response(self, request: RateRequest) -> None:
-        logger.info("answer %s was rated %s", request.response_id, "up" if request.rate else "down")
+        """Keep the rating with the trace of the answer; one of an answer that left no trace is only logged."""
+        name, rating = request.response_id or "", "up" if request.rate else "down"
+        logger.info("answer %s was rated %s", name, rating)
+        store = await self.product.store.get_if_available()
+        if store is None or not name.startswith(RESPONSE):
+            return
+        comment = (request.model_extra or {}).get("comment")
+        kept = comment[:COMMENT_CHARS] if isinstance(comment, str) and self.settings.trace_content else None
+        try:
+            await store.traces.rate(OWNER, name, rating, kept)
+        except (NotFound, StoreUnavailable) as error:
+            logger.warning("the rating of %s is not kept: %s", name, error)
 
     async def configuration(self, request: ConfigurationRequest) -> dict[str, Any]:
         """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
@@ -103,12 +127,15 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         return await self.product.mcp.tools_at(url)
 
 
-def _trace_start(request: DialRequest, model: str, warnings: tuple[str, ...], *, content: bool) -> TraceStart:
+def _trace_start(
+    request: DialRequest, model: str, warnings: tuple[str, ...], response_id: str, *, content: bool
+) -> TraceStart:
     asked, history = (user(request.incoming[-1].text()),), len(request.incoming) - 1
     parent = trace_context(request.headers)
     return TraceStart(
-        OWNER, "dial", model, request.options, asked, history=history, content=content, parent=parent, warnings=warnings
-    )
+        OWNER, "dial", model, request.options, asked, history=history, content=content, parent=parent,
+        warnings=warnings, response_id=response_id,
+    )  # fmt: skip
 
 
 def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:

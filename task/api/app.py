@@ -23,6 +23,7 @@ from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
+from task.api.platform import trace_routes
 from task.api.platform.events import RunEvent
 from task.api.service import Answers, Service
 from task.api.web.page import add_page
@@ -116,7 +117,13 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
     app.state.service = service
     add_failure_handlers(app)
-    routers = [openai_routes.routes, responses_routes.routes, platform_routes.routes, platform_routes.run_routes]
+    routers = [
+        openai_routes.routes,
+        responses_routes.routes,
+        platform_routes.routes,
+        trace_routes.routes,
+        platform_routes.run_routes,
+    ]
     for router in [*routers, *([page_routes] if ui else [])]:
         # As they are: `include_router` would build each of them a second time, while the first request waits.
         app.router.routes.extend(router.routes)

@@ -52,7 +52,7 @@ async def replayed(trace: Trace) -> Trace:
         raise InvalidRequest(f"{trace.trace_id} was kept without texts and cannot be replayed; see TRACE_CONTENT")
     if trace.status in ("running", "cancelled", "interrupted"):
         raise InvalidRequest(f"{trace.trace_id} is {trace.status}: a run that was interrupted cannot be replayed")
-    asked = [_message(turn) for turn in trace.turns[: trace.asked]]
+    asked = [message_of(turn) for turn in trace.turns[: trace.asked]]
     observer = TraceObserver(trace.trace_id, TraceStart(trace.owner, trace.door, trace.model, asked=tuple(asked)))
     model = ScriptedModel(*_replies(trace), name=trace.model, keep_requests=False)
     toolbox = Toolbox(_tools(trace), _RecordedGate(trace.decisions))
@@ -75,7 +75,8 @@ def parting(one: Trace, other: Trace) -> Parting | None:
     return None
 
 
-def _message(turn: TracedTurn) -> Message:
+def message_of(turn: TracedTurn) -> Message:
+    """The message that the turn was."""
     calls = tuple(ToolCall(call["id"], FunctionCall(call["name"], call["arguments"])) for call in turn.tool_calls)
     return Message(Role(turn.role), turn.content, calls, turn.tool_call_id, turn.name)
 

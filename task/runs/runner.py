@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from task.conversation.messages import Role
 from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
 from task.loop import RunOutcome
 from task.product import Product
@@ -332,8 +333,9 @@ def _recorded(observer: TraceRecorder, outcome: RunOutcome, run: Run, session_id
 
 def _start(request: RunRequest, run: Run) -> TraceStart:
     options = request.options
+    questions = (message.text() for message in reversed(request.history) if message.role is Role.USER)
     return TraceStart(
         request.caller.owner, options.door, options.model, options.model_options, request.new,
         history=len(request.history), session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
-        parent=trace_context(request.caller.headers), warnings=options.warnings,
+        parent=trace_context(request.caller.headers), warnings=options.warnings, question=next(questions, ""),
     )  # fmt: skip

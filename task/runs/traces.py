@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from task.conversation.messages import Message, ToolCall
+from task.conversation.messages import Message, Role, ToolCall
 from task.errors import ProviderError, reference_of, with_reference
 from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver, RunOutcome, SilentObserver
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 1.0
+QUESTION_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStart:
     """What is known when a run starts. `asked` are the request's own messages, `history` counts those before them.
 
-    Without `content` the trace keeps names, sizes, times and tokens only. `parent` is the caller's own trace, as
-    `trace_context` returns it.
+    Without `content` the trace keeps names, sizes, times and tokens only. `question` is the user's last message where
+    `asked` has none; `response_id` is the answer's id in DIAL. `parent` is the caller's own trace, as `trace_context`
+    returns it.
     """
 
     owner: str
@@ -50,6 +52,16 @@ class TraceStart:
     content: bool = True
     parent: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
+    question: str = ""
+    response_id: str | None = None
+
+    @property
+    def asked_last(self) -> str | None:
+        """The user's last message, where contents are kept."""
+        if not self.content:
+            return None
+        texts = (message.text() for message in reversed(self.asked) if message.role is Role.USER)
+        return next((text for text in texts if text), self.question)[:QUESTION_CHARS]
 
 
 def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
@@ -146,6 +158,7 @@ class TraceObserver:
             usage, cost,
             tuple(self._limits), tuple(self._decisions), error, start.session_id, start.run_id, start.experiment,
             start.history, start.content, len(start.asked), start.parent, tuple(self._warnings),
+            start.asked_last or None, start.response_id,
         )  # fmt: skip
 
     def _turn(

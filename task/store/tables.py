@@ -93,12 +93,30 @@ traces = Table(
     Column("cost", Double),
     Column("error", Text),
     Column("data", Text, nullable=False),
+    Column("response_id", String(80)),
+    Column("rating", String(4)),
+    Column("comment", Text),
     Index("traces_by_owner", "owner", "started_at", "id"),
     Index("traces_by_age", "started_at", "id"),
     Index("traces_by_session", "session_id", "owner", "started_at", "id"),
     Index("traces_by_experiment", "experiment", "owner", "started_at", "id"),
     Index("traces_by_status", "status", "started_at", "id"),
     Index("traces_by_door", "door", "started_at", "id"),
+    Index("traces_by_model", "model", "started_at", "id"),
+    Index("traces_by_rating", "rating", "owner", "started_at", "id"),
+    Index("traces_by_run", "run_id"),
+    Index("traces_by_response", "response_id"),
+)
+
+# What filters look for in a trace, beside it, because its own row is long. `tools` are names between spaces; `text`,
+# in lower case, is what was asked and answered, and empty where contents are not kept.
+trace_words = Table(
+    "trace_words",
+    metadata,
+    Column("trace_id", ID, _parent("traces.id"), primary_key=True),
+    Column("tools", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 calls = Table(

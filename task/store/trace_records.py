@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from task.conversation.messages import Message, Role
 from task.llm.base import ModelOptions, Usage
 
 CUT = 200  # characters of a result in the documented list of calls
 PRICED_TOKENS = 1_000_000
+Rating = Literal["up", "down"]
+COMMENT_CHARS = 2000  # of what a person writes beside a rating
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,9 @@ class Trace:
 
     `usage` is by model, including models behind tools; "tools" sums what tools used without naming a model. `history`
     counts the messages before the run's own, `asked` the turns that came with the request; without `content` only
-    names, sizes, times and tokens are kept. `warnings` list what in the request had no effect. `parent`, the caller's
-    own trace, is for spans and is not stored.
+    names, sizes, times and tokens are kept. `warnings` list what in the request had no effect. `question` is the user's
+    last message, also where a run continues without a new one. `response_id` is the answer's id in DIAL; `rating` and
+    `comment` are a person's. `parent`, the caller's own trace, is for spans and is not stored.
     """
 
     trace_id: str
@@ -110,6 +113,16 @@ class Trace:
     asked: int = 0
     parent: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     warnings: tuple[str, ...] = ()
+    question: str | None = None
+    response_id: str | None = None
+    rating: Rating | None = None
+    comment: str | None = None
+
+    @property
+    def answer(self) -> str:
+        """The last text that the run's model wrote; empty where there is none, or it is not kept."""
+        added = self.turns[self.asked :]
+        return next((str(turn.content) for turn in reversed(added) if turn.role == "assistant" and turn.content), "")
 
     @property
     def total_tokens(self) -> int:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, insert, or_, select, update
 
 from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.records import Page, RunStatus, new_id, packed, unpacked
-from task.store.trace_records import CUT, Price, Trace, TracedCall, TracedDecision, TracedTurn
+from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn
 from task.store.writer import Writer
 
-_traces, _calls = tables.traces, tables.calls
+_traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
+_OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
+SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
 _TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
 _SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
-    """Which traces a listing shows; times are seconds since 1970."""
+    """Which traces a listing shows; times are seconds since 1970.
+
+    `tool` is the name of a tool that was called; `text` is part of the question or the answer, in any case.
+    """
 
     session_id: str | None = None
     run_id: str | None = None
@@ -32,11 +38,21 @@ class TraceFilter:
     door: str | None = None
     since: float | None = None
     until: float | None = None
+    model: str | None = None
+    tool: str | None = None
+    text: str | None = None
+    rating: Rating | None = None
 
     def applied(self, query: Select[Any]) -> Select[Any]:
-        for name in ("session_id", "run_id", "experiment", "status", "door"):
+        for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
             value = getattr(self, name)
             query = query.where(_traces.c[name] == value) if value is not None else query
+        if self.tool is not None or self.text is not None:
+            query = query.join(_words, _words.c.trace_id == _traces.c.id)
+        if self.tool is not None:
+            query = query.where(_words.c.tools.contains(f" {self.tool} ", autoescape=True))
+        if self.text is not None:
+            query = query.where(_words.c.text.contains(self.text.lower(), autoescape=True))
         query = query.where(_traces.c.started_at >= self.since) if self.since is not None else query
         return query.where(_traces.c.started_at < self.until) if self.until is not None else query
 
@@ -109,26 +125,75 @@ class Traces:
         query = query if owner is None else query.where(_traces.c.owner == owner)
         return await self.database.page(query, _traces.c.started_at, limit, cursor, _trace)
 
+    async def rate(self, owner: str, name: str, rating: Rating | None, comment: str | None = None) -> Trace:
+        """The trace with another rating, or with none; `name` is its own id, its run's or its answer's.
+
+        Raises:
+            NotFound: the owner has no such trace.
+        """
+        await self.writer.flush()  # the answer may have ended a moment ago
+        named = select(_traces.c.id).where(_traces.c.owner == owner, _named(name))
+        change = update(_traces).where(_traces.c.id.in_(named)).values(rating=rating, comment=comment)
+        if not await self.database.execute(change):
+            raise NotFound(f"there is no answer {name!r}")
+        found = await self.database.first(named)
+        return await self.get(owner, found.id if found is not None else name)
+
+    async def ratings(self, owner: str | None, which: TraceFilter | None = None) -> dict[str, int]:
+        """How many of these traces are rated up, and how many down."""
+        counts = select(_traces.c.rating, func.count()).where(_traces.c.rating.is_not(None)).group_by(_traces.c.rating)
+        query = (which or TraceFilter()).applied(counts)
+        rows = await self.database.rows(query if owner is None else query.where(_traces.c.owner == owner))
+        return {"up": 0, "down": 0, **{row[0]: row[1] for row in rows}}
+
     async def delete(self, owner: str, trace_id: str) -> None:
         if not await self.database.execute(delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)):
             raise NotFound(f"there is no trace {trace_id!r}")
 
 
 def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
-    """Write the trace, in the place of an earlier one where it is `stored` already."""
-    if stored:
-        connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
+    """Write the trace, in the place of an earlier state where that is `stored` already; a rating stays."""
     if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
+        connection.execute(delete(_traces).where(*_same(trace)))
         return  # the session was removed, and its traces with it
     row = _row(trace, process)
-    while not insert_new(connection, _traces, row):
-        row["id"] = new_id("trace")  # another trace has this id
+    if not (stored and _replaced(connection, trace, row)):
+        while not insert_new(connection, _traces, row):
+            row["id"] = new_id("trace")  # another trace has this id
     calls = [
         {"trace_id": row["id"], "position": number, "result": packed(call.result)}
         for number, call in enumerate(trace.tool_calls)
     ]
     if calls:
         connection.execute(insert(_calls), calls)
+    connection.execute(insert(_words), words_of(row["id"], trace))
+
+
+def words_of(trace_id: str, trace: Trace) -> dict[str, str]:
+    """The row in which filters find the trace's tools and texts."""
+    tools = sorted({call.name for call in trace.tool_calls})
+    question = (trace.question or "") if trace.content else ""
+    text = f"{question[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""
+    return {"trace_id": trace_id, "tools": f" {' '.join(tools)} ", "text": text.lower().replace("\0", " ")}
+
+
+def _replaced(connection: Connection, trace: Trace, row: Mapping[str, Any]) -> bool:
+    if not connection.execute(update(_traces).where(*_same(trace)).values(row)).rowcount:
+        return False
+    for table in (_calls, _words):
+        connection.execute(delete(table).where(table.c.trace_id == trace.trace_id))
+    return True
+
+
+def _same(trace: Trace) -> tuple[ColumnElement[bool], ...]:
+    # Ids are short: of two owners, or of two times, it is another trace.
+    columns = _traces.c
+    return columns.id == trace.trace_id, columns.owner == trace.owner, columns.started_at == trace.started_at
+
+
+def _named(name: str) -> ColumnElement[bool]:
+    run = f"run_{_OF_A_RUN.sub('', name)}"
+    return or_(_traces.c.id == name, _traces.c.run_id == run, _traces.c.response_id == name)
 
 
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:
@@ -142,6 +207,7 @@ def _row(trace: Trace, process: str | None) -> dict[str, Any]:
         "total_tokens": trace.total_tokens,
         "cost": trace.cost,
         "error": error,
+        "response_id": trace.response_id,
         "data": packed(_data(trace)),
     }
 
@@ -158,6 +224,7 @@ def _data(trace: Trace) -> dict[str, Any]:
         "history": trace.history,
         "asked": trace.asked,
         "content": trace.content,
+        "question": trace.question,
     }
 
 
@@ -175,7 +242,8 @@ def _trace(row: Row[Any]) -> Trace:
         data["config"], {model: Usage(**item) for model, item in data["usage"].items()}, row.cost,
         tuple(data["limits"]), tuple(TracedDecision(**item) for item in data["decisions"]), row.error,
         row.session_id, row.run_id, row.experiment, data["history"], data["content"],
-        data["asked"], warnings=tuple(data.get("warnings", ())),
+        data["asked"], warnings=tuple(data.get("warnings", ())), question=data.get("question"),
+        response_id=row.response_id, rating=row.rating, comment=row.comment,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The platform API: `/chat`, sessions, traces, runs with their events, approvals and grants."""
+"""The platform API: `/chat`, sessions, runs with their events, approvals and grants."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import Header, Path, Query, Request
-from pydantic import AfterValidator
+from fastapi import Header, Query, Request
 from starlette.responses import Response
 
 from task.api.edge.failures import failures
-from task.api.edge.identity import ApiCaller
 from task.api.edge.rendering import EventStream, sse, stream_of
 from task.api.platform.events import RunAsks, RunEvent
+from task.api.platform.queries import Cursor, Limit, QueryText
 from task.api.platform.schemas import (
     AnsweredBody,
     ApprovalAnswer,
@@ -24,7 +23,6 @@ from task.api.platform.schemas import (
     GrantList,
     MessageList,
     PersonaList,
-    ResultBody,
     RunBody,
     RunList,
     RunStart,
@@ -37,36 +35,20 @@ from task.api.platform.schemas import (
     SessionRow,
     SessionStart,
     SessionStarted,
-    TraceList,
     VersionList,
 )
-from task.api.platform.trace_body import TraceBody
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.product import Product
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
-from task.store.database import position
-from task.store.records import RunStatus
-from task.store.traces import TraceFilter
 from task.tools.toolbox import named
 
 CHAT_TOKENS = 2048
 CHAT_PROMPT = "You are a helpful assistant"
 CHAT_TOOLS = {"duckduckgo_web_search": "web search", "calculator": "calculator"}  # which the documented prompt promises
 
-
-def _checked(cursor: str | None) -> str | None:
-    if cursor is not None:
-        position(cursor)
-    return cursor
-
-
-Limit = Annotated[int, Query(ge=1, le=1000)]
-QueryText = Annotated[str | None, Query(max_length=200)]
-Cursor = Annotated[str | None, Query(max_length=200), AfterValidator(_checked)]
-QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]
 
 routes = router("Platform")
 run_routes = router("Runs")
@@ -167,45 +149,6 @@ async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCa
 async def list_versions(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Where branches of the same conversation (`family`) have other messages than this session."""
     return {"versions": await (await store.get()).sessions.versions(caller.owner, session_id)}
-
-
-@routes.get("/traces", response_model=TraceList, responses=failures())
-async def list_traces(
-    caller: CurrentCaller,
-    store: CurrentStore,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    session_id: QueryText = None,
-    run_id: QueryText = None,
-    experiment: QueryText = None,
-    status: RunStatus | None = None,
-    door: QueryText = None,
-    since: QueryTime = None,
-    until: QueryTime = None,
-) -> Any:
-    """The caller's traces, the newest first; an operator's key reads everybody's."""
-    which = TraceFilter(session_id, run_id, experiment, status, door, since, until)
-    return await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
-
-
-@routes.get("/traces/{trace_id}", response_model=TraceBody, responses=failures(404))
-async def get_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """What one run did."""
-    return await (await store.get()).traces.get(_readable_by(caller), trace_id)
-
-
-@routes.get("/traces/{trace_id}/calls/{position}", response_model=ResultBody, responses=failures(404))
-async def get_result(
-    trace_id: str, position: Annotated[int, Path(ge=0)], caller: CurrentCaller, store: CurrentStore
-) -> Any:
-    """The whole result of one call of a trace; calls count from 0."""
-    return {"result": await (await store.get()).traces.result(_readable_by(caller), trace_id, position)}
-
-
-@routes.delete("/traces/{trace_id}", status_code=204, response_class=Response, responses=failures(404))
-async def delete_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
-    """Remove a trace."""
-    await (await store.get()).traces.delete(caller.owner, trace_id)
 
 
 @run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))
@@ -320,10 +263,6 @@ async def _chat_prompt(product: Product) -> str:
     found = " and ".join(words for name, words in CHAT_TOOLS.items() if name in offered)
     promise = f"{CHAT_PROMPT} with access to {found} tools." if found else f"{CHAT_PROMPT}."
     return f"{promise}\n\n{product.prompt}"
-
-
-def _readable_by(caller: ApiCaller) -> str | None:
-    return None if caller.operator else caller.owner
 
 
 async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncGenerator[bytes]:

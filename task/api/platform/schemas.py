@@ -17,7 +17,7 @@ from task.api.edge.schemas import (
     is_none,
 )
 from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId, UserMessage
-from task.api.platform.trace_body import TraceBody
+from task.api.platform.trace_body import PageBody, TraceBody
 from task.permissions.grants import Grant
 from task.store.records import ApprovalStatus, RunStatus
 
@@ -61,21 +61,6 @@ class ApprovalAnswer(RequestModel):
     decision: Literal["approve", "always", "deny"]
     reason: str = Field(default="", max_length=1000)
     arguments: Json | None = None
-
-
-class PageBody(ResponseModel):
-    """`cursor` is for the next page and null on the last one."""
-
-    count: int
-    cursor: str | None
-
-
-class TraceList(PageBody):
-    traces: list[TraceBody] = Field(validation_alias="items")
-
-
-class ResultBody(ResponseModel):
-    result: str
 
 
 class ChatBody(ResponseModel):

@@ -1,4 +1,4 @@
-"""The body of a trace: what one run did, in the documented shape and with what we add to it."""
+"""The bodies of traces: what one run did, in the documented shape and with what we add to it, and their sums."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from task.api.edge.schemas import Milliseconds, ResponseModel, Timestamp, is_none
-from task.store.trace_records import CUT, TracedCall
+from task.api.edge.schemas import Filled, Milliseconds, RequestModel, ResponseModel, Text, Timestamp, is_none
+from task.store.trace_records import COMMENT_CHARS, CUT, Rating, TracedCall
 
 
 def _excerpt(result: str) -> str:
@@ -106,6 +106,9 @@ class TraceBody(ResponseModel):
     history: int
     asked: int
     content: bool
+    question: str | None
+    rating: Rating | None
+    comment: str | None
 
     @field_validator("tool_calls", mode="before")
     @classmethod
@@ -117,3 +120,75 @@ class TraceBody(ResponseModel):
     @classmethod
     def _with_model(cls, config: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
         return {"model": info.data["model"], **config}
+
+
+class PageBody(ResponseModel):
+    """`cursor` is for the next page and null on the last one."""
+
+    count: int
+    cursor: str | None
+
+
+class TraceList(PageBody):
+    traces: list[TraceBody] = Field(validation_alias="items")
+
+
+class ResultBody(ResponseModel):
+    result: str
+
+
+class RatingRequest(RequestModel):
+    rating: Rating
+    comment: Annotated[Text, Field(max_length=COMMENT_CHARS)] | None = None
+
+
+class RatingCounts(ResponseModel):
+    up: int
+    down: int
+
+
+class ReplayRequest(RequestModel):
+    model: Annotated[Filled, Field(max_length=200)]
+
+
+class LabelBody(ResponseModel):
+    label: str
+    count: int
+    last_at: Timestamp
+
+
+class ExperimentList(ResponseModel):
+    experiments: list[LabelBody]
+
+
+class DifferenceBody(ResponseModel):
+    """`low` and `high` are the ends of the 95 % confidence interval, null where there are too few values."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class VariantBody(ResponseModel):
+    """The traces of one label and one model. `priced` of them have a known cost, and only these count in the costs.
+
+    `differences` are those from the first variant: `failures` and `up` (of the rated answers) as shares."""
+
+    label: str
+    model: str
+    count: int
+    failures: int
+    tokens: int
+    mean_tokens: float
+    priced: int
+    cost: float | None
+    mean_cost: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    up: int
+    down: int
+    differences: dict[str, DifferenceBody]
+
+
+class VariantList(ResponseModel):
+    variants: list[VariantBody]

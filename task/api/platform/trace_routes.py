@@ -1,0 +1,130 @@
+"""The platform API's traces: listed, read, rated, replayed with another model, and summed by experiment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
+
+from task.api.edge.failures import failures
+from task.api.edge.identity import ApiCaller
+from task.api.platform.queries import Cursor, Limit, QueryText, QueryTime
+from task.api.platform.schemas import RunBody
+from task.api.platform.trace_body import (
+    ExperimentList,
+    RatingCounts,
+    RatingRequest,
+    ReplayRequest,
+    ResultBody,
+    TraceBody,
+    TraceList,
+    VariantList,
+)
+from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
+from task.runs.request import RunRequest
+from task.store.experiments import labels, variants
+from task.store.records import RunStatus
+from task.store.trace_records import Rating
+from task.store.traces import TraceFilter
+
+routes = router("Traces")
+
+
+async def _filter(
+    session_id: QueryText = None,
+    run_id: QueryText = None,
+    experiment: QueryText = None,
+    status: RunStatus | None = None,
+    door: QueryText = None,
+    since: QueryTime = None,
+    until: QueryTime = None,
+    model: QueryText = None,
+    tool: QueryText = None,
+    text: QueryText = None,
+    rating: Rating | None = None,
+) -> TraceFilter:
+    return TraceFilter(session_id, run_id, experiment, status, door, since, until, model, tool, text, rating)
+
+
+Which = Annotated[TraceFilter, Depends(_filter)]
+Names = Annotated[list[Annotated[str, Query(max_length=200)]], Query(min_length=1, max_length=10)]
+
+
+@routes.get("/traces", response_model=TraceList, responses=failures())
+async def list_traces(
+    caller: CurrentCaller, store: CurrentStore, which: Which, limit: Limit = 50, cursor: Cursor = None
+) -> Any:
+    """The caller's traces, the newest first; an operator's key reads everybody's."""
+    return await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
+
+
+@routes.get("/traces/ratings", response_model=RatingCounts, responses=failures())
+async def count_ratings(caller: CurrentCaller, store: CurrentStore, which: Which) -> Any:
+    """How many of the traces that `GET /traces` lists are rated up, and how many down."""
+    return await (await store.get()).traces.ratings(_readable_by(caller), which)
+
+
+@routes.get("/traces/{trace_id}", response_model=TraceBody, responses=failures(404))
+async def get_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """What one run did."""
+    return await (await store.get()).traces.get(_readable_by(caller), trace_id)
+
+
+@routes.get("/traces/{trace_id}/calls/{position}", response_model=ResultBody, responses=failures(404))
+async def get_result(
+    trace_id: str, position: Annotated[int, Path(ge=0)], caller: CurrentCaller, store: CurrentStore
+) -> Any:
+    """The whole result of one call of a trace; calls count from 0."""
+    return {"result": await (await store.get()).traces.result(_readable_by(caller), trace_id, position)}
+
+
+@routes.delete("/traces/{trace_id}", status_code=204, response_class=Response, responses=failures(404))
+async def delete_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
+    """Remove a trace."""
+    await (await store.get()).traces.delete(caller.owner, trace_id)
+
+
+@routes.post("/traces/{trace_id}/rating", response_model=TraceBody, responses=failures(404, 413, 415))
+async def rate(trace_id: str, body: RatingRequest, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """Rate an answer of the caller's own, in the place of an earlier rating. It is named by its trace, its run, or the
+    id that `/v1` gave it (`chatcmpl-…`, `resp_…`)."""
+    return await (await store.get()).traces.rate(caller.owner, trace_id, body.rating, body.comment)
+
+
+@routes.delete("/traces/{trace_id}/rating", status_code=204, response_class=Response, responses=failures(404))
+async def retract_rating(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
+    """Remove the rating of an answer; one that has none stays as it is."""
+    await (await store.get()).traces.rate(caller.owner, trace_id, None)
+
+
+@routes.post(
+    "/traces/{trace_id}/replay", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415)
+)
+async def replay(
+    trace_id: str, body: ReplayRequest, request: Request, service: CurrentService, caller: CurrentCaller
+) -> Any:
+    """Ask again what a trace of the caller's own was asked, with another model, in a new session; the tools run, and
+    ask, as in any other run."""
+
+    async def prepare() -> RunRequest:
+        return await service.preparing.again(caller, trace_id, body.model)
+
+    return await service.start_in_background(request, caller, prepare)
+
+
+@routes.get("/experiments", response_model=ExperimentList, responses=failures())
+async def list_experiments(caller: CurrentCaller, store: CurrentStore) -> Any:
+    """The labels that the caller's traces have, the last used first."""
+    return {"experiments": await labels((await store.get()).database, _readable_by(caller))}
+
+
+@routes.get("/experiments/variants", response_model=VariantList, responses=failures(404))
+async def compare_variants(caller: CurrentCaller, store: CurrentStore, name: Names) -> Any:
+    """The figures of the variants of one experiment, or of several, each with its differences from the first. The
+    labels of the experiment `x` are `x`, `x/a`, `x/b` and so on; another model is another variant."""
+    return {"variants": await variants((await store.get()).database, _readable_by(caller), name)}
+
+
+def _readable_by(caller: ApiCaller) -> str | None:
+    return None if caller.operator else caller.owner
