@@ -36,15 +36,34 @@ async def test_a_number_in_the_text_opens_the_passage_it_cites(tmp_path: Path, s
         await expect(p.cited.first).to_have_accessible_name("Source 1: cities.pdf, page 3")
 
 
-async def test_a_table_made_by_a_tool_is_shown_with_its_head_and_a_bound(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_a_table_made_by_a_tool_scrolls_sorts_and_filters(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(wants("make_table", rows=1234), says("Made."), tmp_path=tmp_path, size=size) as p:
         await p.asks("Make a table")
         await p.cards.first.locator("summary").click()
         table = p.page.get_by_role("region", name="Table towns.csv").first
         await shows_towns(table, 100)
-        await expect(p.page.locator(".sheet-note").first).to_have_text("1,134 more rows in the file")
+        count, heads = p.page.locator(".sheet-count").first, table.get_by_role("columnheader")
+        await expect(count).to_have_text("1,234 rows")
         await expect(p.page.get_by_role("button", name="Download towns.csv").first).to_be_visible()
         assert await table.evaluate("frame => frame.scrollHeight > frame.clientHeight && frame.clientHeight < 400")
+        await table.evaluate("frame => frame.scrollTo(0, frame.scrollHeight)")
+        await expect(table.locator("tbody tr")).to_have_count(200)
+
+        await table.get_by_role("button", name="people").press("Enter")
+        await table.get_by_role("button", name="people").press("Enter")
+        await expect(heads.nth(1)).to_have_attribute("aria-sort", "descending")
+        await expect(table.locator("tbody tr").first).to_contain_text("1234000")
+        await p.page.get_by_label("Filter rows").first.fill("NO. 12 town")
+        await expect(count).to_have_text("67 of 1,234 rows")
+        await expect(table.locator("tbody tr").first).to_contain_text("Town, no. 1234")
+        await p.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await p.button("Copy as CSV").first.click()
+        await expect(p.page.get_by_role("status").filter(has_text="Copied")).to_have_count(1)
+        copied = str(await p.page.evaluate("navigator.clipboard.readText()"))
+        assert copied.startswith('town,people,note\r\n"Town, no. 1234",1234000,')
+        assert len(copied.splitlines()) == 68
+        await p.page.get_by_label("Filter rows").first.fill("nowhere")
+        await expect(count).to_have_text("0 of 1,234 rows")
         assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -75,14 +94,33 @@ async def test_separated_values_are_read_as_they_are_written(tmp_path: Path) -> 
         assert await p.page.evaluate(DECODED, list("ä,€".encode()[:-1])) == "ä,"  # cut within a character
         assert await p.page.evaluate(DECODED, list("ä,€".encode("cp1252"))) == "ä,€"
         assert await p.page.evaluate(SHOWN, [",".join("abcdefgh" * 10), "1\n" * 101]) == [40, 100]
+        for texts, numbers in NUMBERS:
+            assert await p.page.evaluate(READ_NUMBERS, texts) == numbers, texts
 
 
-READ = "async (text) => (await import('/static/sheet.js')).rowsOf(text).rows"
+READ = "async (text) => (await import('/static/sheet.js')).rowsOf(text)"
 DECODED = "async (bytes) => (await import('/static/sheet.js')).decoded(new Uint8Array(bytes))"
 SHOWN = """async (lines) => {
-    const [frame, note] = (await import('/static/sheet.js')).sheet(lines.join("\\n"), true, "wide.csv");
-    if (note.textContent !== "1 more row, 40 more columns in the file") throw new Error(note.textContent);
+    const [, frame, note] = (await import('/static/sheet.js')).sheet(lines.join("\\n"), true, "wide.csv");
+    if (note.textContent !== "40 more columns in the file") throw new Error(note.textContent);
     return [frame.querySelectorAll("th").length, frame.querySelectorAll("tbody tr").length];
+}"""
+NUMBERS: list[tuple[list[str], list[float] | None]] = [
+    (["10", "9", "", "-1"], [10, 9, -1]),
+    (["1,234.5", "12"], [1234.5, 12]),
+    (["1.234,5", "1.000"], [1234.5, 1000]),
+    (["1.234.567", "2,5"], [1234567, 2.5]),
+    (["0,5", "1,25"], [0.5, 1.25]),
+    (["1,234", "2,000"], [1234, 2000]),  # as in the language of the page
+    (["1 234 %", "−7 %", "€ 3"], [1234, -7, 3]),
+    (["1e3", "2"], [1000, 2]),
+    (["2026-01-31"], None),
+    (["1.2.3.4", "a"], None),
+    (["", ""], None),
+]
+READ_NUMBERS = """async (texts) => {
+    const read = (await import('/static/grid.js')).numbersOf(texts.map((text) => [text]), 0);
+    return read && texts.filter(Boolean).map(read);
 }"""
 
 FILES = {
