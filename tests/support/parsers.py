@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from task.api.openai.responses_input import ResponseRequest
 from task.api.openai.schemas import ChatCompletionRequest
 from task.api.platform.schemas import ApprovalAnswer, RunStart, SessionStart
-from task.api.web.page import blocks_of
+from task.api.web.markdown import blocks_of
 from task.conversation.links import Suspicion, tag_at
 from task.conversation.replies import codes_in, read_reply
 from task.conversation.sanitizer import Defanger

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
 
-from task.api.web.page import blocks_of
+from task.api.web.markdown import blocks_of
 
 
 class Elements(HTMLParser):
@@ -37,6 +38,57 @@ def test_headings_lists_tables_and_code_are_rendered() -> None:
     assert '<a href="https://a.example/x" rel="noopener noreferrer nofollow">' in html
 
 
+FORMULAS = {
+    "a $x_1 * y_1$ b": "a {x_1 * y_1} b",
+    r"a \(\alpha_1\) b \[\beta\] c": r"a {\alpha_1} b {{\beta}} c",
+    "in $$a*b*c$$ line": "in {{a*b*c}} line",
+    "Text\n\\[\na\n- b\n= c\n\\]\nafter": "Text {{a\n- b\n= c}} after",
+    "$$\nx\n+ y\n$$": "{{x\n+ y}}",
+    "- a\n\n  $$\n  x\n  $$": "a {{x}}",
+    r"$\text{5\$}$": r"{\text{5\$}}",
+    "It costs $5 and $10, US$7, $5-$10 or $10 (in US$)": "It costs $5 and $10, US$7, $5-$10 or $10 (in US$)",
+    "`$x$` and $HOME/$PATH": "`$x$` and $HOME/$PATH",
+    r"\$5$ \\(x\\)": r"$5$ \(x\)",
+    "$$\na\n\nb$$": "$$\na b$$",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), FORMULAS.items(), ids=map(repr, FORMULAS))
+def test_formulas_are_marked_with_their_tex_and_prices_and_code_stay_as_they_are(text: str, shown: str) -> None:
+    html = re.sub(r'<span class="math">([^<]*)</span>', r"{\1}", html_of(text))
+    html = re.sub(r'<span class="math display">([^<]*)</span>', r"{{\1}}", html)
+    html = re.sub(r"</?code>", "`", html)
+    assert re.sub(r"</?(p|ul|li)>", " ", html).split() == shown.split()
+
+
+def test_the_lines_of_a_formula_that_has_not_ended_become_no_list() -> None:
+    assert html_of("$$\na\n- b\n") == "<p>$$a\n- b</p>\n"
+
+
+def test_code_is_open_until_its_block_has_ended() -> None:
+    states = {"```py\nx": True, "```py\nx\n": True, "```py": True, "```py\nx\n```": False, "```\n```": False}
+    assert {text: "open" in html_of(text) for text in states} == states
+    assert 'class="open language-js"' in html_of("- a\n  ```js\n  b")
+
+
+def test_tasks_are_boxes_that_nobody_can_tick() -> None:
+    html = html_of("- [ ] one\n- [x] two <input onfocus=alert(1)>")
+    assert '<li><input disabled="disabled" type="checkbox"> one</li>' in html
+    assert '<input checked="checked" disabled="disabled" type="checkbox"> two &lt;input' in html
+
+
+def test_footnotes_stand_below_the_text_and_are_numbered() -> None:
+    html = html_of("A[^x], B[^1] and [^2].\n\n[^1]: One *note*\n[^x]: Two")
+    assert re.findall(r'<a class="note" href="(#note-\d)"[^>]*>(\d)</a>', html) == [("#note-1", "1"), ("#note-2", "2")]
+    assert html.index("[^2]") < html.index('<section class="notes"><ol><li><p>Two</p>')
+    assert "<em>note</em>" in html
+
+
+def test_files_of_the_answer_are_links_and_other_relative_addresses_are_not() -> None:
+    html = html_of("[r](<files/b/a b.csv>) ![p](files/b/p.png) [x](runs/1) [y](#/traces) [z](#note-1)")
+    assert re.findall(r'href="([^"]*)"', html) == ["files/b/a%20b.csv", "files/b/p.png"]
+
+
 def test_every_block_has_the_line_where_it_begins() -> None:
     assert [block.line for block in blocks_of("one\n\ntwo\nlines\n\n\n- three")] == [0, 2, 6]
     assert blocks_of("") == []
@@ -59,6 +111,11 @@ def test_every_block_has_the_line_where_it_begins() -> None:
         '[a](https://a.example "x\\" onmouseover=alert(1)")',
         "<style>body{display:none}</style>",
         "```html onload=alert(1)\n<b>\n```",
+        "$<img src=x onerror=alert(1)>$",
+        r"\\[<script>alert(1)</script>\\]",
+        "$$\n<iframe src=https://evil.example>\n",
+        "[a](files/x\" onmouseover=alert(1))",
+        "![a](files/x#'onerror=alert(1))",
     ],
 )
 def test_nothing_acts_and_nothing_is_fetched(text: str) -> None:

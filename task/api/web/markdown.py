@@ -1,0 +1,163 @@
+"""The Markdown of messages as HTML in which nothing acts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, MutableMapping, Sequence
+from functools import cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from task.api.web.formulas import formula_rules
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
+
+TAGS = frozenset({
+    "p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
+    "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td", "input", "sup", "section",
+})  # fmt: skip
+ATTRIBUTES = {
+    "a": {"href", "title", "class"},
+    "img": {"src", "alt", "title"},
+    "code": {"class"},
+    "span": {"class", "title"},
+    "ol": {"start"},
+    "th": {"align"},
+    "td": {"align"},
+    "input": {"type", "checked", "disabled"},
+    "section": {"class"},
+}
+_CLASSES = {"span": {"unloaded", "math", "math display"}, "a": {"note"}, "section": {"notes"}}
+_LINK = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
+_FILE = re.compile(r"files/[^\s\"'<>\\]+\Z")
+_NOTE = re.compile(r"#note-\d+\Z")
+_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
+_ALIGNED = re.compile(r' style="text-align:(left|right|center)"')
+
+
+class BlockBody(BaseModel):
+    """A block: the line of its text in which it begins, counted from 0, and its HTML."""
+
+    line: int
+    html: str
+
+
+def blocks_of(text: str) -> list[BlockBody]:
+    """The text's blocks in their order.
+
+    Raw HTML is shown as text, and pictures from elsewhere are only named. Formulas are a `span` of the class `math`;
+    code whose block has not ended yet has the class `open`.
+    """
+    reader, environment = _reader(), dict[str, Any]()
+    return [
+        BlockBody(
+            line=tokens[0].map[0] if tokens[0].map else 0,
+            html=_clean(reader.renderer.render(tokens, reader.options, environment)),
+        )
+        for tokens in _grouped(reader.parse(text, environment))
+    ]
+
+
+def _grouped(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    group: list[Token] = []
+    depth = 0
+    for token in tokens:
+        if token.type == "fence" and _is_open(token):
+            token.attrJoin("class", "open")
+        group.append(token)
+        depth += token.nesting
+        if depth == 0:
+            yield group
+            group = []
+
+
+def _is_open(fence: Token) -> bool:
+    first, end = fence.map or (0, 0)
+    lines = fence.content.count("\n") + (not fence.content.endswith("\n") and fence.content != "")
+    return end - first < lines + 2
+
+
+@cache
+def _reader() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.footnote import footnote_plugin
+    from mdit_py_plugins.tasklists import tasklists_plugin
+
+    reader = MarkdownIt("commonmark", {"html": False, "linkify": True}).enable(["table", "strikethrough", "linkify"])
+    if reader.linkify is not None:
+        reader.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+    reader.validateLink = lambda url: bool(_LINK.match(url) or _FILE.match(url) or _PICTURE.match(url))
+    reader.add_render_rule("image", _image)
+    formula_rules(reader)
+    reader.use(tasklists_plugin)
+    reader.use(footnote_plugin, inline=False)
+    for name, rule in _NOTES.items():
+        reader.add_render_rule(name, rule)
+    return reader
+
+
+def _image(
+    renderer: RendererHTML, tokens: Sequence[Token], place: int, options: Any, environment: MutableMapping[str, Any]
+) -> str:
+    token = tokens[place]
+    address = str(token.attrs.get("src", ""))
+    name = renderer.renderInlineAsText(token.children or [], options, environment)
+    if _PICTURE.match(address):
+        return f'<img src="{escape(address)}" alt="{escape(name)}">'
+    if _FILE.match(address):
+        return f'<a href="{escape(address)}">{escape(name or address.rsplit("/", 1)[-1])}</a>'
+    text = f"{name or 'Picture'} (a picture at {_host(address)}, not loaded)"
+    return f'<span class="unloaded" title="{escape(address)}">{escape(text)}</span>'
+
+
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).netloc or address
+    except ValueError:
+        return address
+
+
+def _note_mark(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
+    number = tokens[place].meta["id"] + 1
+    return f'<sup><a class="note" href="#note-{number}">{number}</a></sup>'
+
+
+# The ids of the plugin's own HTML would meet those of other messages; the page finds a note by its place.
+_NOTES = {
+    "footnote_ref": _note_mark,
+    "footnote_block_open": lambda *_: '<section class="notes"><ol>',
+    "footnote_block_close": lambda *_: "</ol></section>",
+    "footnote_open": lambda *_: "<li>",
+    "footnote_anchor": lambda *_: "",
+}
+
+
+def _clean(html: str) -> str:
+    import nh3
+
+    return nh3.clean(
+        _ALIGNED.sub(r' align="\1"', html),
+        tags=set(TAGS),
+        attributes=ATTRIBUTES,
+        attribute_filter=_allowed,
+        url_schemes={"http", "https", "mailto", "data"},
+        link_rel="noopener noreferrer nofollow",
+    )
+
+
+def _allowed(tag: str, name: str, value: str) -> str | None:
+    if name == "href":
+        return value if _LINK.match(value) or _FILE.match(value) or _NOTE.match(value) else None
+    if name == "src":
+        return value if _PICTURE.match(value) else None
+    if tag == "input" and name == "type":
+        return "checkbox"
+    if name == "class" and tag in _CLASSES:
+        return value if value in _CLASSES[tag] else None
+    return value
