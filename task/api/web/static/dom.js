@@ -53,6 +53,16 @@ export function iconButton(name, label, onclick, more = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...more }, icon(name));
 }
 
+/** Load a style sheet of this folder; resolves when it applies. */
+export function stylesheet(name) {
+  return new Promise((done, failed) => {
+    const link = h("link", { rel: "stylesheet", href: new URL(name, import.meta.url) });
+    link.addEventListener("load", done);
+    link.addEventListener("error", () => failed(new Error(name)));
+    document.head.append(link);
+  });
+}
+
 /** Announce something to screen readers that is otherwise only visible. */
 export function announce(text) {
   const place = document.getElementById("said");

@@ -1,9 +1,12 @@
 // Text as Markdown that can do nothing: the agent renders it, and what it sends has neither scripts nor remote pictures.
 import { rendered } from "./api.js";
 import { copy, h, icon } from "./dom.js";
+import { t } from "./i18n.js";
+import { typeset } from "./typeset.js";
 
 const PAUSE = 60; // milliseconds between two requests while an answer is written
 const AT_ONCE = 50;
+const NOTES = /^ {0,3}\[\^[^\]\s]+\]:/m;
 const waiting = new Set();
 let busy = false;
 
@@ -34,6 +37,9 @@ export class Markdown {
 
   show(text) {
     if (!text.startsWith(this.text.slice(0, this.from))) this.begin();
+    // A footnote changes the blocks that refer to it: such a text is rendered as a whole.
+    this.noted = NOTES.test(text);
+    if (this.noted) [this.from, this.settled] = [0, 0];
     this.text = text;
     if (this.blocks.length > 0) {
       ask(this);
@@ -51,7 +57,7 @@ export class Markdown {
     this.blocks.length = this.settled + blocks.length;
     while (this.element.children.length > this.blocks.length) this.element.lastElementChild.remove();
     const last = blocks.at(-2); // what follows can still become a part of the last two
-    if (last === undefined) return;
+    if (last === undefined || this.noted) return;
     this.from += lines.slice(0, last.line).reduce((sum, line) => sum + line.length + 1, 0);
     this.settled += blocks.length - 2;
   }
@@ -100,29 +106,70 @@ async function work() {
 function finished(html) {
   const block = h("div", { class: "block" });
   const { body } = new DOMParser().parseFromString(html, "text/html"); // nothing in it runs or is loaded
-  body.querySelectorAll("a").forEach((link) => {
-    link.target = "_blank";
-    link.title = link.getAttribute("href") ?? "";
-  });
+  body.querySelectorAll("a").forEach(link);
   body.querySelectorAll(".unloaded").forEach((picture) => picture.prepend(icon("file")));
+  body.querySelectorAll("input").forEach((box) => box.setAttribute("aria-label", box.checked ? t("Done") : t("To do")));
+  body.querySelectorAll(".notes > ol > li").forEach(returning);
   body.querySelectorAll("table").forEach(scrollable);
-  body.querySelectorAll("pre").forEach(copyable);
+  body.querySelectorAll("pre").forEach(framed);
   block.append(...body.childNodes);
+  typeset(block);
   return block;
 }
+
+function link(element) {
+  const address = element.getAttribute("href") ?? "";
+  if (element.className === "note") {
+    element.addEventListener("click", (event) => { event.preventDefault(); toNote(element); });
+  } else if (address.startsWith("files/")) {
+    element.replaceWith(fileLink(address, element.textContent));
+  } else {
+    element.target = "_blank";
+    element.title = address;
+  }
+}
+
+/** A file of the agent's; the browser itself could not fetch it with the person's key. */
+function fileLink(url, text) {
+  const open = async (event) => (await import("./viewer.js")).openFile({ url, title: text }, event.currentTarget);
+  return h("button", { type: "button", class: "file-link", title: url, onclick: open }, icon("file"), text);
+}
+
+function toNote(mark) {
+  const number = Number(mark.hash.replace("#note-", ""));
+  focused(mark.closest(".prose").querySelectorAll(".notes > ol > li")[number - 1]);
+}
+
+/** A way back from a footnote to the text. */
+function returning(note, place) {
+  const back = () => focused(note.closest(".prose").querySelector(`a.note[href="#note-${place + 1}"]`));
+  note.tabIndex = -1;
+  note.append(h("button", { type: "button", class: "back", "aria-label": t("Back to the text"), onclick: back }, "↩"));
+}
+
+function focused(element) {
+  element?.scrollIntoView({ block: "center" });
+  element?.focus();
+}
+
 function scrollable(table) {
-  const frame = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Table" });
+  const frame = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": t("Table") });
   table.replaceWith(frame);
   frame.append(table);
 }
 
-function copyable(block) {
+/** Code with its language and a button that copies it; a diagram is drawn once its source is complete. */
+function framed(block) {
   const code = block.querySelector("code");
   const language = /language-([\w+#-]+)/.exec(code?.className ?? "")?.[1] ?? "";
-  const button = h("button", { type: "button", class: "quiet small", "aria-label": "Copy the code" }, icon("copy"));
+  const button = h("button", { type: "button", class: "quiet small", "aria-label": t("Copy the code") }, icon("copy"));
   button.addEventListener("click", () => copy(block.textContent, button));
-  const frame = h("div", { class: "code-frame" }, h("div", { class: "code-head" }, h("span", {}, language), button));
+  const head = h("div", { class: "code-head" }, h("span", {}, language), button);
+  const frame = h("div", { class: "code-frame" }, head);
   block.replaceWith(frame);
   block.tabIndex = 0;
   frame.append(block);
+  if (language === "mermaid" && !code.classList.contains("open")) {
+    import("./diagram.js").then(({ showDiagram }) => showDiagram(block, head));
+  }
 }

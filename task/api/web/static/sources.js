@@ -4,7 +4,7 @@ import { h, icon } from "./dom.js";
 
 const CITED = /\[\d{1,3}(?:\s*[,;]\s*\d{1,3})*\]/g;
 const NUMBERED = /^\s*\[(\d{1,3})\]\s*/;
-const KEPT = "a, button, code, pre";
+const KEPT = "a, button, code, pre, .math";
 
 export const isCitation = (item) => Boolean(item.reference_url && item.data);
 

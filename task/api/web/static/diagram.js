@@ -1,0 +1,91 @@
+// Mermaid diagrams. Each is shown as a picture, in which no script, link or foreign address can act.
+import { h } from "./dom.js";
+import { t } from "./i18n.js";
+
+const drawn = new Map(); // pictures by theme and text
+const MOST_KEPT = 40;
+const SERIES = ["#2f8f78", "#b8742a", "#5b7fc7", "#b85c78", "#8a7cc2", "#6f8136"];
+let library = null;
+let number = 0;
+let last = Promise.resolve();
+
+/** Show the diagram above its source, which stays one click away; source that is no diagram stays as it is. */
+export async function showDiagram(source, head) {
+  const text = source.textContent;
+  const place = h("div", { class: "diagram", tabindex: "0", role: "region", "aria-label": t("Diagram") });
+  const toggle = h("button", { type: "button", class: "quiet small", "aria-pressed": "false" }, t("Source"));
+  toggle.addEventListener("click", () => {
+    source.hidden = !source.hidden;
+    place.hidden = !source.hidden;
+    toggle.setAttribute("aria-pressed", String(!source.hidden));
+  });
+  const draw = async () => place.replaceChildren(await picture(text));
+  try {
+    await draw();
+  } catch (error) {
+    head.firstElementChild.append(h("span", { class: "not-drawn", title: error.message }, t("This diagram cannot be drawn.")));
+    return;
+  }
+  source.before(place);
+  source.hidden = true;
+  head.lastElementChild.before(toggle);
+  const watch = new MutationObserver(() => { if (place.isConnected) draw().catch(() => {}); else watch.disconnect(); });
+  watch.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+}
+
+const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
+
+async function picture(text) {
+  const key = `${isDark()} ${text}`;
+  if (!drawn.has(key)) {
+    if (drawn.size >= MOST_KEPT) drawn.clear();
+    drawn.set(key, await (last = last.catch(() => {}).then(() => svgOf(text)))); // the library draws one at a time
+  }
+  const { svg, name, width } = drawn.get(key);
+  const address = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+  const image = h("img", { src: address, alt: name, width });
+  image.addEventListener("load", () => URL.revokeObjectURL(address));
+  return image;
+}
+
+async function svgOf(text) {
+  library ??= import("./vendor/mermaid/mermaid.esm.min.mjs").then((module) => module.default);
+  const mermaid = await library.catch((error) => { library = null; throw error; });
+  mermaid.initialize({
+    startOnLoad: false, securityLevel: "strict", htmlLabels: false, flowchart: { htmlLabels: false }, layout: "dagre",
+    ...colours(), suppressErrorRendering: true, maxTextSize: 20000, maxEdges: 300,
+    secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "suppressErrorRendering", "htmlLabels", "fontFamily", "themeCSS", "layout"],
+  });
+  const id = `diagram-${number += 1}`;
+  try {
+    return asPicture((await mermaid.render(id, text)).svg);
+  } finally {
+    document.getElementById(`d${id}`)?.remove();
+  }
+}
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const [ink, paper, raised, wash, line, soft] = ["--ink", "--paper", "--raised", "--accent-wash", "--accent", "--soft"].map((name) => style.getPropertyValue(name).trim());
+  const parts = Object.fromEntries(SERIES.map((colour, place) => [`pie${place + 1}`, colour]));
+  return {
+    theme: "base", fontFamily: style.fontFamily,
+    themeVariables: {
+      darkMode: isDark(), background: paper, primaryColor: wash, primaryTextColor: ink, primaryBorderColor: line, lineColor: soft, textColor: ink,
+      secondaryColor: raised, tertiaryColor: raised, noteBkgColor: raised, noteTextColor: ink, pieOpacity: 1, pieStrokeColor: paper, pieSectionTextColor: "#ffffff",
+      ...parts, xyChart: { backgroundColor: "transparent", plotColorPalette: SERIES.join(",") },
+    },
+  };
+}
+
+/** As XML with a size of its own, which a picture needs. */
+function asPicture(html) {
+  const svg = new DOMParser().parseFromString(html, "text/html").querySelector("svg");
+  const [, , width, height] = (svg.getAttribute("viewBox") ?? "0 0 600 400").split(/[\s,]+/).map(Number);
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", height);
+  svg.style.maxWidth = "";
+  const title = svg.querySelector("title")?.textContent ?? "";
+  const kind = svg.getAttribute("aria-roledescription") ?? "";
+  return { svg: new XMLSerializer().serializeToString(svg), name: title || t("Diagram: {kind}", { kind }), width: Math.ceil(width) };
+}
