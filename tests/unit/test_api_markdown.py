@@ -114,7 +114,7 @@ def test_every_block_has_the_line_where_it_begins() -> None:
         "$<img src=x onerror=alert(1)>$",
         r"\\[<script>alert(1)</script>\\]",
         "$$\n<iframe src=https://evil.example>\n",
-        "[a](files/x\" onmouseover=alert(1))",
+        '[a](files/x" onmouseover=alert(1))',
         "![a](files/x#'onerror=alert(1))",
     ],
 )
