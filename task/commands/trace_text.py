@@ -39,7 +39,7 @@ def details(trace: Trace, *, full: bool) -> str:
     facts = {
         "door": trace.door, "session": trace.session_id, "run": trace.run_id, "experiment": trace.experiment,
         "tokens": _tokens(trace), "cost": _cost(trace), "seconds": _seconds(trace),
-        "limits": "; ".join(trace.limits), "error": trace.error,
+        "limits": "; ".join(trace.limits), "error": trace.error, "rating": trace.rating, "comment": trace.comment,
         "messages before": str(trace.history) if trace.history else None,
     }  # fmt: skip
     lines += [f"  {name}: {_one_line(value)}" for name, value in facts.items() if value]
@@ -83,6 +83,18 @@ def json_line(trace: Trace) -> str:
     return orjson.dumps({**shape, "owner": trace.owner}).decode() + "\n"
 
 
+def evaluation_line(trace: Trace) -> str:
+    """What an evaluation needs of a rated answer, as one line of JSON; texts are null where they are not kept."""
+    kept = trace.content
+    line = {
+        "trace_id": trace.trace_id, "model": trace.model, "experiment": trace.experiment, "rating": trace.rating,
+        "comment": trace.comment, "question": _question(trace) if kept else None,
+        "answer": trace.answer if kept else None,
+        "tools": [{"name": call.name, "arguments": call.arguments if kept else None} for call in trace.tool_calls],
+    }  # fmt: skip
+    return orjson.dumps(line).decode() + "\n"
+
+
 def _row(trace: Trace) -> tuple[str, ...]:
     return (
         trace.trace_id, iso(trace.started_at)[:19], trace.status, trace.door, trace.model, str(len(trace.turns)),
@@ -92,6 +104,8 @@ def _row(trace: Trace) -> tuple[str, ...]:
 
 
 def _question(trace: Trace) -> str:
+    if trace.question:
+        return trace.question
     asked = [turn for turn in trace.turns[: trace.asked] if turn.role == Role.USER]
     if not asked:
         return ""

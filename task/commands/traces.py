@@ -1,4 +1,4 @@
-"""`dial-agent traces`: list, show, export, replay and compare what runs did."""
+"""`dial-agent traces`: list, show, export, replay and compare what runs did, and sum experiments."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from task.commands.exits import Exit
 from task.commands.keys import Config, with_store
 from task.store.records import RunStatus
+from task.store.trace_records import Rating
 
 if TYPE_CHECKING:
     from task.store.store import Store
@@ -31,6 +32,12 @@ Status = Annotated[
 Door = Annotated[
     str | None, typer.Option(help="Only those of this front door: dial, v1, responses, chat, runs or coding.")
 ]
+Model = Annotated[str | None, typer.Option(help="Only those of this model.")]
+Tool = Annotated[str | None, typer.Option(metavar="NAME", help="Only those that called this tool.")]
+Words = Annotated[str | None, typer.Option("--text", help="Only those with this in the question or the answer.")]
+Rated = Annotated[
+    Rating | None, typer.Option(metavar="RATING", help="Only those rated up, or down; exported as an evaluation set.")
+]
 TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
 
 
@@ -42,12 +49,16 @@ def show_list(
     experiment: Experiment = None,
     status: Status = None,
     door: Door = None,
+    model: Model = None,
+    tool: Tool = None,
+    text: Words = None,
+    rated: Rated = None,
     config: Config = None,
 ) -> None:
     """List traces, the newest first."""
     from task.commands.trace_text import listing
 
-    wanted = _filter(session, experiment, status, door)
+    wanted = _filter(session, experiment, status, door, model, tool, text, rated)
     page = with_store(config, lambda store: store.traces.list(None, limit, cursor, wanted))
     print(listing(page.items))
     if page.cursor is not None:
@@ -73,22 +84,46 @@ def export(
     experiment: Experiment = None,
     status: Status = None,
     door: Door = None,
+    model: Model = None,
+    tool: Tool = None,
+    text: Words = None,
+    rated: Rated = None,
     config: Config = None,
 ) -> None:
-    """Write traces as JSON lines with whole texts, the newest first."""
-    from task.commands.trace_text import json_line
+    """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
+    from task.commands.trace_text import evaluation_line, json_line
 
-    async def write(store: Store) -> None:
-        wanted, cursor = _filter(session, experiment, status, door), None
+    wanted = _filter(session, experiment, status, door, model, tool, text, rated)
+
+    async def write(store: Store) -> list[bool]:
+        found, cursor = list[bool](), None
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as file:
             while True:
                 page = await store.traces.list(None, PAGE, cursor, wanted)
                 for listed in page.items:
-                    file.write(json_line(await store.traces.get(None, listed.trace_id)))
+                    trace = await store.traces.get(None, listed.trace_id)
+                    file.write(json_line(trace) if rated is None else evaluation_line(trace))
+                    found.append(trace.content)
                 if (cursor := page.cursor) is None:
-                    return
+                    return found
 
-    with_store(config, write)
+    found = with_store(config, write)
+    if rated is not None:
+        print(f"answers rated {rated}: {len(found)}", file=sys.stderr)
+        if not all(found):
+            print(f"{found.count(False)} of them without texts: TRACE_CONTENT was off", file=sys.stderr)
+
+
+@app.command()
+def experiment(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments; of x also the labels x/...")],
+    config: Config = None,
+) -> None:
+    """Sum the variants of an experiment, or of several, with their differences from the first one."""
+    from task.commands.experiment_text import comparison
+    from task.store.experiments import variants
+
+    print(comparison(with_store(config, lambda store: variants(store.database, None, names))))
 
 
 @app.command()
@@ -131,7 +166,19 @@ def _trace(config: Path | None, trace_id: str) -> Trace:
     return with_store(config, lambda store: store.traces.get(None, trace_id))
 
 
-def _filter(session: str | None, experiment: str | None, status: RunStatus | None, door: str | None) -> TraceFilter:
+def _filter(
+    session: str | None,
+    experiment: str | None,
+    status: RunStatus | None,
+    door: str | None,
+    model: str | None,
+    tool: str | None,
+    text: str | None,
+    rated: Rating | None,
+) -> TraceFilter:
     from task.store.traces import TraceFilter
 
-    return TraceFilter(session_id=session, experiment=experiment, status=status, door=door)
+    return TraceFilter(
+        session_id=session, experiment=experiment, status=status, door=door, model=model, tool=tool, text=text,
+        rating=rated,
+    )  # fmt: skip

@@ -21,6 +21,7 @@ from tests.support.chat_reader import chat_reader
 from tests.support.http_api import http_api, key_of
 from tests.support.image_deployment import image_deployment
 from tests.support.product import MODEL, product
+from tests.support.stores import opened, sqlite_url
 from tests.support.upstream import (
     Item,
     Received,
@@ -407,12 +408,32 @@ async def test_the_configuration_chooses_model_and_temperature(tmp_path: Path) -
     assert (answer.content, p.upstream.requests[0].body["temperature"]) == ("Hello.", 0.5)
 
 
-async def test_a_rating_is_taken(tmp_path: Path) -> None:
-    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
-        path = f"{p.core.url}/v1/general-purpose-agent/rate"
-        body = {"rate": True, "responseId": "r1", "comment": "nice"}
-        async with session.post(path, json=body, headers=p.core.headers()) as response:
-            assert response.status == 200
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_rating_in_dial_chat_is_kept_with_the_trace_of_its_answer(kept: bool, tmp_path: Path) -> None:
+    async with (
+        product(says("Hello."), says("Bye."), tmp_path=tmp_path, trace_content=kept) as p,
+        aiohttp.ClientSession() as session,
+    ):
+        rated = (await p.reader.ask("Hi")).id
+        await p.reader.ask("Thanks")
+
+        async def rate(body: dict[str, Any]) -> int:
+            path = f"{p.core.url}/v1/general-purpose-agent/rate"
+            async with session.post(path, json=body, headers=p.core.headers()) as response:
+                return response.status
+
+        assert await rate({"rate": True, "responseId": rated}) == 200
+        assert await rate({"rate": False, "responseId": rated, "comment": "too short"}) == 200
+        for unknown in ("r1", "chatcmpl-", "trace_00000000", "x" * 5000, "nul \0"):
+            assert await rate({"rate": True, "responseId": unknown}) == 200
+        assert await rate({"rate": True}) in (200, 400, 422)
+        for body in ({"rate": "sideways", "responseId": rated}, {"rate": False, "responseId": 5}):
+            assert await rate(body) in (400, 422)
+        async with opened(sqlite_url(tmp_path / "agent")) as store:
+            traces = (await store.traces.list("")).items
+    assert [(trace.rating, trace.comment) for trace in traces] == [
+        (None, None), ("down", "too short" if kept else None),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("sees", [True, False])

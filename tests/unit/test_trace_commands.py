@@ -223,3 +223,52 @@ async def test_a_collector_that_is_away_costs_an_answer_nothing(tmp_path: Path) 
         trace = await traced(await access.get(), says("hi"))
         assert trace.status == "finished"
         await access.close()
+
+
+def test_rated_answers_are_exported_as_an_evaluation_set(tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with opened(f"sqlite:///{tmp_path / 'store.db'}") as store:
+            good = await traced(store, wants("calculator", expression="25*47"), says("1175"))
+            bad = await traced(store, wants("calculator", expression="25*46"), says("1150"), model="small")
+            unkept = await traced(store, wants("calculator", expression="1+1"), says("3"), content=False)
+            await traced(store, says("nobody rated this"))
+            await store.traces.rate(good.owner, good.trace_id, "up")
+            await store.traces.rate(bad.owner, bad.trace_id, "down", "another product")
+            await store.traces.rate(unkept.owner, unkept.trace_id, "down")
+
+    asyncio.run(fill())
+    exported = dial_agent(tmp_path, "traces", "export", "--rated", "down")
+    unkept, bad = (json.loads(line) for line in exported.stdout.splitlines())
+    assert (bad["question"], bad["answer"], bad["comment"]) == ("What is 25*47?", "1150", "another product")
+    assert (bad["rating"], bad["model"]) == ("down", "small")
+    assert bad["tools"] == [{"name": "calculator", "arguments": {"expression": "25*46"}}]
+    assert (unkept["question"], unkept["answer"], unkept["tools"][0]["arguments"]) == (None, None, None)
+    assert exported.stderr.splitlines() == [
+        "answers rated down: 2", "1 of them without texts: TRACE_CONTENT was off",
+    ]  # fmt: skip
+    assert "answers rated up: 1" in dial_agent(tmp_path, "traces", "export", "--rated", "up").stderr
+    assert len(ids(tmp_path, "--rated", "down", "--model", "small", "--tool", "calculator", "--text", "1150")) == 1
+    assert ids(tmp_path, "--text", "1175", "--rated", "down") == []
+    assert dial_agent(tmp_path, "traces", "export", "--rated", "sideways").exit_code == 2
+
+
+def test_an_experiment_is_summed_by_variant_with_differences(home: Path, tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with opened(f"sqlite:///{tmp_path / 'store.db'}") as store:
+            for number in range(10):
+                answer = says("Hi", usage=Usage(100 + 100 * (number % 2), number))
+                await traced(store, answer, experiment=f"greeting/{'ab'[number % 2]}")
+
+    asyncio.run(fill())
+    text = done(tmp_path, "traces", "experiment", "greeting")
+    lines = text.splitlines()
+    assert lines[0].split() == ["VARIANT", "MODEL", "RUNS", "FAILED", "TOKENS", "COST", "P50", "P95", "UP", "DOWN"]
+    assert lines[1].split()[:6] == ["greeting/a", "gpt-4o", "5", "0", "104", "unknown"]
+    assert lines[4] == "greeting/b (gpt-4o) compared with greeting/a (gpt-4o):"
+    assert re.search(r"tokens: \+101 \[\+96, \+106\]", text)
+    assert "Newcombe" in text
+    two = done(home, "traces", "experiment", "e25", "e26")
+    assert "e26 (gpt-4o) compared with e25 (gpt-4o):" in two
+    missing = dial_agent(home, "traces", "experiment", "nothing")
+    assert missing.exit_code != 0
+    assert isinstance(missing.exception, NotFound)
