@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from evaluation.corpus import claims, claims_of, documents, half_of, questions
+from evaluation.html import html_report
 from evaluation.judge import LIMIT
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flags_of, prepare
@@ -34,15 +35,16 @@ async def evaluate(arguments: argparse.Namespace) -> str:
     return f"{section}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{section}\n"
 
 
-def with_section(page: str, half: str, section: str) -> str:
-    """The page with the section of this half replaced, between its two markers."""
-    marked = f"<!-- {half} -->\n{section}<!-- end of {half} -->"
-    return re.sub(f"<!-- {half} -->.*<!-- end of {half} -->", lambda _: marked, page, flags=re.DOTALL)
+def with_section(page: str, name: str, section: str) -> str:
+    """The page with the section of this name replaced, between its two markers."""
+    marked = f"<!-- {name} -->\n{section}<!-- end of {name} -->"
+    return re.sub(f"<!-- {name} -->.*<!-- end of {name} -->", lambda _: marked, page, flags=re.DOTALL)
 
 
 def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evaluation", description=__doc__)
     parser.add_argument("--half", choices=("development", "test"), default="development")
+    parser.add_argument("--part", choices=("all", "reading", "searching"), default="all")
     parser.add_argument("--misses", action="store_true", help="also list wrong answers; development half only")
     parser.add_argument("--write", type=Path, help="a Markdown page whose section of this half is replaced")
     parser.add_argument("--limit", type=float, default=LIMIT, help="of the scripted judge")
@@ -56,11 +58,15 @@ def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    section = asyncio.run(evaluate(arguments))
-    print(section)
+    sections = {arguments.half: asyncio.run(evaluate(arguments))} if arguments.part != "reading" else {}
+    if arguments.part != "searching":
+        sections[f"web pages, {arguments.half}"] = f"{html_report(arguments.half)}\n"
+    print("\n".join(sections.values()))
     if arguments.write:
         page = arguments.write.read_text(encoding="utf-8")
-        arguments.write.write_text(with_section(page, arguments.half, section), encoding="utf-8")
+        for name, section in sections.items():
+            page = with_section(page, name, section)
+        arguments.write.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

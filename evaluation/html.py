@@ -38,8 +38,7 @@ def ours(html: str) -> str:
 def librarys(html: str) -> str:
     import trafilatura
 
-    options = {"include_links": True, "include_tables": True, "include_comments": False}
-    return trafilatura.extract(html, output_format="markdown", **options) or ""
+    return trafilatura.extract(html, output_format="markdown", include_links=True, include_comments=False) or ""
 
 
 def measured(read: Reader, pages: Iterable[WebPage]) -> list[Kept]:
@@ -47,11 +46,23 @@ def measured(read: Reader, pages: Iterable[WebPage]) -> list[Kept]:
 
 
 def html_report(half: Half) -> str:
-    """The table of one half, the product beside trafilatura's own Markdown."""
+    """The tables of one half, the product beside trafilatura's own Markdown."""
     pages = [page for page in web_pages() if page.half == half]
-    found = zip(measured(ours, pages), measured(librarys, pages), strict=True)
-    rows = [_line(kind, list(group)) for kind, group in groupby(found, key=lambda pair: pair[0].page.kind)]
-    return rows
+    pairs = list(zip(measured(ours, pages), measured(librarys, pages), strict=True))
+    rows = [
+        _line(f"all {shape}s", [pair for pair in pairs if pair[0].page.shape == shape])
+        for shape in ("article", "other")
+    ]
+    rows += [_line(kind, list(group)) for kind, group in groupby(pairs, key=lambda pair: pair[0].page.kind)]
+    figures = ("precision", "recall", "F1", "lost")
+    head = ("Kind", "n", *figures, *(f"trafilatura {name}" for name in figures))
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
+
+
+def _line(name: str, pairs: Sequence[tuple[Kept, Kept]]) -> list[str]:
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    figures = [[*(f"{value:.3f}" for value in score(side)), str(sum(one.lost for one in side))] for side in sides]
+    return [name, str(len(pairs)), *figures[0], *figures[1]]
 
 
 def score(kept: Sequence[Kept]) -> tuple[float, float, float]:
@@ -61,7 +72,7 @@ def score(kept: Sequence[Kept]) -> tuple[float, float, float]:
 
 
 def _kept(page: WebPage, text: str) -> Kept:
-    main = BeautifulSoup(page.main, "html.parser")
+    main = BeautifulSoup(re.sub("<button>.*?</button>", "", page.main), "html.parser")
     text = _ADDRESS.sub("] ", text)
     lines = [_plain(line) for line in text.splitlines()]
     wanted, found = _shingles(main.get_text(" ")), _shingles(text)
@@ -79,7 +90,7 @@ def _landmarks(main: BeautifulSoup) -> list[Tag]:
     return [
         tag
         for tag in main.find_all(re.compile("^(h[1-6]|tr|summary|legend)$"))
-        if tag.name != "tr" or len(tag.find_all(["td", "th"])) > 1
+        if tag.name != "tr" or (len(tag.find_all(["td", "th"])) > 1 and not tag.table)
     ]
 
 

@@ -17,6 +17,10 @@ Shape = Literal["article", "other"]
 _MAIN = re.compile(r"<!--main-->(.*?)<!--/main-->", re.DOTALL)
 _MARKS = re.compile(r"<!--/?main-->")
 _TEXTS = ("travel-policy.md", "heat-pump-manual.md", "mountain-huts.md")
+_LISTING = (
+    '<pre><code class="language-python">def start(pump):\n    pump.prime()\n    return pump.run(4)\n</code></pre>'
+)
+_COLUMNS = ("Ticket", "Date", "Equipment", "Fault", "Work", "Technician", "Minutes", "Status")
 _ARTICLES_OF_EACH, _OTHERS_OF_EACH = 4, 2
 _BROKEN_LINES, _BLOCKS = ("gazette",), ("app",)  # templates whose paragraphs are parted by <br>, or are <div>
 
@@ -41,7 +45,7 @@ def _made(folder: str, shape: Shape, count: int) -> Iterator[WebPage]:
     for path in sorted((HERE / "pages" / folder).glob("*.html")):
         template = Template(path.read_text(encoding="utf-8"))
         for number in range(count):
-            html = template.substitute(_filling(path.stem, Random(f"{path.stem} {number}")))
+            html = template.substitute(_filling(path.stem, Random(f"{path.stem} {number}")))  # noqa: S311 - pages, not secrets
             half: Half = "test" if number % 2 else "development"
             main = "\n".join(_MAIN.findall(html))
             yield WebPage(path.stem, shape, half, _MARKS.sub("", html), main)
@@ -53,18 +57,15 @@ def _filling(kind: str, random: Random) -> dict[str, str]:
     first = random.randrange(len(sections) - 5)
     chosen = sections[first : first + random.randint(2, 5)]
     rows = random.sample(_log(), random.randint(6, 30))
+    titles = [escape(title) for title, _ in random.sample(others, 9)]
     return {
         "title": escape(chosen[0][0]),
         "lead": _paragraph(random.choice(chosen[0][1])),
         "body": _body(chosen, kind, random),
-        "menu": "".join(
-            f'<li><a href="/s/{n}">{escape(one[0])}</a></li>' for n, one in enumerate(_some(others, random, 9))
-        ),
-        "linked": "<br>".join(
-            f'<a href="/s/{n}">{escape(one[0])}</a>' for n, one in enumerate(_some(others, random, 9))
-        ),
-        "teasers": "".join(map(_teaser, _some(others, random, 5))),
-        "comments": "".join(_comment(one, random) for one in _some(others, random, 4)),
+        "menu": "".join(f'<li><a href="/s/{number}">{title}</a></li>' for number, title in enumerate(titles)),
+        "linked": "<br>".join(f'<a href="/s/{number}">{title}</a>' for number, title in enumerate(titles)),
+        "teasers": "".join(map(_teaser, random.sample(others, 5))),
+        "comments": "".join(_comment(one, random) for one in random.sample(others, 4)),
         **_lists(rows, random),
     }
 
@@ -72,7 +73,7 @@ def _filling(kind: str, random: Random) -> dict[str, str]:
 def _lists(rows: Sequence[Sequence[str]], random: Random) -> dict[str, str]:
     return {
         "count": str(len(rows)),
-        "rows": "".join(map(_row, ("Ticket Date Equipment Fault Work Technician Minutes Status".split(), *rows))),
+        "rows": "".join(map(_row, (_COLUMNS, *rows))),
         "options": "".join(f'<label><input type="radio">{escape(row[2])}</label> ' for row in rows[:8]),
         "entries": "".join(
             f'<div class="entry"><h3><a href="/t/{row[0]}">{row[5]} {escape(row[2])}</a></h3>'
@@ -80,17 +81,20 @@ def _lists(rows: Sequence[Sequence[str]], random: Random) -> dict[str, str]:
             for row in rows
         ),
         "results": "".join(
-            f'<div class="g"><h3><a href="/url?{row[0]}">{escape(row[2])}: {escape(row[3])}</a></h3><cite>desk.example.org › '
-            f"{row[0]}</cite><span>{row[1]} — {escape(row[3])}. {escape(row[4])}, {row[6]} minutes later closed.</span></div>"
+            f'<div class="g"><h3><a href="/url?{row[0]}">{escape(row[2])}: {escape(row[3])}</a></h3>'
+            f"<cite>desk.example.org › {row[0]}</cite><span>{row[1]} — {escape(row[3])}. {escape(row[4])}, "
+            f"{row[6]} minutes later closed.</span></div>"
             for row in rows
         ),
         "products": "".join(
             f'<div class="product"><a href="/p/{row[0]}"><img src="p.jpg" alt=""></a><h2><a href="/p/{row[0]}">'
-            f'{escape(row[2])}</a></h2><p>{escape(row[4])}</p><span class="price">{row[6]}.90 €</span><button>Add</button></div>'
+            f"{escape(row[2])}</a></h2><p>{escape(row[4])}</p>"
+            f'<span class="price">{row[6]}.90 €</span><button>Add</button></div>'
             for row in rows
         ),
         "slots": "".join(
-            f"<tr><td rowspan=2>{day}</td><td>{escape(row[2])}</td><td>{row[5]}</td></tr><tr><td>{escape(row[3])}</td><td>free</td></tr>"
+            f"<tr><td rowspan=2>{day}</td><td>{escape(row[2])}</td><td>{row[5]}</td></tr>"
+            f"<tr><td>{escape(row[3])}</td><td>free</td></tr>"
             for day, row in zip(("Monday", "Tuesday", "Wednesday", "Thursday", "Friday"), rows, strict=False)
         ),
         "questions": "".join(
@@ -111,13 +115,15 @@ def _row(cells: Sequence[str]) -> str:
 
 def _teaser(section: tuple[str, list[str]]) -> str:
     title, parts = section
-    return f'<div class="teaser"><h3><a href="/s">{escape(title)}</a></h3><p>{escape(parts[0].partition(". ")[0])} …</p></div>'
+    start = escape(parts[0].partition(". ")[0])
+    return f'<div class="teaser"><h3><a href="/s">{escape(title)}</a></h3><p>{start} …</p></div>'
 
 
 def _comment(section: tuple[str, list[str]], random: Random) -> str:
     name = random.choice(("marlin", "old_salt", "k8", "Tess"))
     words = escape(parts if not (parts := section[1][0]).startswith("|") else section[0])
-    return f'<li class="comment"><b>{name}</b> <span>{random.randint(2, 20)} hours ago</span><p>{words}</p><a href="#">Reply</a></li>'
+    when = f"{random.randint(2, 20)} hours ago"
+    return f'<li class="comment"><b>{name}</b> <span>{when}</span><p>{words}</p><a href="#">Reply</a></li>'
 
 
 def _body(sections: Sequence[tuple[str, list[str]]], kind: str, random: Random) -> str:
@@ -126,13 +132,10 @@ def _body(sections: Sequence[tuple[str, list[str]]], kind: str, random: Random) 
         made.append(f"<br><b>{escape(title)}</b><br>" if kind in _BROKEN_LINES else f"<h2>{escape(title)}</h2>")
         made += (_part(part, kind, random) for part in parts)
     if kind == "docs":
-        made.append(
-            '<pre><code class="language-python">def start(pump):\n    pump.prime()\n    return pump.run(minutes=4)\n</code></pre>'
-        )
+        made.append(_LISTING)
     if kind == "recipe":
-        made.append(
-            "<ol>" + "".join(f"<li>{escape(line)}</li>" for line in " ".join(sections[0][1]).split(". ")[:6]) + "</ol>"
-        )
+        steps = " ".join(sections[0][1]).split(". ")[:6]
+        made.append(f"<ol>{''.join(f'<li>{escape(step)}</li>' for step in steps)}</ol>")
     return "\n".join(made[1:])
 
 
@@ -156,10 +159,6 @@ def _linked(text: str, random: Random) -> str:
 
 def _paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
-
-
-def _some(sections: Sequence[tuple[str, list[str]]], random: Random, count: int) -> list[tuple[str, list[str]]]:
-    return random.sample(sections, count)
 
 
 def _sections(name: str) -> list[tuple[str, list[str]]]:

@@ -12,7 +12,7 @@ from bs4.element import NavigableString, PreformattedString
 from task.documents.markdown import Piece, code, heading, item, table
 
 Event = tuple[Literal["start", "end", "text"], "Tag", str]
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div", "dl",
     "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "html", "legend", "li",
@@ -22,6 +22,8 @@ _SPACES = re.compile(r"[^\S\n]+")
 _AROUND_BREAK = re.compile(r"(?<! ) *+\n *+")
 _ABSOLUTE = ("http://", "https://", "mailto:")
 _LANGUAGE = re.compile(r"(?:language|lang|highlight-source)-([\w+#-]+)")
+_SOFT_HYPHEN = "\xad"
+_LONG_CELL = 1_000  # characters; no cell of data is so long
 _WIDEST_SPAN = 100
 _TALLEST_SPAN = 10_000
 
@@ -58,10 +60,17 @@ def events(root: Tag) -> Iterator[Event]:
 
 
 def _layout_tables(root: Tag) -> set[int]:
-    # Ids of the tables that hold other tables or are marked as mere layout.
+    # Ids of the tables that hold other tables or long texts, or are marked as mere layout.
     found: set[int] = set()
     open_tables: list[int] = []
-    for kind, tag, _ in events(root):
+    length = 0
+    for kind, tag, text in events(root):
+        if kind == "text":
+            length += len(text)
+        elif tag.name in ("td", "th", "table"):
+            if length > _LONG_CELL:
+                found.update(open_tables[-1:])
+            length = 0
         if tag.name != "table" or kind == "text":
             continue
         if kind == "end":
@@ -91,7 +100,7 @@ class _Writer:
         if self._listing is not None:
             self._listing.append(text)
         else:
-            self._line.append(text.replace("\n", " "))
+            self._line.append(text.replace("\n", " ").replace(_SOFT_HYPHEN, ""))
 
     def open(self, tag: Tag) -> None:
         name = tag.name
@@ -130,7 +139,7 @@ class _Writer:
             self.flush()
             if self._lists:
                 self._lists.pop()
-        elif name in _HEADINGS:
+        elif name in HEADINGS:
             self.flush()
             self._heading = 0
         elif name in _BLOCKS or name in ("td", "th", "tr"):
@@ -156,11 +165,11 @@ class _Writer:
 
     def _open_block(self, tag: Tag) -> None:
         name = tag.name
-        if name not in _BLOCKS and name not in _HEADINGS and name not in ("pre", "table", "td", "th", "tr"):
+        if name not in _BLOCKS and name not in HEADINGS and name not in ("pre", "table", "td", "th", "tr"):
             return
         self.flush()
-        if name in _HEADINGS:
-            self._heading = _HEADINGS[name]
+        if name in HEADINGS:
+            self._heading = HEADINGS[name]
         elif name == "pre":
             self._listing = []
         elif name in ("ul", "ol"):

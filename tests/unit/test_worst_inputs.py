@@ -9,7 +9,7 @@ import pytest
 
 from task.conversation.replies import _decision
 from task.conversation.sources import Sources
-from task.documents.html import _letters
+from task.documents.html_article import letters
 from task.documents.xlsx_formats import shown_as
 from task.llm.call_formats import OfferedTools
 from task.llm.text_calls import TextScanner
@@ -65,8 +65,8 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "sentences, blanks": (statements, ".", " ", "["),
     "quote, blanks": (lambda text: literal(text, "x"), "x", " ", "x"),
     "quote, gaps": (lambda text: literal(text, "x"), "x", "[…", "x"),
-    "HTML, links": (_letters, "", "](http:", ""),
-    "HTML, pictures": (_letters, "", "[image: ", ""),
+    "HTML, links": (letters, "", "](http:", ""),
+    "HTML, pictures": (letters, "", "[image: ", ""),
     "format, brackets": (shown_as, "", "[", ""),
     "format, currencies": (shown_as, "", "[$", ""),
     "format, quotes": (shown_as, "", '"\\"', ""),
