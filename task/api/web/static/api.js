@@ -1,4 +1,5 @@
 // The agent's HTTP API as this page uses it; the only file that knows addresses.
+import { t } from "./i18n.js";
 import { keep, recall } from "./memory.js";
 
 /** A request that was refused; `message` is a sentence a person can act on, `note` its reference into the log. */
@@ -6,11 +7,11 @@ export class ApiError extends Error {
   constructor(status, message, reference = null) {
     super(message);
     this.status = status;
-    this.note = reference ? ` (error reference: ${reference})` : "";
+    this.note = reference ? t(" (error reference: {reference})", { reference }) : "";
   }
 }
 
-const UNREACHABLE = "The agent is not responding. Check that it is running, then try again.";
+const UNREACHABLE = t("The agent is not responding. Check that it is running, then try again.");
 let askForKey = async () => null;
 
 /** `ask` gets a key from the person, or null; it is called when the agent wants one. */
@@ -50,7 +51,7 @@ async function refusal(response) {
     const { error, detail } = await response.json();
     return new ApiError(response.status, error?.display_message ?? error?.message ?? String(detail), error?.reference);
   } catch {
-    return new ApiError(response.status, `The agent refused this (${response.status}).`);
+    return new ApiError(response.status, t("The agent refused this ({status}).", { status: response.status }));
   }
 }
 
@@ -151,7 +152,7 @@ export async function follow(runId, onEvent, signal) {
     }
     if (failures < WAITS.length) await new Promise((done) => { setTimeout(done, WAITS[failures]); });
   }
-  throw new ApiError(0, "The connection to the agent was lost. Reload the page to continue the answer.");
+  throw new ApiError(0, t("The connection to the agent was lost. Reload the page to continue the answer."));
 }
 
 async function* eventsOf(body) {

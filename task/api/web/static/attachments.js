@@ -3,6 +3,7 @@ import * as api from "./api.js";
 import { h, icon } from "./dom.js";
 import { drawChart } from "./chart.js";
 import { ask } from "./dialogs.js";
+import { t } from "./i18n.js";
 import { markdown } from "./markdown.js";
 import { decoded, isSheet, MOST_BYTES, sheet } from "./sheet.js";
 
@@ -23,7 +24,7 @@ export function shown(item) {
 
 /** A file that a person attached: a small picture, or a chip that opens what is in it. */
 export function attached(item) {
-  const name = item.title || "File";
+  const name = item.title || t("File");
   if (!item.url) return h("li", { class: "chip" }, icon("file"), h("span", {}, name));
   const open = h("button", { type: "button", class: "chip", "aria-haspopup": "dialog", title: name, onclick: () => preview(item) }, icon("file"), h("span", {}, name));
   if (PICTURES.test(item.type ?? "")) thumbnail(item, open);
@@ -35,7 +36,7 @@ function thumbnail(item, button) {
     if (!entry.isIntersecting) return;
     near.disconnect();
     try {
-      const image = h("img", { src: URL.createObjectURL(await blobOf(item)), alt: item.title || "Attached picture" });
+      const image = h("img", { src: URL.createObjectURL(await blobOf(item)), alt: item.title || t("Attached picture") });
       await image.decode();
       button.className = "thumbnail";
       button.replaceChildren(image);
@@ -46,10 +47,10 @@ function thumbnail(item, button) {
 
 /** Show what is in a file. */
 export function preview(item) {
-  const name = item.title || "File";
+  const name = item.title || t("File");
   return ask(name, (finish) => [
     PICTURES.test(item.type ?? "") || isSheet(item) ? shown(item) : isText(item) ? text(item) : file(item),
-    h("footer", {}, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close")),
+    h("footer", {}, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, t("Close"))),
   ], "wide");
 }
 
@@ -73,7 +74,7 @@ function text(item) {
   return framed(item, "text", async (body) => {
     const { text: given, whole } = await beginning(item, MOST_TEXT);
     const isMarkdown = /markdown/.test(item.type ?? "") || /\.md$/i.test(item.title ?? "");
-    const more = whole ? "" : h("p", { class: "sheet-note" }, "This is the beginning of a longer file.");
+    const more = whole ? "" : h("p", { class: "sheet-note" }, t("This is the beginning of a longer file."));
     body.replaceChildren(isMarkdown ? markdown(given) : h("pre", { tabindex: "0" }, given), more);
   });
 }
@@ -98,8 +99,8 @@ function framed(item, className, fill) {
 function picture(item) {
   return framed(item, "picture", async (body) => {
     const address = URL.createObjectURL(await blobOf(item));
-    const image = h("img", { src: address, alt: item.title ?? "Picture made by the agent" });
-    await image.decode().catch(() => { throw new Error("This picture cannot be shown."); });
+    const image = h("img", { src: address, alt: item.title ?? t("Picture made by the agent") });
+    await image.decode().catch(() => { throw new Error(t("This picture cannot be shown.")); });
     body.replaceChildren(image);
   });
 }
@@ -117,14 +118,14 @@ function note(item) {
 }
 
 function file(item) {
-  const look = item.url && isText(item) ? h("button", { type: "button", class: "quiet small", "aria-haspopup": "dialog", "aria-label": `Show ${item.title || "the file"}`, onclick: () => preview(item) }, "Show") : null;
-  return h("div", { class: "attachment file" }, icon("file"), h("span", {}, item.title || "File"), look, download(item));
+  const look = item.url && isText(item) ? h("button", { type: "button", class: "quiet small", "aria-haspopup": "dialog", "aria-label": t("Show {name}", { name: item.title || t("the file") }), onclick: () => preview(item) }, t("Show")) : null;
+  return h("div", { class: "attachment file" }, icon("file"), h("span", {}, item.title || t("File")), look, download(item));
 }
 
 function download(item) {
   if (!item.url && !item.data) return null;
-  const button = h("button", { type: "button", class: "quiet small" }, "Download");
-  button.setAttribute("aria-label", `Download ${item.title || "the file"}`);
+  const button = h("button", { type: "button", class: "quiet small" }, t("Download"));
+  button.setAttribute("aria-label", t("Download {name}", { name: item.title || t("the file") }));
   button.addEventListener("click", async () => {
     try {
       const blob = item.url ? await blobOf(item) : new Blob([item.data], { type: item.type });

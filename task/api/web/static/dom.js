@@ -1,4 +1,5 @@
-// Build elements and say numbers as people read them.
+// Build elements and write numbers as people read them.
+import { date, number, t } from "./i18n.js";
 
 const PATHS = {
   plus: "M12 5v14M5 12h14",
@@ -22,6 +23,7 @@ const PATHS = {
   warn: "M12 4l9 16H3zM12 10v4M12 17h.01",
   help: "M9.4 9.2a2.600 2.600 0 1 1 3.800 2.300c-.8.5-1.200 1-1.200 1.900M12 17h.01M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18z",
   back: "M15 6l-6 6 6 6",
+  fork: "M7 5v14M7 13a5 5 0 0 0 5-5h2M14 5l3 3-3 3",
 };
 
 /** An element. `on…` properties become listeners, `class`, `aria-…` and the rest attributes; null ones are left out. */
@@ -72,34 +74,37 @@ export function announce(text) {
 
 export function duration(milliseconds) {
   if (milliseconds === null || milliseconds === undefined) return "";
-  if (milliseconds < 1) return "<1 ms";
-  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
-  if (milliseconds < 60000) return `${(milliseconds / 1000).toFixed(milliseconds < 10000 ? 2 : 1)} s`;
-  return `${Math.floor(milliseconds / 60000)} min ${Math.round((milliseconds % 60000) / 1000)} s`;
+  if (milliseconds < 1) return t("<1 ms");
+  if (milliseconds < 1000) return t("{number} ms", { number: Math.round(milliseconds) });
+  if (milliseconds < 60000) return t("{number} s", { number: rounded(milliseconds / 1000, milliseconds < 10000 ? 2 : 1) });
+  return t("{minutes} min {seconds} s", { minutes: Math.floor(milliseconds / 60000), seconds: Math.round((milliseconds % 60000) / 1000) });
 }
 
-export const count = (number) => new Intl.NumberFormat("en").format(number ?? 0);
+const rounded = (value, digits) => number(value, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+export const count = (value) => number(value ?? 0);
 
 export function cost(amount) {
   if (amount === null || amount === undefined) return "";
-  return amount === 0 ? "$0" : `$${amount < 0.01 ? amount.toFixed(5) : amount.toFixed(3)}`;
+  const digits = amount === 0 ? 0 : amount < 0.01 ? 5 : 3;
+  return number(amount, { style: "currency", currency: "USD", currencyDisplay: "narrowSymbol", minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
 export function bytes(size) {
-  if (size < 1000) return `${size} B`;
-  if (size < 1e6) return `${(size / 1e3).toFixed(0)} kB`;
-  return `${(size / 1e6).toFixed(1)} MB`;
+  if (size < 1000) return t("{number} B", { number: size });
+  if (size < 1e6) return t("{number} kB", { number: rounded(size / 1e3, 0) });
+  return t("{number} MB", { number: rounded(size / 1e6, 1) });
 }
 
 /** "Today", "Yesterday", "Earlier": where a conversation stands in the list. */
 export function day(iso) {
   const midnight = new Date().setHours(0, 0, 0, 0);
   const time = new Date(iso).getTime();
-  if (time >= midnight) return "Today";
-  return time >= midnight - 86400000 ? "Yesterday" : "Earlier";
+  if (time >= midnight) return t("Today");
+  return time >= midnight - 86400000 ? t("Yesterday") : t("Earlier");
 }
 
-export const when = (iso) => new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" }).format(new Date(iso));
+export const when = (iso) => date(iso, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 /** Copy text, and say so on the button. */
 export async function copy(text, button) {
@@ -112,7 +117,7 @@ export async function copy(text, button) {
     document.execCommand("copy");
     area.remove();
   }
-  announce("Copied");
+  announce(t("Copied"));
   const before = [...button.childNodes];
   button.replaceChildren(icon("check"));
   setTimeout(() => button.replaceChildren(...before), 1200);

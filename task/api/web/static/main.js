@@ -9,10 +9,10 @@ import { Sidebar } from "./sidebar.js";
 import { showTraces } from "./traces.js";
 
 const IDEAS = [
-  ["Read a file", "Summarise the attached file in five sentences."],
-  ["Calculate", "What is 18.7 % of 4,350, and how does that change at 21 %?"],
-  ["Draw a chart", "Draw a bar chart of the populations of the five largest cities of the world."],
-  ["Search the web", "What is new in the latest Python release? Name your sources."],
+  [t("Read a file"), t("Summarise the attached file in five sentences.")],
+  [t("Calculate"), t("What is 18.7 % of 4,350, and how does that change at 21 %?")],
+  [t("Draw a chart"), t("Draw a bar chart of the populations of the five largest cities of the world.")],
+  [t("Search the web"), t("What is new in the latest Python release? Name your sources.")],
 ];
 
 const composer = new Composer({ send: (message) => send(message), stop: () => conversation.stop() });
@@ -28,23 +28,23 @@ const conversation = new Conversation({
   },
   manner: () => composer.manner,
 });
-const themeButton = iconButton("moon", "Dark or light", () => switchTheme());
+const themeButton = iconButton("moon", t("Dark or light"), () => switchTheme());
 const sidebar = new Sidebar({
   chosen: () => retitle(),
   removed: (id) => { composer.forget(id); if (id === conversation.sessionId) location.hash = "#/"; },
   tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), themeButton],
 });
-const title = h("h1", {}, "New conversation");
+const title = h("h1", {}, t("New conversation"));
 const welcome = h("section", { class: "welcome" },
-  h("h2", {}, "What can I do for you?"),
-  h("p", {}, "Ask a question, attach a file, or begin with one of these."),
+  h("h2", {}, t("What can I do for you?")),
+  h("p", {}, t("Ask a question, attach a file, or begin with one of these.")),
   h("div", { class: "ideas" }, IDEAS.map(([name, text]) => h("button", { type: "button", onclick: () => { composer.fill(text); composer.field.focus(); } },
     h("strong", {}, name), h("span", {}, text)))));
 const chat = h("div", { class: "chat" }, welcome, conversation.element, conversation.down,
   h("div", { class: "dock" }, composer.element));
 const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
-const burger = iconButton("menu", "Conversations", () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
-const main = h("main", {}, h("header", { class: "bar" }, burger, title), chat, traces, h("div", { class: "drop" }, icon("clip"), "Drop files to attach them"));
+const burger = iconButton("menu", t("Conversations"), () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
+const main = h("main", {}, h("header", { class: "bar" }, burger, title), chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
 document.getElementById("app").append(sidebar.element, sidebar.veil, main);
 
 function send(message) {
@@ -54,8 +54,8 @@ function send(message) {
 
 function retitle() {
   if (!traces.hidden) return;
-  title.textContent = conversation.sessionId ? sidebar.titleOf(conversation.sessionId) || "Conversation" : "New conversation";
-  document.title = conversation.sessionId ? `${title.textContent} – Agent` : "General Purpose Agent";
+  title.textContent = conversation.sessionId ? sidebar.titleOf(conversation.sessionId) || t("Conversation") : t("New conversation");
+  document.title = conversation.sessionId ? t("{title} – Agent", { title: title.textContent }) : t("General Purpose Agent");
 }
 
 async function route() {
@@ -65,8 +65,8 @@ async function route() {
   chat.hidden = inTraces;
   if (inTraces) {
     sidebar.mark(null);
-    title.textContent = first ? (second ? "Two traces" : "Trace") : "Traces";
-    document.title = `${title.textContent} – Agent`;
+    title.textContent = first ? (second ? t("Two traces") : t("Trace")) : t("Traces");
+    document.title = t("{title} – Agent", { title: title.textContent });
     await showTraces(traces, first, second);
     return;
   }
@@ -95,9 +95,9 @@ async function openConversation(id) {
     const isGone = error.status === 404;
     conversation.reset();
     conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
-      h("p", {}, isGone ? `There is no such conversation. It may have been deleted.${error.note}` : error.message),
-      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => openConversation(id) }, "Try again"),
-      h("a", { class: "quiet", href: "#/" }, "Begin another")));
+      h("p", {}, isGone ? t("There is no such conversation. It may have been deleted.") + error.note : error.message),
+      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => openConversation(id) }, t("Try again")),
+      h("a", { class: "quiet", href: "#/" }, t("Begin another"))));
   }
 }
 
@@ -156,5 +156,6 @@ showTheme();
 addEventListener("hashchange", route);
 document.addEventListener("keydown", pressed);
 for (const type of ["dragenter", "dragover", "dragleave", "drop"]) main.addEventListener(type, dragging);
+document.querySelector(".skip").textContent = t("Skip to the conversation");
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); conversation.element.focus(); });
 await Promise.allSettled([route(), sidebar.load().then(retitle), loadChoices()]);
