@@ -23,6 +23,7 @@ from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
+from task.api.platform import sessions as session_routes
 from task.api.platform import trace_routes
 from task.api.platform.events import RunEvent
 from task.api.service import Answers, Service
@@ -121,6 +122,7 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
         openai_routes.routes,
         responses_routes.routes,
         platform_routes.routes,
+        session_routes.routes,
         trace_routes.routes,
         platform_routes.run_routes,
     ]

@@ -208,7 +208,7 @@ class Conversation(LLMAdapterInterface):
     async def _started(self, sent: Sequence[Message], prompt: Sequence[str]) -> Run:
         options = self._options(prompt)
         new = sent if self.session_id is None else sent[-1:]
-        request = await Preparing(self.product).in_session(self.caller, new, options, self.session_id)
+        request = await Preparing(self.product).in_session(self.caller, new, options, self.session_id, "console")
         return await self.runner.start(request)
 
     def _options(self, prompt: Sequence[str]) -> RunOptions:

@@ -11,7 +11,7 @@ from typing import Any
 
 from task.approvals.questions import said_in
 from task.approvals.stored import RunApprovals
-from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.messages import Message, ToolCall
 from task.conversation.sinks import StageSink
 from task.errors import ProviderError
 from task.llm.base import Usage
@@ -132,8 +132,7 @@ def _data(asked: Approval) -> dict[str, Any]:
 
 async def _new_session(request: RunRequest, added: Sequence[Message], store: Store) -> Session:
     owner, messages = request.caller.owner, [*request.history, *request.new, *added]
-    asked = [message for message in (*request.history, *request.new) if message.role is Role.USER]
-    session = await store.sessions.start(owner, session_title(asked[-1]) if asked else "")
+    session = await store.sessions.start(owner, session_title([*request.history, *request.new]))
     await store.sessions.append(owner, session.session_id, messages, session.version)
     return session
 

@@ -17,7 +17,7 @@ from task.runs.replay import message_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
 from task.store.merge import merged
-from task.store.records import Answer, Approval, Run, Session
+from task.store.records import Answer, Approval, Origin, Run, Session
 from task.store.store import Store
 from task.store.trace_records import Trace
 from task.tools.client_tools import NO_RESULT
@@ -77,9 +77,16 @@ class Preparing:
         return await self._after(store, caller, session, new, options)
 
     async def in_session(
-        self, caller: RunCaller, sent: Sequence[Message], options: RunOptions, session_id: str | None = None
+        self,
+        caller: RunCaller,
+        sent: Sequence[Message],
+        options: RunOptions,
+        session_id: str | None = None,
+        origin: Origin = "api",
     ) -> RunRequest:
         """The run in the session; where none is named, in a new one, or in that of the question which is answered.
+
+        `origin` is where a new session is started.
 
         Raises: as `prepare`.
         """
@@ -89,7 +96,7 @@ class Preparing:
         if request.resumes is not None or request.again is not None:
             return request
         store = await self.product.store.get()
-        session = await store.sessions.start(caller.owner, session_title(sent[-1]))
+        session = await store.sessions.start(caller.owner, session_title(sent), origin)
         return replace(request, new=(*request.history, *request.new), history=(), session=session)
 
     async def resumed(self, caller: RunCaller, run_id: str) -> RunRequest | None:
@@ -153,7 +160,7 @@ class Preparing:
         for message in given_up:
             await _withdraw(store, caller, waiting, message)
         if not session.title and not session.messages and new:
-            await store.sessions.rename(caller.owner, session.session_id, session_title(new[0]))
+            await store.sessions.rename(caller.owner, session.session_id, session_title(new))
         history = session.messages
         return RunRequest(
             caller, options, (*given_up, *new), history, session, files_of([*history, *new]), answered,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, Message
+from task.conversation.messages import Attachment, Message, Role
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.store.records import Approval, RequestKey, Session
@@ -98,8 +98,11 @@ class RunRequest:
         return cls(caller, RunOptions("", ""), (), again=run_id)
 
 
-def session_title(message: Message) -> str:
-    """The title of a session that begins with the message: its text, or the names of its files."""
+def session_title(messages: Sequence[Message]) -> str:
+    """The title of a session that begins with these messages: the text of the user's last, or the names of its files."""
+    message = next((message for message in reversed(messages) if message.role is Role.USER), None)
+    if message is None:
+        return ""
     files = message.custom_content.attachments if message.custom_content is not None else ()
     written = message.text().removesuffix(attachment_note(files)).strip()
     return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]

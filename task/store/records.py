@@ -16,6 +16,7 @@ from task.errors import AgentError
 T = TypeVar("T")
 FINISHED = "finished"  # the type of a run's last event
 RunStatus = Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
+Origin = Literal["page", "console", "api"]
 ApprovalStatus = Literal["waiting", "allowed", "denied", "expired"]
 
 
@@ -63,7 +64,8 @@ class Session:
     """A conversation that outlives its requests. `length` counts its messages; `parent` is the session it branched off
     after the `fork` messages that both have, `family` the first one of those that branched off each other.
 
-    `version` grows with every change; `messages` and `traces` are empty in listings.
+    `version` grows with every change; `messages` and `traces` are empty in listings. `origin` is where it was started;
+    `snippet` is the place that a search has found.
     """
 
     session_id: str
@@ -79,6 +81,9 @@ class Session:
     fork: int = 0
     messages: tuple[Message, ...] = ()
     traces: tuple[str, ...] = ()
+    origin: Origin = "page"
+    pinned: bool = False
+    snippet: str = ""
 
     @property
     def status(self) -> Literal["active", "completed"]:

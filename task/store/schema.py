@@ -14,7 +14,7 @@ from task.errors import StoreUnavailable
 from task.store import tables
 from task.store.database import Database
 
-HEAD = "0008"  # the newest migration in `task/store/migrations/versions`
+HEAD = "0009"  # the newest migration in `task/store/migrations/versions`
 ALEMBIC = Lock()  # held while Alembic works: it keeps its state in module-level names
 LOCK = 0x6469616C  # any number that others of the same database server do not lock
 SUFFIXES = ("", "-wal", "-shm")

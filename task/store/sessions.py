@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, update
 
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.merge import Merged, merged
-from task.store.records import Page, Run, Session, new_id, packed, unpacked
+from task.store.records import Origin, Page, Run, Session, new_id, packed, unpacked
+from task.store.search import add_words, matches, reindex, snippet
 from task.store.versions import Versions, versions_of
 
 TITLE_LENGTH = 200
@@ -31,24 +32,45 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions are listed: those with all these words, of these origins, only the pinned or only the others."""
+
+    text: str = ""
+    origins: tuple[Origin, ...] | None = None
+    pinned: bool | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        found = [matches(self.text)] if self.text else []
+        found += [_sessions.c.origin.in_(self.origins)] if self.origins is not None else []
+        found += [_sessions.c.pinned == self.pinned] if self.pinned is not None else []
+        return [condition for condition in found if condition is not None]
+
+
+@dataclass(frozen=True, slots=True)
 class Sessions:
     """The sessions of the store. Every method raises `NotFound` for a session that the owner does not have."""
 
     database: Database
     clock: Callable[[], float]
 
-    async def start(self, owner: str, title: str = "") -> Session:
-        now = self.clock()
-        return await self.database.write(lambda connection: _insert(connection, owner, title, now))
+    async def start(self, owner: str, title: str = "", origin: Origin = "api") -> Session:
+        made = Session(new_id("sess"), owner, now := self.clock(), now, title=_short_title(title), origin=origin)
+        return await self.database.write(lambda connection: _insert(connection, made))
 
     async def get(self, owner: str, session_id: str) -> Session:
         """The session with its messages and the ids of its traces, both oldest first."""
         return await self.database.read(lambda connection: _load(connection, owner, session_id))
 
-    async def list(self, owner: str, limit: int = 50, cursor: str | None = None) -> Page[Session]:
-        """The owner's sessions, the last used first, without their messages."""
-        query = select(_sessions).where(_sessions.c.owner == owner)
-        return await self.database.page(query, _sessions.c.updated_at, limit, cursor, _session)
+    async def list(
+        self, owner: str, limit: int = 50, cursor: str | None = None, which: SessionFilter | None = None
+    ) -> Page[Session]:
+        """The owner's sessions, the last used first, without their messages; a search finds them with a snippet."""
+        which = which or SessionFilter()
+        query = select(_sessions).where(_sessions.c.owner == owner, *which.conditions())
+        page = await self.database.page(query, _sessions.c.updated_at, limit, cursor, _session)
+        if not which.text:
+            return page
+        return replace(page, items=await self.database.read(lambda connection: _found(connection, page, which.text)))
 
     async def end(self, owner: str, session_id: str) -> Session:
         """End the session; ending it again changes nothing."""
@@ -63,19 +85,34 @@ class Sessions:
 
         return await self.database.write(work)
 
-    async def rename(self, owner: str, session_id: str, title: str) -> None:
+    async def rename(self, owner: str, session_id: str, title: str, instead_of: str | None = None) -> None:
+        """Give the session another title; where `instead_of` is given, only if that is its title still."""
+        which = [_sessions.c.id == session_id, _sessions.c.owner == owner]
+        if instead_of is not None:
+            which.append(_sessions.c.title == _short_title(instead_of))
+
+        def work(connection: Connection) -> None:
+            if connection.execute(update(_sessions).where(*which).values(title=_short_title(title))).rowcount:
+                reindex(connection, session_id)
+            else:
+                _row_of(connection, owner, session_id)
+
+        await self.database.write(work)
+
+    async def pin(self, owner: str, session_id: str, pinned: bool) -> None:
         which = (_sessions.c.id == session_id, _sessions.c.owner == owner)
-        if not await self.database.execute(update(_sessions).where(*which).values(title=_short_title(title))):
+        if not await self.database.execute(update(_sessions).where(*which).values(pinned=pinned)):
             raise _not_found(session_id)
 
     async def delete(self, owner: str, session_id: str) -> None:
         """Remove the session with its messages, runs, traces, approvals and grants."""
+        if not await self.delete_all(owner, [session_id]):
+            raise _not_found(session_id)
 
-        def work(connection: Connection) -> None:
-            _row_of(connection, owner, session_id)
-            remove(connection, _sessions.c.id == session_id)
-
-        await self.database.write(work)
+    async def delete_all(self, owner: str, session_ids: Sequence[str]) -> int:
+        """Remove those of the sessions that the owner has, as `delete` does; how many there were."""
+        which = and_(_sessions.c.owner == owner, _sessions.c.id.in_(session_ids))
+        return await self.database.write(lambda connection: remove(connection, which))
 
     async def remove_run(self, run: Run, first: int, end: int | None) -> None:
         """Remove a run of a session with its events and trace.
@@ -88,9 +125,10 @@ class Sessions:
         def work(connection: Connection) -> None:
             newest = update(_sessions).where(columns.id == run.session_id, columns.length == end)
             shorter = newest.values(version=columns.version + 1, updated_at=now, length=first)
-            if connection.execute(shorter.returning(columns.id)).first() is not None:
+            if (row := connection.execute(shorter.returning(columns.id)).first()) is not None:
                 rest = (_messages.c.session_id == run.session_id, _messages.c.position >= first)
                 connection.execute(delete(_messages).where(*rest))
+                reindex(connection, row.id)
             connection.execute(delete(tables.traces).where(tables.traces.c.id == run.trace_id))
             connection.execute(delete(tables.approvals).where(tables.approvals.c.run_id == run.run_id))
             connection.execute(delete(tables.runs).where(runs.id == run.run_id))
@@ -117,7 +155,11 @@ class Sessions:
         def work(connection: Connection) -> Session:
             row = _row_of(connection, owner, session_id)
             kept = messages_of(connection, session_id)[:keep]
-            made = _insert(connection, owner, row.title, now, parent=row, fork=len(kept))
+            made = Session(
+                new_id("sess"), owner, now, now, title=row.title, parent=session_id, family=row.family, fork=len(kept),
+                origin=row.origin,
+            )  # fmt: skip
+            made = _insert(connection, made)
             append(connection, owner, made.session_id, kept, made.version, now)
             return _load(connection, owner, made.session_id)
 
@@ -202,23 +244,29 @@ def add_messages(
     ]
     if rows:
         connection.execute(insert(_messages), rows)
+        add_words(connection, session_id, messages)
     return True
 
 
-def _insert(
-    connection: Connection, owner: str, title: str, now: float, parent: Row[Any] | None = None, fork: int = 0
-) -> Session:
-    above = parent.id if parent is not None else None
+def _insert(connection: Connection, made: Session) -> Session:
     while True:
-        made_id = new_id("sess")
-        family = parent.family if parent is not None else made_id
-        made = Session(made_id, owner, now, now, title=_short_title(title), parent=above, family=family, fork=fork)
-        row = {
-            "id": made_id, "owner": owner, "title": made.title, "parent": above, "started_at": now, "updated_at": now,
-            "version": 0, "length": 0, "family": family, "fork": fork,
-        }  # fmt: skip
-        if insert_new(connection, _sessions, row):
+        made = replace(made, family=made.family if made.parent else made.session_id)
+        if insert_new(connection, _sessions, _as_row(made)):
+            reindex(connection, made.session_id)
             return made
+        made = replace(made, session_id=new_id("sess"))
+
+
+def _as_row(made: Session) -> dict[str, Any]:
+    return {
+        "id": made.session_id, "owner": made.owner, "title": made.title, "parent": made.parent,
+        "started_at": made.started_at, "updated_at": made.updated_at, "version": 0, "length": 0, "origin": made.origin,
+        "family": made.family, "fork": made.fork,
+    }  # fmt: skip
+
+
+def _found(connection: Connection, page: Page[Session], text: str) -> tuple[Session, ...]:
+    return tuple(replace(item, snippet=snippet(messages_of(connection, item.session_id), text)) for item in page.items)
 
 
 def _row_of(connection: Connection, owner: str, session_id: str) -> Row[Any]:
@@ -247,5 +295,5 @@ def _short_title(text: str) -> str:
 def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:
     return Session(
         row.id, row.owner, row.started_at, row.updated_at, row.ended_at, row.title, row.parent, row.version,
-        row.length, row.family, row.fork, messages, traces,
+        row.length, row.family, row.fork, messages, traces, row.origin, row.pinned,
     )  # fmt: skip

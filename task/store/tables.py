@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
 metadata = MetaData()
 
@@ -28,6 +28,8 @@ sessions = Table(
     Column("length", Integer, nullable=False, default=0),
     Column("family", ID, nullable=False, server_default=""),  # the first conversation of those that branched off it
     Column("fork", Integer, nullable=False, server_default="0"),  # the messages that it has in common with its parent
+    Column("origin", String(20), nullable=False, default="page", server_default="page"),
+    Column("pinned", Boolean, nullable=False, default=False, server_default=false()),
     Index("sessions_by_family", "family", "updated_at"),
     Index("sessions_by_owner", "owner", "updated_at", "id"),
     Index("sessions_by_age", "updated_at", "id"),
@@ -40,6 +42,14 @@ messages = Table(
     Column("session_id", ID, _parent("sessions.id"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("data", Text, nullable=False),
+)
+
+# Distinct words, folded, of title and messages: a session is found in them, whatever their language.
+session_words = Table(
+    "session_words",
+    metadata,
+    Column("session_id", ID, _parent("sessions.id"), primary_key=True),
+    Column("words", Text, nullable=False),
 )
 
 runs = Table(

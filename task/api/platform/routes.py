@@ -1,4 +1,4 @@
-"""The platform API: `/chat`, sessions, runs with their events, approvals and grants."""
+"""The platform API: `/chat`, personas, runs with their events, approvals and grants."""
 
 from __future__ import annotations
 
@@ -21,21 +21,10 @@ from task.api.platform.schemas import (
     ChatBody,
     ChatRequest,
     GrantList,
-    MessageList,
     PersonaList,
     RunBody,
     RunList,
     RunStart,
-    SessionBody,
-    SessionBranch,
-    SessionChange,
-    SessionEnd,
-    SessionEnded,
-    SessionList,
-    SessionRow,
-    SessionStart,
-    SessionStarted,
-    VersionList,
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
@@ -89,68 +78,6 @@ async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
     return {"personas": await context.personas(), "default": context.persona or None}
 
 
-@routes.post("/session/start", response_model=SessionStarted, responses=failures(413, 415))
-async def start_session(caller: CurrentCaller, store: CurrentStore, body: SessionStart | None = None) -> Any:
-    """Start a session."""
-    return await (await store.get()).sessions.start(caller.owner, body.title if body else "")
-
-
-@routes.post("/session/end", response_model=SessionEnded, responses=failures(404, 413, 415))
-async def end_session(body: SessionEnd, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """End a session; ending it again changes nothing."""
-    session = await (await store.get()).sessions.end(caller.owner, body.session_id)
-    return {
-        "session_id": session.session_id,
-        "message_count": len(session.visible_messages),
-        "ended_at": session.ended_at,
-    }
-
-
-@routes.get("/session/{session_id}", response_model=SessionBody, responses=failures(404))
-async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """A session as the conversation of user and assistant."""
-    return await (await store.get()).sessions.get(caller.owner, session_id)
-
-
-@routes.get("/session/{session_id}/messages", response_model=MessageList, responses=failures(404))
-async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """All messages of a session, with calls, results and attachments."""
-    session = await (await store.get()).sessions.get(caller.owner, session_id)
-    return {"session_id": session_id, "messages": [message.as_stored() for message in session.messages]}
-
-
-@routes.get("/sessions", response_model=SessionList, responses=failures())
-async def list_sessions(caller: CurrentCaller, store: CurrentStore, limit: Limit = 50, cursor: Cursor = None) -> Any:
-    """The caller's sessions, the last used first."""
-    return await (await store.get()).sessions.list(caller.owner, limit, cursor)
-
-
-@routes.patch("/session/{session_id}", response_model=SessionRow, responses=failures(404, 413, 415))
-async def rename_session(session_id: str, body: SessionChange, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """Give a session another title."""
-    await (await store.get()).sessions.rename(caller.owner, session_id, body.title)
-    return await (await store.get()).sessions.get(caller.owner, session_id)
-
-
-@routes.delete("/session/{session_id}", status_code=204, response_class=Response, responses=failures(404))
-async def delete_session(session_id: str, service: CurrentService, caller: CurrentCaller, store: CurrentStore) -> None:
-    """Remove a session with its messages, runs and traces; a run in it is stopped."""
-    await service.runner.end_in(caller.owner, session_id)
-    await (await store.get()).sessions.delete(caller.owner, session_id)
-
-
-@routes.post("/session/{session_id}/branch", response_model=SessionBody, responses=failures(404, 409, 413, 415))
-async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """A new session that begins with the first messages of this one."""
-    return await (await store.get()).sessions.branch(caller.owner, session_id, body.keep)
-
-
-@routes.get("/session/{session_id}/versions", response_model=VersionList, responses=failures(404))
-async def list_versions(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """Where branches of the same conversation (`family`) have other messages than this session."""
-    return {"versions": await (await store.get()).sessions.versions(caller.owner, session_id)}
-
-
 @run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))
 async def start_run(body: RunStart, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Start an answer in a session and return at once; its events follow it."""
@@ -158,7 +85,7 @@ async def start_run(body: RunStart, request: Request, service: CurrentService, c
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
         options = await service.completion_options("runs", body, received)
-        return await service.preparing.in_session(caller, received.messages, options, body.session_id)
+        return await service.preparing.in_session(caller, received.messages, options, body.session_id, body.origin)
 
     return await service.start_in_background(request, caller, prepare)
 

@@ -19,7 +19,7 @@ from task.api.edge.schemas import (
 from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId, UserMessage
 from task.api.platform.trace_body import PageBody, TraceBody
 from task.permissions.grants import Grant
-from task.store.records import ApprovalStatus, RunStatus
+from task.store.records import ApprovalStatus, Origin, RunStatus
 
 SessionStatus = Literal["active", "completed"]
 
@@ -34,7 +34,12 @@ class ChatRequest(ChatFields):
 
 
 class RunStart(ChatCompletionRequest):
-    """`POST /runs`: a run that is followed by its events; without `session_id` it gets a session of its own."""
+    """`POST /runs`: a run that is followed by its events; without `session_id` it gets a session of its own.
+
+    `origin` is where that session is started: the web page gives `page`, so that it lists a person's own conversations
+    apart from those of programs."""
+
+    origin: Literal["page", "api"] = "api"
 
 
 class SessionStart(RequestModel):
@@ -46,7 +51,18 @@ class SessionEnd(RequestModel):
 
 
 class SessionChange(RequestModel):
-    title: str = Field(max_length=500)
+    """What changes; what is not given stays as it is."""
+
+    title: str | None = Field(default=None, max_length=500)
+    pinned: bool | None = None
+
+
+class SessionsDelete(RequestModel):
+    session_ids: list[SessionId] = Field(min_length=1, max_length=1000)
+
+
+class SessionsDeleted(ResponseModel):
+    deleted: int
 
 
 class SessionBranch(RequestModel):
@@ -113,6 +129,9 @@ class SessionRow(ResponseModel):
     ended_at: Timestamp | None
     parent: str | None
     family: str
+    origin: Origin
+    pinned: bool
+    snippet: str = ""
 
 
 class SessionList(PageBody):

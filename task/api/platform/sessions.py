@@ -1,0 +1,121 @@
+"""Sessions through the API: listed, searched, read, changed, exported and deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from starlette.responses import Response
+
+from task.api.edge.failures import failures
+from task.api.platform.queries import Cursor, Limit
+from task.api.platform.schemas import (
+    MessageList,
+    SessionBody,
+    SessionBranch,
+    SessionChange,
+    SessionEnd,
+    SessionEnded,
+    SessionList,
+    SessionRow,
+    SessionsDelete,
+    SessionsDeleted,
+    SessionStart,
+    SessionStarted,
+    VersionList,
+)
+from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
+from task.store.records import Origin
+from task.store.sessions import SessionFilter
+
+ORIGINS: dict[str, tuple[Origin, ...]] = {"own": ("page", "console"), "programs": ("api",)}
+
+routes = router("Platform")
+
+
+@routes.post("/session/start", response_model=SessionStarted, responses=failures(413, 415))
+async def start_session(caller: CurrentCaller, store: CurrentStore, body: SessionStart | None = None) -> Any:
+    """Start a session."""
+    return await (await store.get()).sessions.start(caller.owner, body.title if body else "")
+
+
+@routes.post("/session/end", response_model=SessionEnded, responses=failures(404, 413, 415))
+async def end_session(body: SessionEnd, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """End a session; ending it again changes nothing."""
+    session = await (await store.get()).sessions.end(caller.owner, body.session_id)
+    return {
+        "session_id": session.session_id,
+        "message_count": len(session.visible_messages),
+        "ended_at": session.ended_at,
+    }
+
+
+@routes.get("/session/{session_id}", response_model=SessionBody, responses=failures(404))
+async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """A session as the conversation of user and assistant."""
+    return await (await store.get()).sessions.get(caller.owner, session_id)
+
+
+@routes.get("/session/{session_id}/messages", response_model=MessageList, responses=failures(404))
+async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """All messages of a session, with calls, results and attachments."""
+    session = await (await store.get()).sessions.get(caller.owner, session_id)
+    return {"session_id": session_id, "messages": [message.as_stored() for message in session.messages]}
+
+
+@routes.get("/sessions", response_model=SessionList, responses=failures())
+async def list_sessions(
+    caller: CurrentCaller,
+    store: CurrentStore,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    q: Annotated[str, Query(max_length=200, description="Words of titles and messages, or parts of them.")] = "",
+    started_by: Annotated[
+        Literal["own", "programs"] | None, Query(description="`own`: on the page or the console; None: both.")
+    ] = None,
+    pinned: bool | None = None,
+) -> Any:
+    """The caller's sessions, the last used first; those that a search finds each with a `snippet`."""
+    which = SessionFilter(q, ORIGINS[started_by] if started_by else None, pinned)
+    return await (await store.get()).sessions.list(caller.owner, limit, cursor, which)
+
+
+@routes.patch("/session/{session_id}", response_model=SessionRow, responses=failures(404, 413, 415))
+async def change_session(session_id: str, body: SessionChange, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """Give a session another title, pin it, or unpin it."""
+    sessions = (await store.get()).sessions
+    if body.title is not None:
+        await sessions.rename(caller.owner, session_id, body.title)
+    if body.pinned is not None:
+        await sessions.pin(caller.owner, session_id, body.pinned)
+    return await sessions.get(caller.owner, session_id)
+
+
+@routes.post("/sessions/delete", response_model=SessionsDeleted, responses=failures(413, 415))
+async def delete_sessions(
+    body: SessionsDelete, service: CurrentService, caller: CurrentCaller, store: CurrentStore
+) -> Any:
+    """Remove several sessions as `DELETE` does; ids that are not the caller's count for nothing."""
+    opened = await store.get()
+    for session_id in await opened.runs.answering_in(caller.owner, body.session_ids):
+        await service.runner.end_in(caller.owner, session_id)
+    return {"deleted": await opened.sessions.delete_all(caller.owner, body.session_ids)}
+
+
+@routes.delete("/session/{session_id}", status_code=204, response_class=Response, responses=failures(404))
+async def delete_session(session_id: str, service: CurrentService, caller: CurrentCaller, store: CurrentStore) -> None:
+    """Remove a session with its messages, runs and traces; a run in it is stopped."""
+    await service.runner.end_in(caller.owner, session_id)
+    await (await store.get()).sessions.delete(caller.owner, session_id)
+
+
+@routes.post("/session/{session_id}/branch", response_model=SessionBody, responses=failures(404, 409, 413, 415))
+async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """A new session that begins with the first messages of this one."""
+    return await (await store.get()).sessions.branch(caller.owner, session_id, body.keep)
+
+
+@routes.get("/session/{session_id}/versions", response_model=VersionList, responses=failures(404))
+async def list_versions(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """Where branches of the same conversation (`family`) have other messages than this session."""
+    return {"versions": await (await store.get()).sessions.versions(caller.owner, session_id)}
