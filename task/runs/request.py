@@ -99,7 +99,7 @@ class RunRequest:
 
 
 def session_title(messages: Sequence[Message]) -> str:
-    """The title of a session that begins with these messages: the text of the user's last, or the names of its files."""
+    """The title of a session that begins with these messages: the user's last text, or the names of its files."""
     message = next((message for message in reversed(messages) if message.role is Role.USER), None)
     if message is None:
         return ""

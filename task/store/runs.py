@@ -184,12 +184,6 @@ class Runs:
             query = query.where(_runs.c.session_id == session_id)
         return await self._database.page(query, _runs.c.started_at, limit, cursor, _run)
 
-    async def answering_in(self, owner: str, session_ids: Sequence[str]) -> tuple[str, ...]:
-        """Those of the owner's sessions in which a run is in progress."""
-        columns, alive = _runs.c, (_runs.c.owner == owner, _runs.c.status == "running")
-        query = select(columns.session_id).where(*alive, columns.session_id.in_(session_ids)).distinct()
-        return tuple(row.session_id for row in await self._database.rows(query))
-
     async def events_after(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
         """The run's events after that number, and then each as it comes until the run is over.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
 
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
@@ -33,17 +33,26 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Which sessions are listed: those with all these words, of these origins, only the pinned or only the others."""
+    """Which sessions are listed: those with all these words, of these origins, only the pinned or only the others;
+    with `families` the last used one of each family, unless words are searched for."""
 
     text: str = ""
     origins: tuple[Origin, ...] | None = None
     pinned: bool | None = None
+    families: bool = False
 
     def conditions(self) -> list[ColumnElement[bool]]:
         found = [matches(self.text)] if self.text else []
         found += [_sessions.c.origin.in_(self.origins)] if self.origins is not None else []
         found += [_sessions.c.pinned == self.pinned] if self.pinned is not None else []
+        found += [~exists().where(*_later_in_family())] if self.families and not self.text else []
         return [condition for condition in found if condition is not None]
+
+
+def _later_in_family() -> tuple[ColumnElement[bool], ...]:
+    own, other = _sessions.c, _sessions.alias().c
+    later = tuple_(other.updated_at, other.id) > tuple_(own.updated_at, own.id)
+    return other.family == own.family, other.owner == own.owner, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +95,21 @@ class Sessions:
         return await self.database.write(work)
 
     async def rename(self, owner: str, session_id: str, title: str, instead_of: str | None = None) -> None:
-        """Give the session another title; where `instead_of` is given, only if that is its title still."""
-        which = [_sessions.c.id == session_id, _sessions.c.owner == owner]
-        if instead_of is not None:
-            which.append(_sessions.c.title == _short_title(instead_of))
+        """Give the session and its family another title; with `instead_of` only those that still have that one."""
+        titled = [_sessions.c.title == _short_title(instead_of)] if instead_of is not None else []
 
         def work(connection: Connection) -> None:
-            if connection.execute(update(_sessions).where(*which).values(title=_short_title(title))).rowcount:
-                reindex(connection, session_id)
-            else:
-                _row_of(connection, owner, session_id)
+            family = _row_of(connection, owner, session_id).family
+            which = update(_sessions).where(_sessions.c.family == family, _sessions.c.owner == owner, *titled)
+            for row in connection.execute(which.values(title=_short_title(title)).returning(_sessions.c.id)).all():
+                reindex(connection, row.id)
 
         await self.database.write(work)
 
     async def pin(self, owner: str, session_id: str, pinned: bool) -> None:
-        which = (_sessions.c.id == session_id, _sessions.c.owner == owner)
-        if not await self.database.execute(update(_sessions).where(*which).values(pinned=pinned)):
+        """Pin the session and its family, or unpin them."""
+        which = update(_sessions).where(_chosen(owner, [session_id], families=True))
+        if not await self.database.execute(which.values(pinned=pinned)):
             raise _not_found(session_id)
 
     async def delete(self, owner: str, session_id: str) -> None:
@@ -109,10 +117,16 @@ class Sessions:
         if not await self.delete_all(owner, [session_id]):
             raise _not_found(session_id)
 
-    async def delete_all(self, owner: str, session_ids: Sequence[str]) -> int:
-        """Remove those of the sessions that the owner has, as `delete` does; how many there were."""
-        which = and_(_sessions.c.owner == owner, _sessions.c.id.in_(session_ids))
+    async def delete_all(self, owner: str, session_ids: Sequence[str], families: bool = False) -> int:
+        """Remove those of the sessions, or of their families, that the owner has; how many there were."""
+        which = _chosen(owner, session_ids, families)
         return await self.database.write(lambda connection: remove(connection, which))
+
+    async def answering(self, owner: str, session_ids: Sequence[str], families: bool = False) -> tuple[str, ...]:
+        """Those of the sessions, or of their families, in which a run is in progress."""
+        runs, chosen = tables.runs.c, select(_sessions.c.id).where(_chosen(owner, session_ids, families))
+        query = select(runs.session_id).where(runs.status == "running", runs.session_id.in_(chosen)).distinct()
+        return tuple(row.session_id for row in await self.database.rows(query))
 
     async def remove_run(self, run: Run, first: int, end: int | None) -> None:
         """Remove a run of a session with its events and trace.
@@ -157,7 +171,7 @@ class Sessions:
             kept = messages_of(connection, session_id)[:keep]
             made = Session(
                 new_id("sess"), owner, now, now, title=row.title, parent=session_id, family=row.family, fork=len(kept),
-                origin=row.origin,
+                origin=row.origin, pinned=row.pinned,
             )  # fmt: skip
             made = _insert(connection, made)
             append(connection, owner, made.session_id, kept, made.version, now)
@@ -261,12 +275,21 @@ def _as_row(made: Session) -> dict[str, Any]:
     return {
         "id": made.session_id, "owner": made.owner, "title": made.title, "parent": made.parent,
         "started_at": made.started_at, "updated_at": made.updated_at, "version": 0, "length": 0, "origin": made.origin,
-        "family": made.family, "fork": made.fork,
+        "family": made.family, "fork": made.fork, "pinned": made.pinned,
     }  # fmt: skip
 
 
 def _found(connection: Connection, page: Page[Session], text: str) -> tuple[Session, ...]:
     return tuple(replace(item, snippet=snippet(messages_of(connection, item.session_id), text)) for item in page.items)
+
+
+def _chosen(owner: str, session_ids: Sequence[str], families: bool) -> ColumnElement[bool]:
+    own = and_(_sessions.c.owner == owner, _sessions.c.id.in_(session_ids))
+    if not families:
+        return own
+    inner = _sessions.alias()
+    named = select(inner.c.family).where(inner.c.owner == owner, inner.c.id.in_(session_ids))
+    return and_(_sessions.c.owner == owner, _sessions.c.family.in_(named))
 
 
 def _row_of(connection: Connection, owner: str, session_id: str) -> Row[Any]:

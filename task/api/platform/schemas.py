@@ -58,7 +58,10 @@ class SessionChange(RequestModel):
 
 
 class SessionsDelete(RequestModel):
+    """With `families` also the sessions that branched off each other with these."""
+
     session_ids: list[SessionId] = Field(min_length=1, max_length=1000)
+    families: bool = False
 
 
 class SessionsDeleted(ResponseModel):

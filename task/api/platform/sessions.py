@@ -74,15 +74,16 @@ async def list_sessions(
         Literal["own", "programs"] | None, Query(description="`own`: on the page or the console; None: both.")
     ] = None,
     pinned: bool | None = None,
+    families: Annotated[bool, Query(description="Of sessions that branched off each other the last used.")] = False,
 ) -> Any:
     """The caller's sessions, the last used first; those that a search finds each with a `snippet`."""
-    which = SessionFilter(q, ORIGINS[started_by] if started_by else None, pinned)
+    which = SessionFilter(q, ORIGINS[started_by] if started_by else None, pinned, families)
     return await (await store.get()).sessions.list(caller.owner, limit, cursor, which)
 
 
 @routes.patch("/session/{session_id}", response_model=SessionRow, responses=failures(404, 413, 415))
 async def change_session(session_id: str, body: SessionChange, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """Give a session another title, pin it, or unpin it."""
+    """Give a session another title, pin it, or unpin it; its family with it."""
     sessions = (await store.get()).sessions
     if body.title is not None:
         await sessions.rename(caller.owner, session_id, body.title)
@@ -97,9 +98,9 @@ async def delete_sessions(
 ) -> Any:
     """Remove several sessions as `DELETE` does; ids that are not the caller's count for nothing."""
     opened = await store.get()
-    for session_id in await opened.runs.answering_in(caller.owner, body.session_ids):
+    for session_id in await opened.sessions.answering(caller.owner, body.session_ids, body.families):
         await service.runner.end_in(caller.owner, session_id)
-    return {"deleted": await opened.sessions.delete_all(caller.owner, body.session_ids)}
+    return {"deleted": await opened.sessions.delete_all(caller.owner, body.session_ids, body.families)}
 
 
 @routes.delete("/session/{session_id}", status_code=204, response_class=Response, responses=failures(404))
