@@ -67,7 +67,7 @@ async function svgOf(text) {
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const [ink, paper, raised, wash, line, soft] = ["--ink", "--paper", "--raised", "--accent-wash", "--accent", "--soft"].map((name) => style.getPropertyValue(name).trim());
-  const parts = Object.fromEntries(SERIES.map((colour, place) => [`pie${place + 1}`, colour]));
+  const parts = Object.fromEntries(SERIES.flatMap((colour, place) => [[`pie${place + 1}`, colour], [`cScale${place}`, colour], [`cScaleLabel${place}`, "#ffffff"]]));
   return {
     theme: "base", fontFamily: style.fontFamily,
     themeVariables: {

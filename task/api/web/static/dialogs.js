@@ -1,5 +1,4 @@
-// Small dialogs: a question, a name, a key, a cited passage. The browser's own <dialog> keeps focus and closes on Escape.
-import * as api from "./api.js";
+// Small dialogs: a question, a name, a key. The browser's own <dialog> keeps focus and closes on Escape.
 import { h, iconButton } from "./dom.js";
 import { chooseLanguage, chosenLanguage, LANGUAGES, t } from "./i18n.js";
 
@@ -57,38 +56,6 @@ export function askKey() {
     text: t("This agent needs a key. The key stays in this tab until you close it, and is sent only to this agent."),
   }).finally(() => { keyAsked = null; });
   return keyAsked;
-}
-
-/** The passages that a citation quotes, each with a way to its source. */
-export function passages(items) {
-  const single = items.length === 1;
-  return ask(single ? items[0].title || t("Source") : t("Sources"), (finish) => {
-    const close = h("button", { type: "button", class: "primary", onclick: () => finish(null) }, t("Close"));
-    const parts = items.flatMap((item) => [
-      single ? "" : h("h3", {}, item.title), h("blockquote", { class: "passage", tabindex: "0" }, item.data),
-      single ? "" : h("div", {}, opener(item)),
-    ]);
-    return [...parts, h("footer", {}, single ? opener(items[0]) : "", close)];
-  });
-}
-
-function opener(item) {
-  const button = h("button", { type: "button", class: "quiet", onclick: () => openSource(item, button) }, t("Open the source"));
-  return button;
-}
-
-async function openSource(item, button) {
-  if (/^https?:/i.test(item.reference_url)) {
-    window.open(item.reference_url, "_blank", "noopener,noreferrer");
-    return;
-  }
-  try {
-    const blob = await api.content(item.reference_url, "application/octet-stream");
-    const name = decodeURIComponent(item.reference_url.split("/").pop()).replace(/^[0-9a-f]{16}_/, "");
-    h("a", { href: URL.createObjectURL(blob), download: name }).click();
-  } catch (error) {
-    button.replaceWith(h("span", { class: "trouble" }, error.message));
-  }
 }
 
 /** What the keyboard does, and the language of the page. */

@@ -116,7 +116,7 @@ function showTheme() {
 
 function pressed(event) {
   const writing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog:modal")) return;
   if (event.key === "Escape" && conversation.runId) conversation.stop();
   else if (event.altKey && event.code === "KeyN") location.hash = "#/";
   else if (event.altKey && (event.key === "ArrowDown" || event.key === "ArrowUp")) {

@@ -1,9 +1,10 @@
 // The sources of an answer: a list below it, and the numbers in its text, such as [1] or [2, 3], that open a passage.
-import { passages } from "./dialogs.js";
 import { h, icon } from "./dom.js";
 
 const CITED = /\[\d{1,3}(?:\s*[,;]\s*\d{1,3})*\]/g;
 const NUMBERED = /^\s*\[(\d{1,3})\]\s*/;
+/** Show passages with their documents beside the conversation. */
+const passages = async (items, opener) => (await import("./viewer.js")).openPassages(items, opener);
 const KEPT = "a, button, code, pre, .math";
 
 export const isCitation = (item) => Boolean(item.reference_url && item.data);
@@ -20,7 +21,7 @@ export class Sources {
     this.items.push(item);
     this.element.hidden = false;
     this.element.append(h(
-      "button", { type: "button", class: "chip", onclick: () => passages([item]), title: shortened(item.data), "aria-haspopup": "dialog" },
+      "button", { type: "button", class: "chip", onclick: (event) => passages([item], event.currentTarget), title: shortened(item.data), "aria-haspopup": "dialog" },
       icon("quote"), h("span", {}, item.title || "Source"),
     ));
     return true;
@@ -60,7 +61,7 @@ export class Sources {
     if (items.length === 0) return `[${number}]`;
     const names = items.map((item) => item.title.replace(NUMBERED, "")).join(", ");
     return h("button", {
-      type: "button", class: "cite", onclick: () => passages(this.numbered(number)), "aria-haspopup": "dialog",
+      type: "button", class: "cite", onclick: (event) => passages(this.numbered(number), event.currentTarget), "aria-haspopup": "dialog",
       "aria-label": `Source ${number}: ${names}`, title: `${names}\n${shortened(items[0].data)}`,
     }, number);
   }
