@@ -184,11 +184,12 @@ class Sessions:
         query = select(_sessions.c.id).where(_sessions.c.parent == session_id).order_by(_sessions.c.updated_at.desc())
         return tuple(row.id for row in await self.database.rows(query.limit(MOST_BRANCHES)))
 
-    async def versions(self, owner: str, session_id: str) -> tuple[Versions, ...]:
-        """Where other branches of the conversation have other messages than this session."""
+    async def versions(self, owner: str, session_id: str) -> tuple[str, tuple[Versions, ...]]:
+        """The session's family, and where its branches have other messages than this session."""
 
-        def work(connection: Connection) -> tuple[Versions, ...]:
-            return versions_of(connection, owner, _row_of(connection, owner, session_id).family, session_id)
+        def work(connection: Connection) -> tuple[str, tuple[Versions, ...]]:
+            family = _row_of(connection, owner, session_id).family
+            return family, versions_of(connection, owner, family, session_id)
 
         return await self.database.read(work)
 

@@ -42,7 +42,7 @@ async def branched(store: Store, session_id: str, keep: int, *texts: str) -> str
 
 
 async def versions(store: Store, session_id: str) -> list[tuple[int, tuple[str, ...], int]]:
-    found = await store.sessions.versions(OWNER, session_id)
+    _, found = await store.sessions.versions(OWNER, session_id)
     return [(each.position, each.sessions, each.shown) for each in found]
 
 

@@ -78,7 +78,7 @@ async def create_chat_completion(
 
 @routes.get("/models", response_model=ModelList, responses=failures())
 async def list_models(service: CurrentService, caller: CurrentCaller) -> Any:
-    """The agent under its own name, and the chat models it can answer with."""
+    """The agent under its own name, and the models it can answer with, as their provider lists them."""
     return {"object": "list", "data": [_model(name) for name in await _models(service, caller.core_key)]}
 
 
@@ -149,7 +149,7 @@ async def delete_file(file_id: str, service: CurrentService, caller: CurrentCall
 
 async def _models(service: Service, key: str) -> list[str]:
     product = service.product
-    return list(dict.fromkeys([AGENT, product.model, *await product.chat_models(key)]))
+    return list(dict.fromkeys([AGENT, product.model, *await product.listed_models(key)]))
 
 
 def _model(name: str) -> dict[str, Any]:

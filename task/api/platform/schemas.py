@@ -161,6 +161,7 @@ class MessageBody(ResponseModel):
 class MessageList(ResponseModel):
     session_id: str
     messages: list[MessageBody]
+    status: SessionStatus
 
 
 class VersionsBody(ResponseModel):
@@ -172,6 +173,7 @@ class VersionsBody(ResponseModel):
 
 
 class VersionList(ResponseModel):
+    family: str
     versions: list[VersionsBody]
 
 

@@ -40,9 +40,13 @@ async def start_session(caller: CurrentCaller, store: CurrentStore, body: Sessio
 
 
 @routes.post("/session/end", response_model=SessionEnded, responses=failures(404, 413, 415))
-async def end_session(body: SessionEnd, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """End a session; ending it again changes nothing."""
-    session = await (await store.get()).sessions.end(caller.owner, body.session_id)
+async def end_session(body: SessionEnd, service: CurrentService, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """End a session: a run in it is stopped, its open questions expire. Ending it again changes nothing."""
+    opened = await store.get()
+    session = await opened.sessions.end(caller.owner, body.session_id)
+    await service.runner.end_in(caller.owner, body.session_id)
+    for approval in await opened.approvals.list(caller.owner, session_id=body.session_id):
+        await opened.approvals.expire(caller.owner, approval.approval_id)
     return {
         "session_id": session.session_id,
         "message_count": len(session.visible_messages),
@@ -60,7 +64,8 @@ async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStor
 async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """All messages of a session, with calls, results and attachments."""
     session = await (await store.get()).sessions.get(caller.owner, session_id)
-    return {"session_id": session_id, "messages": [message.as_stored() for message in session.messages]}
+    messages = [message.as_stored() for message in session.messages]
+    return {"session_id": session_id, "messages": messages, "status": session.status}
 
 
 @routes.get("/sessions", response_model=SessionList, responses=failures())
@@ -119,4 +124,5 @@ async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCa
 @routes.get("/session/{session_id}/versions", response_model=VersionList, responses=failures(404))
 async def list_versions(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Where branches of the same conversation (`family`) have other messages than this session."""
-    return {"versions": await (await store.get()).sessions.versions(caller.owner, session_id)}
+    family, versions = await (await store.get()).sessions.versions(caller.owner, session_id)
+    return {"family": family, "versions": versions}

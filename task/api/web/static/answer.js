@@ -180,9 +180,17 @@ export class Answer {
     const copying = iconButton("copy", "Copy the answer", () => copy(this.text, copying));
     this.foot.replaceChildren(
       h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
+        this.switch ?? "",
         traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": "Show the trace", title: "Show the trace" }, icon("trace")) : ""),
       h("span", { class: "figures" }, figures.join(" · ")),
     );
+  }
+
+  /** The switch between this answer's versions, null where it is the only one. */
+  showSwitch(element) {
+    this.switch?.remove();
+    this.switch = element;
+    if (element) this.foot.append(element);
   }
 
   /** The part of a stored conversation between two messages of the user. */

@@ -12,7 +12,14 @@ export class ApiError extends Error {
 }
 
 const UNREACHABLE = t("The agent is not responding. Check that it is running, then try again.");
+const QUIET = new Set(["markdown", "v1/files", "transcription"]); // requests that change no conversation
 let askForKey = async () => null;
+let wrote = () => {};
+
+/** `listener()` is called after every request that has changed something. */
+export function onWrite(listener) {
+  wrote = listener;
+}
 
 /** `ask` gets a key from the person, or null; it is called when the agent wants one. */
 export function onMissingKey(ask) {
@@ -35,7 +42,10 @@ async function call(method, path, { body, signal, more = {} } = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, UNREACHABLE);
   }
-  if (response.ok) return response;
+  if (response.ok) {
+    if (method !== "GET" && !QUIET.has(path)) wrote();
+    return response;
+  }
   if (response.status === 401) {
     const key = await askForKey();
     if (key) {
@@ -68,6 +78,8 @@ export const personas = () => json("GET", "personas");
 export const sessions = (cursor) => json("GET", `sessions${query({ limit: 40, cursor })}`);
 export const session = (id) => json("GET", `session/${part(id)}`);
 export const messages = (id) => json("GET", `session/${part(id)}/messages`);
+export const versions = (id) => json("GET", `session/${part(id)}/versions`);
+export const end = (id) => json("POST", "session/end", { body: { session_id: id } });
 export const rename = (id, title) => call("PATCH", `session/${part(id)}`, { body: { title } });
 export const remove = (id) => call("DELETE", `session/${part(id)}`);
 export const branch = (id, kept) => json("POST", `session/${part(id)}/branch`, { body: { keep: kept } });

@@ -4,7 +4,9 @@ import { Annotations } from "./annotations.js";
 import { Answer } from "./answer.js";
 import { attached } from "./attachments.js";
 import { textOf } from "./cards.js";
-import { copy, h, icon, iconButton, announce } from "./dom.js";
+import { copy, h, iconButton, announce } from "./dom.js";
+import { t } from "./i18n.js";
+import { focusSwitch, versionSwitch } from "./versions.js";
 
 const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
 const NEAR_END = 90; // pixels
@@ -12,13 +14,16 @@ const LONG = 1200; // characters of a message of which only the beginning is sho
 const LONG_LINES = 18;
 const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 
-/** `listeners`: `opened(sessionId)`, `changed()`, `busy(answering)`, `refused(message, trouble)`, `manner()`. */
+/**
+ * `listeners`: `opened(sessionId)`, `switched(sessionId)` to another version, `changed()`, `busy(answering)`,
+ * `ended(isOver, sessionId)`, `refused(message, trouble)`, `manner()`.
+ */
 export class Conversation {
   constructor(listeners) {
     this.listeners = listeners;
     this.actions = { retry: (answer) => this.again(answer), decided: (answer, run) => this.resume(answer, run) };
     this.list = h("div", { class: "messages" });
-    this.down = iconButton("chevron", "To the newest message", () => this.toEnd(), { class: "icon-button to-end", hidden: true });
+    this.down = iconButton("chevron", t("To the newest message"), () => this.toEnd(), { class: "icon-button to-end", hidden: true });
     this.element = h("div", { class: "scroller", id: "main", tabindex: "-1" }, this.list);
     this.element.addEventListener("scroll", () => this.scrolled(), { passive: true });
     new ResizeObserver(() => { if (this.follows) this.toEnd(); }).observe(this.list);
@@ -26,33 +31,85 @@ export class Conversation {
     this.reset();
   }
 
-  reset() {
+  reset({ keep = false } = {}) {
     this.leaving?.abort();
     this.leaving = new AbortController();
     this.sessionId = null;
+    this.family = null;
     this.runId = null;
-    this.asked = [];
+    this.starting = false;
+    this.known = null; // the newest run and its state, as shown here
+    this.versions = [];
     this.hidden = [];
-    this.follows = true;
-    this.top = 0;
     this.annotations = null;
     this.decisions = new Map(); // how questions were decided, by the calls' ids
-    this.list.replaceChildren();
+    if (!keep) {
+      this.follows = true;
+      this.top = 0;
+      this.list.replaceChildren();
+    }
     this.listeners.busy(false);
+    this.listeners.ended(false, null);
   }
 
-  async open(sessionId) {
-    this.reset();
+  /** Open a conversation; `again`: what is shown is another version or state of it and stays until that has come. */
+  async open(sessionId, { again = false, position = Infinity } = {}) {
+    this.reset({ keep: again });
     this.sessionId = sessionId;
     const { signal } = this.leaving;
-    this.list.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
-    const { messages } = await api.messages(sessionId);
+    if (!again) this.list.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": t("Loading") }, h("i"), h("i"), h("i")));
+    const [{ messages, status }, { versions, family }] = await Promise.all([api.messages(sessionId), api.versions(sessionId)]);
     if (signal.aborted) return;
+    this.versions = versions;
+    this.family = family;
     this.annotations = new Annotations(sessionId, signal);
-    this.show(messages);
-    this.toEnd();
+    const top = this.element.scrollTop;
+    this.show(messages, position);
+    if (this.follows) this.toEnd();
+    else this.element.scrollTop = top;
+    this.listeners.ended(status === "completed", sessionId);
     await this.pickUp(signal);
     this.annotate();
+  }
+
+  /** Show another version of a message; the switch stays where it is. */
+  async choose(sessionId, position) {
+    const step = document.activeElement?.dataset.step;
+    this.follows = false;
+    try {
+      const opening = this.open(sessionId, { again: true, position });
+      this.listeners.switched(sessionId);
+      await opening;
+      this.listeners.switched(sessionId);
+      focusSwitch(this.list, position, step);
+    } catch (error) {
+      this.newest()?.trouble(error.message);
+    }
+  }
+
+  /** Whether another tab or front door has changed this conversation since it was shown; then it is shown anew. */
+  async refresh() {
+    const id = this.sessionId;
+    if (!id || this.runId || this.starting || this.looking || this.known === null || this.list.contains(document.activeElement?.closest("textarea, input") ?? null)) return false;
+    this.looking = true;
+    try {
+      const { runs: [run] } = await api.runs(id);
+      const isSame = stateOf(run) === this.known && (run?.status !== "suspended" || !await this.answeredElsewhere(id));
+      if (isSame || this.runId || this.starting || this.sessionId !== id) return false;
+      await this.open(id, { again: true });
+      return true;
+    } catch {
+      if (this.sessionId === id) this.known ??= "unknown"; // the next look may succeed
+      return false;
+    } finally {
+      this.looking = false;
+    }
+  }
+
+  async answeredElsewhere(id) {
+    const open = new Set((await api.approvals(id)).approvals.map((approval) => approval.approval_id));
+    const shown = [...this.list.querySelectorAll(".approval:not(.done)")].map((element) => element.dataset.approval);
+    return shown.some((approval) => approval && !open.has(approval));
   }
 
   annotate() {
@@ -61,16 +118,19 @@ export class Conversation {
     for (const answer of answers) answer.decide(this.decisions);
   }
 
-  show(messages) {
-    this.list.replaceChildren();
-    const groups = grouped(messages.filter((item) => item.role !== "system" && item.role !== "developer"));
-    this.hidden = groups.slice(0, -AT_ONCE);
-    groups.slice(-AT_ONCE).forEach((group) => this.list.append(this.restored(group)));
+  /** Show the newest messages, and as many before as lead to the one at `position`. */
+  show(messages, position) {
+    const placed = messages.map((item, place) => ({ ...item, place }));
+    const groups = grouped(placed.filter((item) => item.role !== "system" && item.role !== "developer"));
+    const wanted = groups.findLastIndex(({ from }) => from <= position);
+    const first = Math.max(0, Math.min(groups.length - AT_ONCE, wanted < 0 ? Infinity : wanted - 2));
+    this.hidden = groups.slice(0, first);
+    this.list.replaceChildren(...groups.slice(first).map((group) => this.restored(group)));
     if (this.hidden.length) this.list.prepend(this.sentinel());
   }
 
   sentinel() {
-    const more = h("button", { type: "button", class: "quiet earlier", onclick: () => this.earlier(more) }, "Earlier messages");
+    const more = h("button", { type: "button", class: "quiet earlier", onclick: () => this.earlier(more) }, t("Earlier messages"));
     const watch = new IntersectionObserver(([entry]) => {
       if (entry.isIntersecting && !this.follows) this.earlier(more);
     }, { root: this.element, rootMargin: "400px" });
@@ -86,11 +146,39 @@ export class Conversation {
     this.annotate();
   }
 
-  restored(group) {
-    if (group[0]?.role === "user") return this.question(asWritten(group[0]), group[0].attachments ?? []);
+  restored({ messages, from, to }) {
+    if (messages[0]?.role === "user") {
+      const question = this.question(asWritten(messages[0]), messages[0].attachments ?? []);
+      question.place = from;
+      this.markQuestion(question);
+      return question;
+    }
     const answer = this.made();
-    answer.restore(group);
+    answer.switch = this.switchBetween(from, to);
+    answer.restore(messages);
     return answer.element;
+  }
+
+  /** The switch of the version that begins with one of these messages. */
+  switchBetween(from, to) {
+    const found = this.versions.find(({ position }) => position >= from && position < to);
+    return found ? versionSwitch(found, (sessionId) => this.choose(sessionId, found.position)) : null;
+  }
+
+  markQuestion(question) {
+    question.querySelector(".versions")?.remove();
+    const found = this.switchBetween(question.place, question.place + 1);
+    if (found) question.querySelector(".question-actions").append(found);
+  }
+
+  /** The versions that a branch adds are known once its run has started. */
+  async findVersions(question, answer, signal) {
+    const { versions, family } = await api.versions(this.sessionId);
+    if (signal.aborted) return;
+    this.versions = versions;
+    this.family = family;
+    this.markQuestion(question);
+    answer.showSwitch(this.switchBetween(question.place + 1, Infinity));
   }
 
   made() {
@@ -100,17 +188,17 @@ export class Conversation {
   }
 
   question(text, files) {
-    const copying = iconButton("copy", "Copy the message", () => copy(text, copying));
-    const element = h("article", { class: "question", "aria-label": "You" },
+    const copying = iconButton("copy", t("Copy the message"), () => copy(text, copying));
+    const element = h("article", { class: "question", "aria-label": t("You") },
       h("div", { class: "bubble" }, text ? shortened(text) : "",
         files.length ? h("ul", { class: "chips" }, files.map((item) => attached(item))) : ""),
-      h("div", { class: "question-actions" }, copying, iconButton("edit", "Edit and ask again", () => this.edit(element))));
+      h("div", { class: "question-actions" }, copying, iconButton("edit", t("Edit and ask again"), () => this.edit(element))));
     element.message = { text, files };
     return element;
   }
 
   /** Ask: a new run in this conversation, or in a new one. */
-  async send({ text, files }) {
+  async send({ text, files }, place = null) {
     const question = this.question(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })));
     const answer = this.made();
     this.list.append(question, answer.element);
@@ -126,6 +214,7 @@ export class Conversation {
     if (this.sessionId) body.session_id = this.sessionId;
     const { signal } = this.leaving;
     let run = null;
+    this.starting = true;
     try {
       run = await api.startRun(body);
       if (signal.aborted) return;
@@ -133,9 +222,14 @@ export class Conversation {
         this.sessionId = run.session_id;
         this.listeners.opened(run.session_id);
       }
+      if (place !== null) {
+        question.place = place;
+        this.findVersions(question, answer, signal).catch(() => {}); // they are found when it is opened again
+      }
       await this.listen(run.run_id, answer, signal);
     } catch (error) {
       if (error.name === "AbortError" || signal.aborted) return;
+      this.starting = false;
       this.listeners.busy(false);
       if (run === null) { // nothing of it has been kept
         question.remove();
@@ -150,6 +244,7 @@ export class Conversation {
 
   async listen(runId, answer, signal) {
     this.runId = runId;
+    this.starting = false;
     this.listeners.busy(true);
     let status = "finished";
     await api.follow(runId, (event) => {
@@ -157,10 +252,12 @@ export class Conversation {
       answer.handle(event);
       if (event.type === "finished") status = event.status;
     }, signal);
+    if (signal.aborted) return;
     this.runId = null;
+    this.known = stateOf({ run_id: runId, status });
     this.listeners.busy(false);
     this.listeners.changed();
-    if (status !== "suspended") announce("The answer is complete"); // a question has announced itself
+    if (status !== "suspended") announce(t("The answer is complete")); // a question has announced itself
     if (this.follows) this.toEnd();
   }
 
@@ -169,6 +266,7 @@ export class Conversation {
     const { runs } = await api.runs(this.sessionId);
     const [run] = runs;
     if (signal.aborted) return;
+    this.known = stateOf(run);
     if (run?.status === "running") {
       const answer = this.newest() ?? this.fresh();
       answer.begin();
@@ -185,13 +283,14 @@ export class Conversation {
     if (waiting.length === 0) return;
     const answer = this.newest() ?? this.fresh();
     answer.ask(waiting);
-    this.toEnd();
+    if (this.follows) this.toEnd();
   }
 
   /** The last decision was taken: the run continues; without one here it was taken elsewhere. */
   async resume(answer, run) {
+    if (!answer.element.isConnected) return; // it has been shown anew, and is followed there
     if (!run) {
-      await this.open(this.sessionId);
+      await this.open(this.sessionId, { again: true });
       return;
     }
     answer.begin();
@@ -206,7 +305,7 @@ export class Conversation {
 
   async stop() {
     if (!this.runId) return;
-    announce("Stopping");
+    announce(t("Stopping"));
     await api.cancelRun(this.runId).catch((error) => this.newest()?.trouble(error.message));
   }
 
@@ -217,7 +316,7 @@ export class Conversation {
   }
 
   edit(element) {
-    const field = h("textarea", { rows: 3, "aria-label": "Your message", value: element.message.text });
+    const field = h("textarea", { rows: 3, "aria-label": t("Your message"), value: element.message.text });
     const bubble = element.querySelector(".bubble");
     const before = [...bubble.childNodes];
     const back = () => { bubble.replaceChildren(...before); element.classList.remove("editing"); };
@@ -228,13 +327,13 @@ export class Conversation {
     });
     element.classList.add("editing");
     bubble.replaceChildren(field, h("div", { class: "row end" },
-      h("small", {}, "The conversation up to here continues in a branch."),
-      h("button", { type: "button", class: "quiet", onclick: back }, "Cancel"),
-      h("button", { type: "button", class: "primary", onclick: go }, "Ask")));
+      h("small", {}, t("The first version stays; you switch between them below the message.")),
+      h("button", { type: "button", class: "quiet", onclick: back }, t("Cancel")),
+      h("button", { type: "button", class: "primary", onclick: go }, t("Ask"))));
     field.focus();
   }
 
-  /** Continue from there in a branch, so that the conversation stays as it is. */
+  /** Continue from there in a branch, so that the version before stays. */
   async askAgain(element, { text, files }) {
     if (this.runId || !this.sessionId) return;
     const later = [...this.list.querySelectorAll(".question")].reverse().indexOf(element) + 1;
@@ -243,12 +342,25 @@ export class Conversation {
       const places = messages.flatMap((item, place) => (item.role === "user" ? [place] : []));
       const kept = places.at(-later) ?? 0;
       const made = await api.branch(this.sessionId, kept);
-      await this.open(made.session_id);
+      await this.open(made.session_id, { again: true });
       this.listeners.opened(made.session_id);
-      await this.send({ text, files });
+      await this.send({ text, files }, kept);
     } catch (error) {
       this.newest()?.trouble(error.message);
     }
+  }
+
+  /** End the conversation: nothing can be added; what was asked is withdrawn. */
+  async end() {
+    await api.end(this.sessionId);
+    await this.open(this.sessionId, { again: true });
+  }
+
+  /** Continue a conversation that has ended in a branch with all its messages. */
+  async continue() {
+    const made = await api.branch(this.sessionId, Number.MAX_SAFE_INTEGER);
+    await this.open(made.session_id, { again: true });
+    this.listeners.opened(made.session_id);
   }
 
   newest() {
@@ -296,11 +408,11 @@ function shortened(text) {
   const place = h("p", {}, text);
   if (text.length < LONG && text.split("\n").length < LONG_LINES) return place;
   place.className = "cut";
-  const more = h("button", { type: "button", class: "quiet small more", "aria-expanded": "false" }, "Show all");
+  const more = h("button", { type: "button", class: "quiet small more", "aria-expanded": "false" }, t("Show all"));
   more.addEventListener("click", () => {
     const isCut = place.classList.toggle("cut");
     more.setAttribute("aria-expanded", String(!isCut));
-    more.textContent = isCut ? "Show all" : "Show less";
+    more.textContent = isCut ? t("Show all") : t("Show less");
   });
   return [place, more];
 }
@@ -308,11 +420,15 @@ function shortened(text) {
 /** A message of the user stands alone; what follows, up to the next one, is an answer, which may be empty. */
 function grouped(messages) {
   const groups = [];
+  const add = (from, ...items) => groups.push({ messages: items, from, to: Infinity });
   for (const message of messages) {
-    const isQuestion = groups.at(-1)?.[0]?.role === "user";
-    if (message.role === "user" && isQuestion) groups.push([]); // of that answer nothing was kept
-    if (message.role === "user" || isQuestion || groups.length === 0) groups.push([message]);
-    else groups.at(-1).push(message);
+    const isQuestion = groups.at(-1)?.messages[0]?.role === "user";
+    if (message.role === "user" && isQuestion) add(groups.at(-1).from + 1); // of that answer nothing was kept
+    if (message.role === "user" && groups.length > 0) groups.at(-1).to = message.place;
+    if (message.role === "user" || isQuestion || groups.length === 0) add(message.place, message);
+    else groups.at(-1).messages.push(message);
   }
   return groups;
 }
+
+const stateOf = (run) => (run ? `${run.run_id} ${run.status}` : "");

@@ -2,9 +2,10 @@
 import * as api from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { askKey, shortcuts } from "./dialogs.js";
+import { askKey, shortcuts, sure } from "./dialogs.js";
 import { h, icon, iconButton } from "./dom.js";
 import { t } from "./i18n.js";
+import { followOthers } from "./live.js";
 import { Sidebar } from "./sidebar.js";
 import { showTraces } from "./traces.js";
 
@@ -15,10 +16,23 @@ const IDEAS = [
   [t("Search the web"), t("What is new in the latest Python release? Name your sources.")],
 ];
 
+const AGENT = "general-purpose-agent"; // another name of the first model in the list
+const DEMO = "scripted-demo";
+
 const composer = new Composer({ send: (message) => send(message), stop: () => conversation.stop() });
+const endButton = iconButton("archive", t("End this conversation"), () => endConversation(), { hidden: true });
+const closed = h("div", { class: "over", role: "status", hidden: true }, h("p", {}, t("This conversation has ended. It can be read, and continued in a branch.")),
+  h("button", { type: "button", class: "quiet", onclick: () => conversation.continue().catch((error) => conversation.newest()?.trouble(error.message)) }, t("Continue in a branch")),
+  h("a", { class: "quiet", href: "#/" }, t("New conversation")));
 const conversation = new Conversation({
-  opened: (id) => { composer.started(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
+  opened: (id) => { endButton.hidden = false; composer.started(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
+  switched: (id) => { composer.enter(id); history.replaceState(null, "", `#/c/${id}`); sidebar.mark(id, conversation.family); retitle(); },
   changed: () => sidebar.load().then(retitle),
+  ended: (isOver, id) => {
+    closed.hidden = !isOver;
+    composer.element.hidden = isOver;
+    endButton.hidden = isOver || !id;
+  },
   busy: (answering) => composer.busy(answering),
   refused: (message, trouble) => {
     welcome.hidden = !conversation.isEmpty();
@@ -34,6 +48,9 @@ const sidebar = new Sidebar({
   removed: (id) => { composer.forget(id); if (id === conversation.sessionId) location.hash = "#/"; },
   tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), themeButton],
 });
+const banner = h("div", { class: "banner", role: "note", hidden: true }, icon("warn"), h("p", {},
+  h("strong", {}, t("Demo: these answers are scripted, no model writes them.")), " ",
+  t("For a model, run “dial-agent model pull”, start Ollama, or set OPENAI_API_KEY or DIAL_ENDPOINT, and start again.")));
 const title = h("h1", {}, t("New conversation"));
 const welcome = h("section", { class: "welcome" },
   h("h2", {}, t("What can I do for you?")),
@@ -41,10 +58,10 @@ const welcome = h("section", { class: "welcome" },
   h("div", { class: "ideas" }, IDEAS.map(([name, text]) => h("button", { type: "button", onclick: () => { composer.fill(text); composer.field.focus(); } },
     h("strong", {}, name), h("span", {}, text)))));
 const chat = h("div", { class: "chat" }, welcome, conversation.element, conversation.down,
-  h("div", { class: "dock" }, composer.element));
+  h("div", { class: "dock" }, closed, composer.element));
 const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
 const burger = iconButton("menu", t("Conversations"), () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
-const main = h("main", {}, h("header", { class: "bar" }, burger, title), chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
+const main = h("main", {}, h("header", { class: "bar" }, burger, title, endButton), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
 document.getElementById("app").append(sidebar.element, sidebar.veil, main);
 
 function send(message) {
@@ -140,18 +157,31 @@ function dragging(event) {
   document.body.classList.toggle("dropping", over > 0);
 }
 
+async function endConversation() {
+  const text = t("An answer in progress is stopped, open questions are withdrawn, and nothing can be added. You can still read it.");
+  if (!await sure(t("End this conversation?"), text, t("End"))) return;
+  await conversation.end().catch((error) => conversation.newest()?.trouble(error.message));
+}
+
 async function loadChoices() {
   try {
     const [models, personas, facts] = await Promise.all([api.models(), api.personas(), api.facts()]);
     composer.limit(facts.upload_bytes);
-    composer.offer(models.data.map((model) => model.id));
+    composer.offer(models.data.map((model) => model.id).filter((id) => id !== AGENT));
     composer.offerPersonas(personas.personas, personas.default);
+    showBanner();
   } catch (error) {
     composer.fail(error.message);
   }
 }
 
+/** The script is not taken for a model. */
+function showBanner() {
+  banner.hidden = composer.model.value !== DEMO;
+}
+
 api.onMissingKey(askKey);
+composer.model.addEventListener("change", showBanner);
 showTheme();
 addEventListener("hashchange", route);
 document.addEventListener("keydown", pressed);
@@ -159,3 +189,8 @@ for (const type of ["dragenter", "dragover", "dragleave", "drop"]) main.addEvent
 document.querySelector(".skip").textContent = t("Skip to the conversation");
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); conversation.element.focus(); });
 await Promise.allSettled([route(), sidebar.load().then(retitle), loadChoices()]);
+followOthers(async (changed) => {
+  if (changed) await sidebar.load();
+  if (await conversation.refresh() && !changed) await sidebar.load();
+  retitle();
+});

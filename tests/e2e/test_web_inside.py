@@ -1,0 +1,84 @@
+"""Inside a conversation on the web page: versions, other tabs, its end, and long runs of steps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from playwright.async_api import Page, expect
+
+from task.llm.scripted import says
+from tests.support.note_product import noting_model, notes
+from tests.support.web import PAGE_MARKS, Person, person
+
+pytestmark = PAGE_MARKS
+
+
+async def test_versions_of_answers_and_questions_are_one_conversation(tmp_path: Path, size: tuple[int, int]) -> None:
+    items = (says("First."), says("Second."), says("Third."), says("After."))
+    async with person(*items, tmp_path=tmp_path, size=size) as p:
+        await p.asks("Tell me")
+        await p.button("Answer again").click()
+        await p.sees("Second.")
+        await p.sees_the_end()
+        switch = p.page.locator(".versions")
+        await expect(p.answers.last.get_by_role("group", name="Version 2 of 2")).to_be_visible()
+        await p.button("Previous version").click()
+        await p.sees("First.")
+        await expect(p.button("Next version")).to_be_focused()
+        await p.page.keyboard.press("Enter")
+        await p.sees("Second.")
+        await p.page.locator(".question").hover()
+        await p.button("Edit and ask again").click()
+        await p.page.get_by_label("Your message").fill("Tell me more")
+        await p.button("Ask").click()
+        await p.sees("Third.")
+        await p.sees_the_end()
+        question = p.page.locator(".question")
+        await expect(question.get_by_role("group", name="Version 2 of 2")).to_be_visible()
+        await p.asks("And then?")
+        await p.page.reload()
+        await p.sees("After.")
+        await expect(switch).to_have_count(1)
+        await p.button("Previous version").click()
+        await p.sees("Second.")
+        await expect(switch).to_have_count(2)
+        await question.get_by_role("button", name="Next version").click()
+        await p.sees("After.")
+
+
+@asynccontextmanager
+async def other_tab(p: Person) -> AsyncGenerator[Page]:
+    """The same conversation in another tab of the same browser."""
+    tab = await p.page.context.new_page()
+    await tab.goto(await p.is_in_a_conversation())
+    yield tab
+
+
+async def test_two_tabs_show_the_same_conversation(tmp_path: Path) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path) as p:
+        await p.says("Note 1")
+        await expect(p.button("Approve")).to_be_visible()
+        async with other_tab(p) as other:
+            await expect(other.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
+            await other.get_by_role("button", name="Approve", exact=True).click()
+            await expect(other.locator("article.answer")).to_contain_text("Result:")
+            await p.page.bring_to_front()
+            await p.sees("Result:")
+            await expect(p.button("Approve")).to_have_count(0)
+            await p.says("Note 2")
+            await expect(p.button("Approve")).to_be_enabled()
+            await other.bring_to_front()
+            await expect(other.locator(".question")).to_have_count(2)
+            await expect(other.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+            await other.get_by_role("button", name="End this conversation").click()
+            await other.get_by_role("button", name="End", exact=True).click()
+            await expect(other.get_by_text("This conversation has ended.")).to_be_visible()
+            await p.page.bring_to_front()
+            await expect(p.page.get_by_text("This conversation has ended.")).to_be_visible()
+            await expect(p.button("Approve")).to_have_count(0)
+        await p.button("Continue in a branch").click()
+        await expect(p.field).to_be_visible()
+        await expect(p.page.locator(".question")).to_have_count(2)
+    assert notes(tmp_path) == ["1"]
