@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.async_api import Page, expect
 
 from task.llm.scripted import says
-from tests.support.note_product import noting_model, notes
+from tests.support.note_product import notes, noting_model
 from tests.support.web import PAGE_MARKS, Person, person
 
 pytestmark = PAGE_MARKS
