@@ -13,6 +13,7 @@ from task.commands.keys import Config
 from task.commands.keys import app as keys
 from task.commands.runs import UnsafeNoSandbox, UnsafeWorkspace
 from task.commands.runs import app as runs
+from task.commands.store import app as store
 from task.commands.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.add_typer(traces, name="traces")
 app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
+app.add_typer(store, name="store")
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 LoopbackHost = Annotated[str, typer.Option(help="Address to listen on.")]

@@ -86,6 +86,11 @@ class Processes:
         rows, since = await self.database.rows(select(_processes)), self.clock() - LEASE_SECONDS
         return {row.id for row in rows if row.seen_at < since or _known_dead(row.place)} - {self.own_id}
 
+    async def living(self) -> set[str]:
+        """The ids of the other processes that use the store."""
+        rows = await self.database.rows(select(_processes.c.id))
+        return {row.id for row in rows} - {self.own_id} - await self.dead()
+
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
         dead, now = await self.dead(), self.clock()
