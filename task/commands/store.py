@@ -53,7 +53,9 @@ def restore(file: Backup, config: Config = None) -> None:
     kept = None
     if target.exists():
         if living := _on_database(url, _running):
-            raise InvalidRequest(f"{target} is in use by {living} of the product's processes: stop the product first, then restore")
+            raise InvalidRequest(
+                f"{target} is in use by {living} of the product's processes: stop the product first, then restore"
+            )
         kept = _kept(target)
     with _written_at_once(target) as partial, closing(_opened(file)) as source, closing(_new(partial)) as copy:
         source.backup(copy)
