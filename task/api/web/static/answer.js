@@ -5,6 +5,7 @@ import { shown } from "./attachments.js";
 import { storedCard, textOf, ToolCard } from "./cards.js";
 import { copy, cost, count, duration, h, icon, iconButton } from "./dom.js";
 import { Markdown } from "./markdown.js";
+import { Rating } from "./ratings.js";
 import { isCitation, Sources } from "./sources.js";
 
 const ENDINGS = {
@@ -169,6 +170,7 @@ export class Answer {
     }
     this.failed = false;
     if (traceId) this.traces.add(traceId);
+    if (traceId && status !== "suspended") this.rating = new Rating({ trace_id: traceId });
     this.figures(traceId);
   }
 
@@ -181,8 +183,8 @@ export class Answer {
     this.foot.replaceChildren(
       h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
         this.switch ?? "",
-        traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": "Show the trace", title: "Show the trace" }, icon("trace")) : ""),
-      h("span", { class: "figures" }, figures.join(" · ")),
+        traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": "Show the trace", title: "Show the trace" }, icon("trace")) : "", this.rating?.element),
+      h("span", { class: "figures" }, figures.join(" · ")), this.rating?.note ?? "",
     );
   }
 
@@ -225,6 +227,7 @@ export class Answer {
     for (const usage of Object.values(trace.usage ?? {})) this.spent(usage, 0);
     this.spent({ cost: trace.cost }, trace.duration_ms);
     this.traces.add(trace.trace_id);
+    if (trace.status !== "suspended") this.rating ??= new Rating(trace); // the newest one comes first
     this.figures([...this.traces][0]);
   }
 

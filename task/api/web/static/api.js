@@ -90,6 +90,12 @@ export const cancelRun = (id) => call("POST", `runs/${part(id)}/cancel`);
 export const decisions = (sessionId, runId) => json("GET", `approvals${query({ session_id: sessionId, run_id: runId, waiting: false })}`);
 export const decide = (id, body) => json("POST", `approvals/${part(id)}`, { body });
 export const traces = (given) => json("GET", `traces${query({ limit: 50, ...given })}`);
+export const ratings = (given) => json("GET", `traces/ratings${query(given)}`);
+export const rate = (name, body) => json("POST", `traces/${part(name)}/rating`, { body });
+export const unrate = (name) => call("DELETE", `traces/${part(name)}/rating`);
+export const replay = (id, model) => json("POST", `traces/${part(id)}/replay`, { body: { model } });
+export const experiments = () => json("GET", "experiments");
+export const variants = (names) => json("GET", `experiments/variants?${names.map((name) => `name=${part(name)}`).join("&")}`);
 export const trace = (id) => json("GET", `traces/${part(id)}`);
 export const fullResult = async (path) => (await call("GET", path.replace(/^\//, ""))).text();
 

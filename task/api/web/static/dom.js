@@ -25,6 +25,8 @@ const PATHS = {
   archive: "M4 5h16v4H4zM6 9v10h12V9M10 13h4",
   back: "M15 6l-6 6 6 6",
   fork: "M7 5v14M7 13a5 5 0 0 0 5-5h2M14 5l3 3-3 3",
+  up: "M4 11h4v9H4zM8 11l4-8a2.500 2.500 0 0 1 2.500 2.500V9h4.700a1.800 1.800 0 0 1 1.760 2.160l-1.300 7.400A1.800 1.800 0 0 1 17.900 20H8",
+  down: "M4 13h4V4H4zM8 13l4 8a2.500 2.500 0 0 0 2.500-2.500V15h4.700a1.800 1.800 0 0 0 1.760-2.160l-1.300-7.400A1.800 1.800 0 0 0 17.900 4H8",
 };
 
 /** An element. `on…` properties become listeners, `class`, `aria-…` and the rest attributes; null ones are left out. */

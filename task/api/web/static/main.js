@@ -7,7 +7,6 @@ import { h, icon, iconButton } from "./dom.js";
 import { t } from "./i18n.js";
 import { followOthers } from "./live.js";
 import { Sidebar } from "./sidebar.js";
-import { showTraces } from "./traces.js";
 
 const IDEAS = [
   [t("Read a file"), t("Summarise the attached file in five sentences.")],
@@ -76,15 +75,16 @@ function retitle() {
 }
 
 async function route() {
-  const [, place, first, second] = location.hash.split("/").map(decodeURIComponent);
+  const [, place, first, second, third] = location.hash.split("/").map(decodeURIComponent);
   const inTraces = place === "traces";
   traces.hidden = !inTraces;
   chat.hidden = inTraces;
   if (inTraces) {
     sidebar.mark(null);
-    title.textContent = first ? (second ? t("Two traces") : t("Trace")) : t("Traces");
+    const { showTraces, titleOf } = await import("./traces.js"); // few people open them
+    title.textContent = titleOf(first, second);
     document.title = t("{title} – Agent", { title: title.textContent });
-    await showTraces(traces, first, second);
+    await showTraces(traces, first, second, third);
     return;
   }
   if (place === "c" && first) await openConversation(first);
