@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from task.llm.scripted import says
+from task.llm.scripted import says, wants
 from tests.support.note_product import notes, noting_model
 from tests.support.web import PAGE_MARKS, Person, person
 
@@ -82,3 +82,37 @@ async def test_two_tabs_show_the_same_conversation(tmp_path: Path) -> None:
         await expect(p.field).to_be_visible()
         await expect(p.page.locator(".question")).to_have_count(2)
     assert notes(tmp_path) == ["1"]
+
+
+MANY = [wants("calculator", expression=f"{number}+1") for number in range(7)]
+REPORT = """async ([...reports]) => {
+    const { StepProgress } = await import("/static/progress.js");
+    const progress = new StepProgress();
+    return reports.map((report) => {
+        progress.show(report);
+        return [progress.element.hidden ? null : progress.text.textContent, progress.bar.hidden ? null : progress.bar.value];
+    });
+}"""
+
+
+async def test_many_steps_fold_into_one_line_and_a_long_one_shows_its_progress(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    items = (*MANY, says("Enough.", " Really.", pause=0.05))
+    async with person(*items, tmp_path=tmp_path, size=size) as p:
+        await p.asks("Count")
+        fold = p.page.locator("details.fold")
+        for reloaded in (False, True):
+            if reloaded:
+                await p.page.reload()
+            await expect(fold.locator(".card-title").first).to_have_text("7 steps")
+            await expect(fold.locator(".card-time").first).to_contain_text("s")
+            await expect(p.cards.first).to_be_hidden()
+            await fold.locator("summary").first.click()
+            await expect(p.cards).to_have_count(7)
+            await p.cards.last.locator("summary").click()
+            await expect(p.cards.last).to_contain_text("6+1")
+        arguments = '## Request arguments:\n\n```json\n{"n": "50 %"}\n```\n\n'
+        grown = f"{arguments}Preparing the model … 10 % … 40 %"
+        shown = await p.page.evaluate(REPORT, [arguments, grown, f"{arguments}- 1/4 page one\n- 3/4 page three\n"])
+        assert shown == [[None, None], ["40 %", 0.4], ["3/4 page three", 0.75]]

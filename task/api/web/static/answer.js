@@ -4,6 +4,8 @@ import { ApprovalList } from "./approvals.js";
 import { shown } from "./attachments.js";
 import { storedCard, textOf, ToolCard } from "./cards.js";
 import { copy, cost, count, duration, h, icon, iconButton } from "./dom.js";
+import { StepRun } from "./folding.js";
+import { t } from "./i18n.js";
 import { Markdown } from "./markdown.js";
 import { Rating } from "./ratings.js";
 import { isCitation, Sources } from "./sources.js";
@@ -23,6 +25,7 @@ export class Answer {
     this.traces = new Set(); // a question that waited makes two runs of one answer
     this.text = "";
     this.writing = null;
+    this.steps = null; // the run of steps with which the answer ends so far
     this.parts = h("div", { class: "parts" });
     this.sources = new Sources();
     this.foot = h("footer", { class: "answer-foot" });
@@ -45,7 +48,9 @@ export class Answer {
 
   on_text({ text }) {
     this.text += text;
+    if (!this.writing && !text.trim()) return;
     if (!this.writing) {
+      this.steps = null;
       this.writing = { text: "", view: new Markdown((block) => this.sources.link(block)) };
       this.parts.append(this.writing.view.element);
     }
@@ -67,7 +72,7 @@ export class Answer {
     this.busyWith(name);
     const above = this.cards.get(parent);
     if (above) above.attach(card.element);
-    else this.place(card.element);
+    else this.step(card);
   }
 
   on_stage_text({ stage, text }) {
@@ -100,11 +105,13 @@ export class Answer {
     this.spent(event, event.duration_ms);
   }
 
-  spent({ prompt_tokens: read, completion_tokens: written, cost: price }, milliseconds) {
-    const before = this.usage ?? { read: 0, written: 0, price: null, milliseconds: 0 };
+  /** `cost` is null where no price is known. */
+  spent({ prompt_tokens: read = 0, completion_tokens: written = 0, cost: price = null }, milliseconds) {
+    const before = this.usage ?? { read: 0, written: 0, price: null, isPartial: false, milliseconds: 0 };
     this.usage = {
-      read: before.read + (read ?? 0), written: before.written + (written ?? 0), milliseconds: before.milliseconds + (milliseconds ?? 0),
-      price: price === null || price === undefined ? before.price : (before.price ?? 0) + price,
+      read: before.read + read, written: before.written + written, milliseconds: before.milliseconds + (milliseconds ?? 0),
+      price: price === null ? before.price : (before.price ?? 0) + price,
+      isPartial: before.isPartial || (price === null && read + written > 0),
     };
   }
 
@@ -147,8 +154,16 @@ export class Answer {
   /** Put an element after all there is; text that follows starts a new part. */
   place(element) {
     this.flush();
-    this.writing = null;
+    this.writing = this.steps = null;
     this.parts.append(element);
+  }
+
+  /** Put a step after all there is; many in a row are folded. */
+  step(card) {
+    this.flush();
+    this.writing = null;
+    this.steps ??= new StepRun(this.parts);
+    this.steps.add(card);
   }
 
   trouble(message, reference = null) {
@@ -176,9 +191,9 @@ export class Answer {
 
   /** The line below: what can be done with the answer, and what it took. */
   figures(traceId = null) {
-    const { read = 0, written = 0, price = null, milliseconds = 0 } = this.usage ?? {};
+    const { read = 0, written = 0, price = null, isPartial = false, milliseconds = 0 } = this.usage ?? {};
     const tokens = read + written > 0 ? `${count(read)} in · ${count(written)} out tokens` : "";
-    const figures = [tokens, cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
+    const figures = [tokens, isPartial && price ? t("at least {cost}", { cost: cost(price) }) : isPartial ? "" : cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
     const copying = iconButton("copy", "Copy the answer", () => copy(this.text, copying));
     this.foot.replaceChildren(
       h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
@@ -211,7 +226,7 @@ export class Answer {
       const result = results.get(call.id);
       const card = storedCard(call, result);
       this.cards.set(call.id, card);
-      this.place(card.element);
+      this.step(card);
       for (const item of (result?.attachments ?? []).filter((item) => !isCitation(item))) this.attach(item);
     }
     for (const item of message.attachments ?? []) this.attach(item);
@@ -224,8 +239,9 @@ export class Answer {
       if (card) card.took(call.duration_ms);
     }
     if (this.ending && ENDINGS[trace.status]) this.ending.textContent = ENDINGS[trace.status];
-    for (const usage of Object.values(trace.usage ?? {})) this.spent(usage, 0);
-    this.spent({ cost: trace.cost }, trace.duration_ms);
+    const used = Object.values(trace.usage ?? {});
+    const sum = (name) => used.reduce((all, usage) => all + usage[name], 0);
+    this.spent({ prompt_tokens: sum("prompt_tokens"), completion_tokens: sum("completion_tokens"), cost: trace.cost }, trace.duration_ms);
     this.traces.add(trace.trace_id);
     if (trace.status !== "suspended") this.rating ??= new Rating(trace); // the newest one comes first
     this.figures([...this.traces][0]);

@@ -1,6 +1,8 @@
 // Tool cards: what was called, with what, what came back, how long it took.
 import { duration, h, icon } from "./dom.js";
+import { t } from "./i18n.js";
 import { Markdown } from "./markdown.js";
+import { StepProgress } from "./progress.js";
 
 const SECONDS = /\s*\[(\d+(?:\.\d+)?)s\]\s*$/;
 const SPINNER = () => h("span", { class: "spinner", "aria-hidden": "true" });
@@ -13,9 +15,10 @@ export class ToolCard {
     this.mark = h("span", { class: "card-mark" }, SPINNER());
     this.title = h("span", { class: "card-title" });
     this.time = h("span", { class: "card-time" });
+    this.progress = new StepProgress();
     this.body = h("div", { class: "card-body" });
     this.children = h("div", { class: "card-children" });
-    const summary = h("summary", {}, this.mark, this.title, this.time, icon("chevron"));
+    const summary = h("summary", {}, this.mark, this.title, this.progress.element, this.time, icon("chevron"));
     this.element = h("details", { class: "card running" }, summary, this.body, this.children);
     this.waiting = [];
     this.element.addEventListener("toggle", () => this.draw());
@@ -28,12 +31,23 @@ export class ToolCard {
     if (seconds !== undefined) this.took(Number(seconds) * 1000);
   }
 
+  get running() {
+    return this.element.classList.contains("running");
+  }
+
+  get failed() {
+    return this.element.classList.contains("failed");
+  }
+
   took(milliseconds) {
+    this.milliseconds = milliseconds;
+    this.changed?.();
     this.time.textContent = duration(milliseconds);
   }
 
   write(text) {
     this.text += text;
+    this.progress.show(this.text);
     this.draw();
   }
 
@@ -70,14 +84,17 @@ export class ToolCard {
     this.element.classList.toggle("failed", failed);
     this.mark.replaceChildren(icon(failed ? "cross" : "check"));
     this.mark.setAttribute("role", "img");
-    this.mark.setAttribute("aria-label", failed ? "Failed" : "Done");
+    this.mark.setAttribute("aria-label", failed ? t("Failed") : t("Done"));
+    this.progress.element.remove();
+    this.changed?.();
   }
 
   /** A call that nobody finished; one that `waits` for a person is shown by its question. */
   abandon(waits) {
-    if (!this.element.classList.contains("running")) return;
-    if (waits) this.element.remove();
-    else this.close("failed");
+    if (!this.running) return;
+    if (!waits) this.close("failed");
+    else this.element.remove();
+    this.changed?.();
   }
 }
 
