@@ -90,7 +90,8 @@ REPORT = """async ([...reports]) => {
     const progress = new StepProgress();
     return reports.map((report) => {
         progress.show(report);
-        return [progress.element.hidden ? null : progress.text.textContent, progress.bar.hidden ? null : progress.bar.value];
+        const { element, text, bar } = progress;
+        return [element.hidden ? null : text.textContent, bar.hidden ? null : bar.value];
     });
 }"""
 
