@@ -31,13 +31,16 @@ class Visit:
 
 
 @asynccontextmanager
-async def visit(url: str, size: tuple[int, int] = WIDE, *, dark: bool = False) -> AsyncGenerator[Visit]:
+async def visit(
+    url: str, size: tuple[int, int] = WIDE, *, dark: bool = False, locale: str = "en-US"
+) -> AsyncGenerator[Visit]:
     """The page at that address in a window of that size; closed with the block."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         context = await browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",
+            locale=locale,
             has_touch=size[0] < 500,
             reduced_motion="reduce",
         )

@@ -114,6 +114,7 @@ async def person(
     then: Item | None = None,
     size: tuple[int, int] = WIDE,
     dark: bool = False,
+    locale: str = "en-US",
     at: str = "/",
     **settings: Any,
 ) -> AsyncGenerator[Person]:
@@ -122,7 +123,7 @@ async def person(
     more: dict[str, Any] = {"dial_api_key": "key-one", "tool_paths": [str(tmp_path / "showing.py")], **settings}
     async with (
         product(*items, then=then, tmp_path=tmp_path, **more) as running,
-        visit(f"{running.agent_url}{at}", size, dark=dark) as visited,
+        visit(f"{running.agent_url}{at}", size, dark=dark, locale=locale) as visited,
     ):
         someone = Person(visited, running.upstream, running.agent_url)
         await expect(visited.page.get_by_role("main")).to_be_visible()
