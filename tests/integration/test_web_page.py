@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from task.api.web.page import STATIC
+from task.api.web.page import STATIC, page_files
 from task.llm.scripted import says
 from tests.support.http_api import http_api, said
 
@@ -39,6 +39,25 @@ async def test_files_are_compressed_kept_by_the_browser_and_asked_for_again_only
         assert (again.status, again.text) == (304, "")
         charts = await api.get("/static/plotly.min.js", headers={"Accept-Encoding": "gzip"})
         assert (charts.status, charts.headers["Content-Encoding"]) == (200, "gzip")
+
+
+def test_what_is_loaded_before_the_first_answer_is_small() -> None:
+    files = page_files()
+    loaded: set[str] = set()
+    waiting = ["index.html"]
+    while waiting:
+        name = waiting.pop()
+        if name not in loaded:
+            loaded.add(name)
+            waiting += needed(files[name].content.decode())
+    assert "main.js" in loaded
+    assert sum(len(files[name].compressed) for name in loaded) <= 120_000
+
+
+def needed(text: str) -> list[str]:
+    """The files that a page or a module names; one that `import()` loads later is not among them."""
+    links = re.findall(r'(?:src|href)="static/([^"]+)"', text)
+    return links + re.findall(r'^(?:import|export)[^;]*?"\./([^"]+)";', text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", ["nothing.js", "../page.py", "..%2fpage.py", "%2e%2e/page.py", "vendor", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,6 +46,13 @@ def show_things(what: str) -> Message:
 
 
 @tool(effects={Effect.READ})
+def cite(url: str, title: str, quote: str) -> Message:
+    """Cite a passage of a file."""
+    cited = Attachment("text/markdown", title, data=quote, reference_url=url)
+    return Message(Role.TOOL, "cited", custom_content=CustomContent((cited,)))
+
+
+@tool(effects={Effect.READ})
 def count_up(to: int) -> str:
     """Count from 1, a line for each number."""
     return "\\n\\n".join(map(str, range(1, to + 1)))
@@ -59,6 +67,11 @@ def make_table(rows: int) -> Message:
         Attachment("text/csv", "towns.csv", data=table),
     )))
 '''
+
+STORED = """async ([name, type, base64]) => {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    return (await (await import("/static/api.js")).upload(new File([bytes], name, { type }))).url;
+}"""
 
 
 class Person:
@@ -90,6 +103,10 @@ class Person:
 
     async def sees(self, text: str) -> None:
         await expect(self.answers.last).to_contain_text(text)
+
+    async def stores(self, name: str, kind: str, content: bytes) -> str:
+        """Store a file of theirs; its address."""
+        return await self.page.evaluate(STORED, [name, kind, b64encode(content).decode()])
 
     async def opens_the_list(self) -> None:
         """On a phone the list of conversations is a drawer."""

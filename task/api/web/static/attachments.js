@@ -1,6 +1,6 @@
 // What a message carries besides text: pictures, charts, tables and files.
 import * as api from "./api.js";
-import { h, icon } from "./dom.js";
+import { h, icon, save } from "./dom.js";
 import { drawChart } from "./chart.js";
 import { ask } from "./dialogs.js";
 import { t } from "./i18n.js";
@@ -108,7 +108,8 @@ function picture(item) {
 function chart(item) {
   return framed(item, "chart", async (body) => {
     const text = item.data ?? await (await blobOf(item)).text();
-    await drawChart(body, JSON.parse(text), item.title);
+    const saving = await drawChart(body, JSON.parse(text), item.title);
+    body.nextElementSibling.lastElementChild.before(saving);
   });
 }
 
@@ -129,9 +130,7 @@ function download(item) {
   button.addEventListener("click", async () => {
     try {
       const blob = item.url ? await blobOf(item) : new Blob([item.data], { type: item.type });
-      const link = h("a", { href: URL.createObjectURL(blob), download: item.title || "file" });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+      save(blob, item.title || "file");
     } catch (error) {
       button.replaceWith(h("span", { class: "trouble" }, error.message));
     }

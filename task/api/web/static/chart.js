@@ -1,7 +1,9 @@
 // Plotly charts in the page's own colours; the library is loaded with the first chart.
-import { h } from "./dom.js";
+import { h, save } from "./dom.js";
+import { t } from "./i18n.js";
 
 const LIBRARY = "static/plotly.min.js";
+const VALUES = ["x", "y", "z", "labels", "values", "lat", "lon", "locations", "text", "open", "high", "low", "close"];
 let loading = null;
 
 function plotly() {
@@ -10,26 +12,56 @@ function plotly() {
     script.addEventListener("load", () => done(window.Plotly));
     script.addEventListener("error", () => {
       loading = null;
-      failed(new Error("The chart library could not be loaded."));
+      failed(new Error(t("The chart library could not be loaded.")));
     });
     document.head.append(script);
   });
   return loading;
 }
 
-/** Draw the figure (`{data, layout}`) into the element. */
+/** Draw the figure (`{data, layout}`) into the element; resolves with the buttons that save it. */
 export async function drawChart(place, figure, title) {
   const library = await plotly();
   const known = (figure.data ?? []).filter((trace) => library.PlotSchema.get().traces[trace.type ?? "scatter"]);
-  if (known.length === 0) throw new Error("This kind of chart cannot be drawn here; download its data instead.");
+  if (known.length === 0) throw new Error(t("This kind of chart cannot be drawn here; download its data instead."));
   const draw = () => library.react(place, known, coloured(figure.layout ?? {}), {
     responsive: true, displaylogo: false, displayModeBar: false,
   });
   await draw();
   place.setAttribute("role", "img");
-  place.setAttribute("aria-label", title || "Chart");
+  place.setAttribute("aria-label", title || t("Chart"));
   const watch = new MutationObserver(() => { if (place.isConnected) draw(); else watch.disconnect(); });
   watch.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  return saving(library, place, known, figure.layout ?? {}, title || t("Chart"));
+}
+
+function saving(library, place, data, layout, title) {
+  const pictured = async (format) => {
+    const paper = getComputedStyle(document.documentElement).getPropertyValue("--raised").trim();
+    const { clientWidth: width, clientHeight: height } = place;
+    const shown = { data, layout: { ...coloured(layout), paper_bgcolor: paper, width, height } };
+    const text = await library.toImage(shown, { format, width, height, scale: 2, imageDataOnly: true });
+    return format === "svg" ? new Blob([text], { type: "image/svg+xml" }) : new Blob([Uint8Array.from(atob(text), (byte) => byte.charCodeAt(0))], { type: "image/png" });
+  };
+  const makers = { PNG: () => pictured("png"), SVG: () => pictured("svg"), CSV: () => new Blob([table(place._fullData)], { type: "text/csv" }) };
+  return h("span", { class: "chart-saving" }, Object.entries(makers).map(([kind, make]) => h("button", {
+    type: "button", class: "quiet small", "aria-label": t("Save {title} as {kind}", { title, kind }),
+    onclick: async () => save(await make(), `${title}.${kind.toLowerCase()}`),
+  }, kind)));
+}
+
+/** The series of the chart as columns of separated values. */
+function table(series) {
+  const isList = (value) => (Array.isArray(value) || ArrayBuffer.isView(value)) && typeof value[0] !== "object";
+  const columns = series.flatMap((one) => VALUES.filter((key) => isList(one[key])).map((key) => [`${one.name} ${key}`, ...one[key]]));
+  const rows = Array.from({ length: Math.max(0, ...columns.map((column) => column.length)) }, (_, row) => columns.map((column) => cell(column[row])));
+  return `\ufeff${rows.map((row) => row.join(",")).join("\r\n")}\r\n`;
+}
+
+function cell(value) {
+  const text = String(value ?? "");
+  const safe = typeof value === "string" && /^[=+@\t]|^-[^\d.]/.test(text) ? `'${text}` : text; // a spreadsheet would compute it
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
 function coloured(layout) {

@@ -109,6 +109,13 @@ export function day(iso) {
 
 export const when = (iso) => date(iso, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
+/** Give the person a file. */
+export function save(blob, name) {
+  const address = URL.createObjectURL(blob);
+  h("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
 /** Copy text, and say so on the button. */
 export async function copy(text, button) {
   try {

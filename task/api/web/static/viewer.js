@@ -1,6 +1,6 @@
 // A document beside the conversation, at the passage that an answer cites and with it marked; on a phone it covers the screen.
 import * as api from "./api.js";
-import { announce, h, icon, iconButton, stylesheet } from "./dom.js";
+import { announce, h, icon, iconButton, save, stylesheet } from "./dom.js";
 import { t } from "./i18n.js";
 import { markPassage } from "./passage.js";
 import { decoded } from "./sheet.js";
@@ -146,9 +146,7 @@ function saving(url, name) {
   const button = h("button", { type: "button", class: "primary" }, t("Download"));
   button.addEventListener("click", async () => {
     try {
-      const address = URL.createObjectURL(await api.content(url, "application/octet-stream"));
-      h("a", { href: address, download: name }).click();
-      setTimeout(() => URL.revokeObjectURL(address), 10000);
+      save(await api.content(url, "application/octet-stream"), name);
     } catch (error) {
       button.replaceWith(h("span", { class: "trouble" }, error.message));
     }
