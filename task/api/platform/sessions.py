@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from task.api.edge.failures import failures
+from task.api.platform.export import as_json, as_lines, as_markdown, disposition
 from task.api.platform.queries import Cursor, Limit
 from task.api.platform.schemas import (
     MessageList,
@@ -25,10 +26,13 @@ from task.api.platform.schemas import (
     VersionList,
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
-from task.store.records import Origin
+from task.store.records import Origin, json_bytes
 from task.store.sessions import SessionFilter
 
 ORIGINS: dict[str, tuple[Origin, ...]] = {"own": ("page", "console"), "programs": ("api",)}
+StartedBy = Annotated[
+    Literal["own", "programs"] | None, Query(description="`own`: on the web page or in the console.")
+]
 
 routes = router("Platform")
 
@@ -75,9 +79,7 @@ async def list_sessions(
     limit: Limit = 50,
     cursor: Cursor = None,
     q: Annotated[str, Query(max_length=200, description="Words of titles and messages, or parts of them.")] = "",
-    started_by: Annotated[
-        Literal["own", "programs"] | None, Query(description="`own`: on the page or the console; None: both.")
-    ] = None,
+    started_by: StartedBy = None,
     pinned: bool | None = None,
     families: Annotated[bool, Query(description="Of sessions that branched off each other the last used.")] = False,
 ) -> Any:
@@ -95,6 +97,32 @@ async def change_session(session_id: str, body: SessionChange, caller: CurrentCa
     if body.pinned is not None:
         await sessions.pin(caller.owner, session_id, body.pinned)
     return await sessions.get(caller.owner, session_id)
+
+
+@routes.get("/sessions/export", response_class=Response, responses=failures())
+async def export_sessions(
+    caller: CurrentCaller, store: CurrentStore, started_by: StartedBy = None
+) -> StreamingResponse:
+    """All sessions of the caller as JSON lines, the last used first."""
+    which = SessionFilter(origins=ORIGINS[started_by] if started_by else None)
+    lines = as_lines((await store.get()).sessions, caller.owner, which)
+    return StreamingResponse(lines, media_type="application/jsonl", headers=disposition("conversations", "jsonl"))
+
+
+@routes.get("/session/{session_id}/export", response_class=Response, responses=failures(404))
+async def export_session(
+    session_id: str,
+    caller: CurrentCaller,
+    store: CurrentStore,
+    form: Annotated[Literal["markdown", "json"], Query(alias="format")] = "markdown",
+) -> Response:
+    """A session as a file: what was asked and answered, the tool calls folded, attachments by name."""
+    session = await (await store.get()).sessions.get(caller.owner, session_id)
+    if form == "json":
+        content = json_bytes(as_json(session))
+        return Response(content, media_type="application/json", headers=disposition(session.title, "json"))
+    text = as_markdown(session).encode("utf-8", "replace")
+    return Response(text, media_type="text/markdown; charset=utf-8", headers=disposition(session.title, "md"))
 
 
 @routes.post("/sessions/delete", response_model=SessionsDeleted, responses=failures(413, 415))

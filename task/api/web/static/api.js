@@ -75,13 +75,21 @@ const query = (values) => {
 export const facts = () => json("GET", "page");
 export const models = () => json("GET", "v1/models");
 export const personas = () => json("GET", "personas");
-export const sessions = (cursor) => json("GET", `sessions${query({ limit: 40, cursor })}`);
+/** A page of conversations; `which`: `q` (words), `started_by` (own, programs), `pinned`, `families`. */
+export const sessions = (which, cursor = null) => json("GET", `sessions${query({ limit: 40, ...which, cursor })}`);
 export const session = (id) => json("GET", `session/${part(id)}`);
 export const messages = (id) => json("GET", `session/${part(id)}/messages`);
 export const versions = (id) => json("GET", `session/${part(id)}/versions`);
 export const end = (id) => json("POST", "session/end", { body: { session_id: id } });
-export const rename = (id, title) => call("PATCH", `session/${part(id)}`, { body: { title } });
-export const remove = (id) => call("DELETE", `session/${part(id)}`);
+export const change = (id, body) => call("PATCH", `session/${part(id)}`, { body });
+/** Delete conversations with their versions; at most a thousand at once. */
+export const remove = (ids) => call("POST", "sessions/delete", { body: { session_ids: ids, families: true } });
+/** A conversation as a file, or all of them: a blob and its name. */
+export async function exported(id, format) {
+  const response = await call("GET", id ? `session/${part(id)}/export?format=${format}` : "sessions/export?started_by=own");
+  const name = /filename\*=UTF-8''(\S+)/.exec(response.headers.get("Content-Disposition"))?.[1];
+  return { blob: await response.blob(), name: decodeURIComponent(name ?? "conversation") };
+}
 export const branch = (id, kept) => json("POST", `session/${part(id)}/branch`, { body: { keep: kept } });
 export const startRun = (body) => json("POST", "runs", { body });
 export const runs = (sessionId) => json("GET", `runs${query({ session_id: sessionId, limit: 1 })}`);

@@ -210,7 +210,7 @@ export class Conversation {
       ...(text ? [{ type: "text", text }] : []),
       ...files.map((item) => ({ type: "file", file: { file_id: item.id ?? api.fileId(item.url), filename: item.filename ?? item.title } })),
     ];
-    const body = { messages: [{ role: "user", content }], ...this.listeners.manner() };
+    const body = { messages: [{ role: "user", content }], origin: "page", ...this.listeners.manner() };
     if (this.sessionId) body.session_id = this.sessionId;
     const { signal } = this.leaving;
     let run = null;

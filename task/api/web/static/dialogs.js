@@ -62,7 +62,7 @@ export function askKey() {
 export function shortcuts() {
   const keys = [
     ["Enter", t("send")], ["Shift Enter", t("new line")], ["Esc", t("stop the answer")], ["/", t("write a message")],
-    ["Alt N", t("new conversation")], ["Alt ↑ / Alt ↓", t("previous, next conversation")], ["?", t("this list")],
+    ["Ctrl K", t("search conversations")], ["Alt N", t("new conversation")], ["Alt ↑ / Alt ↓", t("previous, next conversation")], ["?", t("this list")],
   ];
   const language = h("select", { id: "language", onchange: () => chooseLanguage(language.value || null) },
     h("option", { value: "" }, t("As in the browser")),

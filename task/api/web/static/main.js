@@ -6,6 +6,7 @@ import { askKey, shortcuts, sure } from "./dialogs.js";
 import { h, icon, iconButton } from "./dom.js";
 import { t } from "./i18n.js";
 import { followOthers } from "./live.js";
+import { menuButton } from "./menu.js";
 import { Sidebar } from "./sidebar.js";
 
 const IDEAS = [
@@ -44,7 +45,7 @@ const conversation = new Conversation({
 const themeButton = iconButton("moon", t("Dark or light"), () => switchTheme());
 const sidebar = new Sidebar({
   chosen: () => retitle(),
-  removed: (id) => { composer.forget(id); if (id === conversation.sessionId) location.hash = "#/"; },
+  removed: (id, family) => { composer.forget(id); if (id === conversation.sessionId || (family && family === conversation.family)) location.hash = "#/"; },
   tools: [h("span", { class: "grow" }), iconButton("help", t("Help and language"), () => shortcuts()), themeButton],
 });
 const banner = h("div", { class: "banner", role: "note", hidden: true }, icon("warn"), h("p", {},
@@ -60,7 +61,8 @@ const chat = h("div", { class: "chat" }, welcome, conversation.element, conversa
   h("div", { class: "dock" }, closed, composer.element));
 const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
 const burger = iconButton("menu", t("Conversations"), () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
-const main = h("main", {}, h("header", { class: "bar" }, burger, title, endButton), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
+const actions = menuButton(t("Actions for this conversation"), () => sidebar.actions(sidebar.currentRow()), { hidden: true });
+const main = h("main", {}, h("header", { class: "bar" }, burger, title, endButton, actions), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
 document.getElementById("app").append(sidebar.element, sidebar.veil, main);
 
 function send(message) {
@@ -69,6 +71,7 @@ function send(message) {
 }
 
 function retitle() {
+  actions.hidden = !traces.hidden || !conversation.sessionId;
   if (!traces.hidden) return;
   title.textContent = conversation.sessionId ? sidebar.titleOf(conversation.sessionId) || t("Conversation") : t("New conversation");
   document.title = conversation.sessionId ? t("{title} – Agent", { title: title.textContent }) : t("General Purpose Agent");
@@ -80,6 +83,7 @@ async function route() {
   traces.hidden = !inTraces;
   chat.hidden = inTraces;
   if (inTraces) {
+    actions.hidden = true;
     sidebar.mark(null);
     const { showTraces, titleOf } = await import("./traces.js"); // few people open them
     title.textContent = titleOf(first, second);
@@ -132,6 +136,11 @@ function showTheme() {
 }
 
 function pressed(event) {
+  if ((event.ctrlKey || event.metaKey) && event.code === "KeyK" && !document.querySelector("dialog:modal")) {
+    event.preventDefault();
+    sidebar.search();
+    return;
+  }
   const writing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
   if (document.querySelector("dialog:modal")) return;
   if (event.key === "Escape" && conversation.runId) conversation.stop();

@@ -1,24 +1,43 @@
-// The list of conversations: find, rename, delete, begin another.
+// The list of conversations: search, pin, rename, export, delete, begin another.
 import * as api from "./api.js";
 import { line, sure } from "./dialogs.js";
 import { day, h, icon, iconButton, announce } from "./dom.js";
+import { t } from "./i18n.js";
+import { menuButton } from "./menu.js";
 
-/** `chosen()` is called when a conversation was followed, `removed(sessionId)` when one was deleted. */
+const TYPING = 180; // milliseconds after the last key
+const TITLE_WAITS = [1500, 3500, 8000]; // when a generated title may have come
+const AT_ONCE = 1000; // conversations that one request lists or deletes
+
+/** `chosen()` is called when a conversation was followed, `removed(sessionId, family)` when one was deleted. */
 export class Sidebar {
   constructor({ chosen, removed, tools }) {
     this.listeners = { chosen, removed };
     this.rows = [];
     this.cursor = null;
     this.current = null;
+    this.family = null;
+    this.startedBy = "own";
+    this.selected = null; // the ids that are ticked, null while none can be
+    this.loads = 0;
+    this.titles = new Map();
     this.list = h("div", { class: "conversations" });
-    this.element = h("aside", { class: "sidebar", id: "sidebar", "aria-label": "Conversations" },
+    this.field = h("input", { type: "search", class: "search", placeholder: t("Search"), "aria-label": t("Search conversations"), autocomplete: "off", maxlength: 200 });
+    this.field.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.load(), TYPING); });
+    this.bar = h("div", { class: "selection", hidden: true });
+    this.element = h("aside", { class: "sidebar", id: "sidebar", "aria-label": t("Conversations") },
       h("header", {}, h("a", { class: "brand", href: "#/" }, h("img", { src: "static/icon.svg", alt: "", width: 24, height: 24 }), "Agent"),
-        iconButton("cross", "Close the list", () => this.toggle(false), { class: "icon-button only-narrow" })),
-      h("a", { class: "new", href: "#/", onclick: () => this.toggle(false) }, icon("plus"), "New conversation"),
-      h("nav", { "aria-label": "Conversations" }, this.list),
-      h("footer", {}, h("a", { class: "quiet", href: "#/traces", onclick: () => this.toggle(false) }, icon("trace"), "Traces"), ...tools));
+        iconButton("cross", t("Close the list"), () => this.toggle(false), { class: "icon-button only-narrow" })),
+      h("a", { class: "new", href: "#/", onclick: () => this.toggle(false) }, icon("plus"), t("New conversation")),
+      h("div", { class: "finding", role: "search" }, icon("search"), this.field, menuButton(t("All conversations"), () => this.forAll())),
+      h("nav", { "aria-label": t("Conversations") }, this.list), this.bar,
+      h("footer", {}, h("a", { class: "quiet", href: "#/traces", onclick: () => this.toggle(false) }, icon("trace"), t("Traces")), ...tools));
     this.veil = h("div", { class: "veil", onclick: () => this.toggle(false) });
-    this.element.addEventListener("keydown", (event) => { if (event.key === "Escape") this.toggle(false); });
+    this.element.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  get words() {
+    return this.field.value.trim();
   }
 
   toggle(open) {
@@ -27,85 +46,259 @@ export class Sidebar {
     if (open) this.element.querySelector(".new").focus();
   }
 
+  search() {
+    if (matchMedia("(max-width: 800px)").matches) this.toggle(true);
+    this.field.focus();
+    this.field.select();
+  }
+
+  pressed(event) {
+    const isSearching = event.target === this.field;
+    if (event.key === "Escape") this.leave(event);
+    else if (event.key === "Enter" && isSearching) this.list.querySelector("a")?.click();
+    else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !event.altKey) {
+      const links = [this.field, ...this.list.querySelectorAll("a, input")];
+      const place = links.indexOf(document.activeElement);
+      if (place < 0) return;
+      links[Math.min(Math.max(place + (event.key === "ArrowDown" ? 1 : -1), 0), links.length - 1)].focus();
+      event.preventDefault();
+    }
+  }
+
+  /** Escape takes back one thing: the words of a search, the ticks, the drawer. */
+  leave(event) {
+    if (this.field.value) {
+      this.field.value = "";
+      this.load();
+    } else if (this.selected) this.select(false);
+    else if (document.body.classList.contains("with-sidebar")) this.toggle(false);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
   async load() {
+    this.loads += 1;
+    const { words, startedBy, loads } = this;
+    const which = { started_by: startedBy, families: true };
     try {
-      const page = await api.sessions(null);
-      this.rows = page.sessions;
+      const [pinned, page] = await Promise.all(words
+        ? [{ sessions: [] }, api.sessions({ ...which, q: words })]
+        : [api.sessions({ ...which, pinned: true, limit: 100 }), api.sessions({ ...which, pinned: false })]);
+      if (loads !== this.loads) return;
+      this.rows = [...pinned.sessions, ...page.sessions];
       this.cursor = page.cursor;
       this.draw();
+      if (words) announce(t("{count} conversation found | {count} conversations found", { count: this.rows.length }));
     } catch (error) {
+      if (loads !== this.loads) return;
       this.list.replaceChildren(h("p", { class: "trouble" }, icon("warn"), error.message),
-        h("button", { type: "button", class: "quiet", onclick: () => this.load() }, "Try again"));
+        h("button", { type: "button", class: "quiet", onclick: () => this.load() }, t("Try again")));
     }
   }
 
   async more() {
-    const page = await api.sessions(this.cursor);
-    this.rows.push(...page.sessions);
-    this.cursor = page.cursor;
-    this.draw();
+    const which = { started_by: this.startedBy, families: true, ...(this.words ? { q: this.words } : { pinned: false }) };
+    await this.tried(async () => {
+      const page = await api.sessions(which, this.cursor);
+      this.rows.push(...page.sessions);
+      this.cursor = page.cursor;
+      this.draw();
+    });
   }
 
-  mark(sessionId) {
+  /** After the first answer: the title that the agent makes comes a little later. */
+  async awaitTitle(sessionId, loaded) {
+    const before = this.titleOf(sessionId);
+    for (const wait of TITLE_WAITS) {
+      await new Promise((done) => { setTimeout(done, wait); });
+      await this.load();
+      if (this.titleOf(sessionId) !== before) break;
+    }
+    loaded();
+  }
+
+  /** Mark the conversation that is shown; the list has its family by the session that was used last. */
+  mark(sessionId, family = null) {
     this.current = sessionId;
+    this.family = family;
     for (const link of this.list.querySelectorAll("a")) {
-      if (link.dataset.session === sessionId) link.setAttribute("aria-current", "page");
+      if (this.isCurrent(link.dataset.session, link.dataset.family)) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
   }
 
+  isCurrent(sessionId, family) {
+    return sessionId === this.current || (family !== null && family === this.family);
+  }
+
   /** The conversation that stands `steps` below the current one. */
   neighbour(steps) {
-    const place = this.rows.findIndex((row) => row.session_id === this.current);
+    const place = this.rows.findIndex((row) => this.isCurrent(row.session_id, row.family));
     return this.rows[Math.max(0, place + steps)]?.session_id ?? null;
   }
 
   titleOf(sessionId) {
-    return this.rows.find((row) => row.session_id === sessionId)?.title ?? "";
+    return this.titles.get(sessionId) ?? this.titles.get(this.family) ?? "";
   }
 
   draw() {
-    if (this.rows.length === 0) {
-      this.list.replaceChildren(h("p", { class: "empty" }, "Your conversations will be listed here."));
-      return;
-    }
-    const children = [];
+    const families = new Set();
+    this.rows = this.rows.filter(({ family }) => !families.has(family) && families.add(family)); // a search finds each version
+    for (const row of this.rows) this.titles.set(row.session_id, row.title).set(row.family, row.title);
+    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.session : null;
+    const children = this.startedBy === "own" ? [] : [h("p", { class: "origin" }, t("From programs"),
+      h("button", { type: "button", class: "quiet small", onclick: () => this.show("own") }, t("Back to yours")))];
     let group = null;
     for (const row of this.rows) {
-      const name = day(row.updated_at);
+      const name = this.words ? t("Found") : row.pinned ? t("Pinned") : day(row.updated_at);
       if (name !== group) children.push(h("h2", {}, name));
       group = name;
-      children.push(this.row(row));
+      children.push(this.selected ? this.choice(row) : this.row(row));
     }
-    if (this.cursor) children.push(h("button", { type: "button", class: "quiet", onclick: () => this.more() }, "Show more"));
+    if (this.rows.length === 0) children.push(h("p", { class: "empty" }, this.nothing()));
+    if (this.cursor) children.push(h("button", { type: "button", class: "quiet", onclick: () => this.more() }, t("Show more")));
     this.list.replaceChildren(...children);
-    this.mark(this.current);
+    this.mark(this.current, this.family);
+    if (focused) this.linkTo(focused)?.focus();
+  }
+
+  linkTo(sessionId) {
+    return this.list.querySelector(`[data-session="${CSS.escape(sessionId)}"]`);
+  }
+
+  nothing() {
+    if (this.words) return t("No conversation has these words.");
+    return this.startedBy === "own" ? t("Your conversations will be listed here.") : t("No program has used this agent in your name.");
   }
 
   row(row) {
-    const title = row.title || "Untitled";
-    const link = h("a", { href: `#/c/${row.session_id}`, onclick: () => { this.toggle(false); this.listeners.chosen(); }, title }, title);
-    link.dataset.session = row.session_id;
-    const branch = row.parent ? h("span", { class: "branch", role: "img", title: "A branch of another conversation", "aria-label": "branch" }, "⑂") : "";
-    return h("div", { class: "conversation" }, link, branch,
-      iconButton("edit", `Rename ${title}`, () => this.rename(row)), iconButton("trash", `Delete ${title}`, () => this.remove(row)));
+    const title = row.title || t("Untitled");
+    const link = h("a", { href: `#/c/${row.session_id}`, onclick: () => { this.toggle(false); this.listeners.chosen(); }, title },
+      h("span", {}, title), row.snippet && this.words ? h("small", {}, marked(row.snippet, this.words)) : "");
+    Object.assign(link.dataset, { session: row.session_id, family: row.family });
+    return h("div", { class: "conversation" }, link, menuButton(t("Actions for {title}", { title }), () => this.actions(row)));
+  }
+
+  choice(row) {
+    const box = h("input", { type: "checkbox", checked: this.selected.has(row.session_id) });
+    box.addEventListener("change", () => {
+      if (box.checked) this.selected.add(row.session_id);
+      else this.selected.delete(row.session_id);
+      this.drawBar();
+    });
+    return h("label", { class: "conversation" }, box, h("span", {}, row.title || t("Untitled")));
+  }
+
+  /** What can be done with a conversation; its menu in the list and the one above the conversation show this. */
+  actions(row) {
+    return [
+      { name: "edit", label: t("Rename"), run: () => this.rename(row) },
+      { name: "pin", label: row.pinned ? t("Unpin") : t("Pin"), run: () => this.pin(row) },
+      { name: "save", label: t("Export as Markdown"), run: () => this.save(row.session_id, "markdown") },
+      { name: "save", label: t("Export as JSON"), run: () => this.save(row.session_id, "json") },
+      { name: "trash", label: t("Delete"), danger: true, run: () => this.remove(row) },
+    ];
+  }
+
+  /** The row of the conversation that is shown, as the version that is shown. */
+  currentRow() {
+    const row = this.rows.find((each) => this.isCurrent(each.session_id, each.family));
+    return { pinned: false, title: this.titleOf(this.current), family: this.family, ...row, session_id: this.current };
+  }
+
+  forAll() {
+    const others = this.startedBy === "own" ? "programs" : "own";
+    return [
+      { name: "trace", label: others === "own" ? t("Back to yours") : t("From programs"), run: () => this.show(others) },
+      { name: "check", label: t("Select…"), run: () => this.select(true) },
+      { name: "save", label: t("Export all"), run: () => this.save(null) },
+      { name: "trash", label: t("Delete all…"), danger: true, run: () => this.removeAll() },
+    ];
+  }
+
+  show(startedBy) {
+    this.startedBy = startedBy;
+    this.select(false);
+    this.load();
+  }
+
+  select(on) {
+    this.selected = on ? new Set() : null;
+    this.draw();
+    this.drawBar();
+    (on ? this.list.querySelector("input") : this.field)?.focus();
+  }
+
+  drawBar() {
+    this.bar.hidden = !this.selected;
+    if (!this.selected) return;
+    const count = this.selected.size;
+    this.bar.replaceChildren(h("span", { role: "status" }, t("{count} selected", { count })),
+      h("button", { type: "button", class: "quiet small", onclick: () => this.select(false) }, t("Cancel")),
+      h("button", { type: "button", class: "danger small", disabled: count === 0, onclick: () => this.removeMany([...this.selected]) }, t("Delete")));
   }
 
   async rename(row) {
-    const title = await line("Rename", "Title", row.title);
+    const title = await line(t("Rename"), t("Title"), row.title);
     if (title === null) return;
-    await this.tried(() => api.rename(row.session_id, title));
+    await this.tried(() => api.change(row.session_id, { title }));
+    await this.loadAt(row);
+  }
+
+  async pin(row) {
+    if (await this.tried(() => api.change(row.session_id, { pinned: !row.pinned }))) await this.loadAt(row);
+  }
+
+  async loadAt(row) {
     await this.load();
     this.listeners.chosen();
-    this.list.querySelector(`[data-session="${CSS.escape(row.session_id)}"]`)?.focus();
+    this.linkTo(row.session_id)?.focus();
+  }
+
+  async save(sessionId, format) {
+    await this.tried(async () => {
+      const { blob, name } = await api.exported(sessionId, format);
+      const link = h("a", { href: URL.createObjectURL(blob), download: name });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      announce(t("Exported"));
+    });
   }
 
   async remove(row) {
-    const text = `“${row.title || "Untitled"}” is deleted with its messages and traces. This cannot be undone.`;
-    if (!await sure("Delete this conversation?", text, "Delete")) return;
-    if (!await this.tried(() => api.remove(row.session_id))) return;
-    announce("Deleted");
-    this.listeners.removed(row.session_id);
+    const title = row.title || t("Untitled");
+    const text = t("“{title}” is deleted with all versions of its answers, its messages and traces. This cannot be undone.", { title });
+    if (await sure(t("Delete this conversation?"), text, t("Delete"))) await this.removed([row.session_id]);
+  }
+
+  async removeMany(ids) {
+    const text = t("They are deleted with all versions of their answers, their messages and traces. This cannot be undone.");
+    const question = t("Delete {count} conversation? | Delete {count} conversations?", { count: ids.length });
+    if (ids.length && await sure(question, text, t("Delete"))) await this.removed(ids);
+  }
+
+  async removeAll() {
+    await this.tried(async () => {
+      const ids = [];
+      for (let cursor = null, first = true; first || cursor; first = false) {
+        const page = await api.sessions({ started_by: this.startedBy, families: true, limit: AT_ONCE }, cursor);
+        ids.push(...page.sessions.map((row) => row.session_id));
+        cursor = page.cursor;
+      }
+      await this.removeMany(ids);
+    });
+  }
+
+  async removed(ids) {
+    const gone = await this.tried(async () => {
+      for (let place = 0; place < ids.length; place += AT_ONCE) await api.remove(ids.slice(place, place + AT_ONCE));
+    });
+    if (!gone) return;
+    announce(t("Deleted"));
+    for (const id of ids) this.listeners.removed(id, this.rows.find((row) => row.session_id === id)?.family);
+    this.selected = null;
+    this.drawBar();
     await this.load();
     this.element.querySelector(".new").focus();
   }
@@ -119,4 +312,12 @@ export class Sidebar {
       return false;
     }
   }
+}
+
+/** The text with the words of a search marked. */
+function marked(text, words) {
+  const parts = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  if (parts.length === 0) return text;
+  const pieces = text.split(new RegExp(`(${parts.join("|")})`, "giu"));
+  return pieces.map((piece, place) => (place % 2 ? h("mark", {}, piece) : piece));
 }
