@@ -248,22 +248,6 @@ async def test_regenerating_and_editing_create_branches(tmp_path: Path, size: tu
         await p.sees("First.")
 
 
-async def test_a_conversation_is_renamed_and_deleted(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(says("Hello!"), tmp_path=tmp_path, size=size) as p:
-        await p.asks("Hi")
-        await p.opens_the_list()
-        await p.page.locator(".conversation").hover()
-        await p.button("Rename Hi").click()
-        await p.page.get_by_label("Title").fill("Greeting")
-        await p.button("Save").click()
-        await expect(p.page.get_by_role("heading", level=1)).to_have_text("Greeting")
-        await p.page.locator(".conversation").hover()
-        await p.button("Delete Greeting").click()
-        await p.button("Delete").click()
-        await expect(p.page.get_by_text("Your conversations will be listed here.")).to_be_attached()
-        await expect(p.page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
-
-
 async def test_an_answer_is_copied_and_the_colours_stay_chosen(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says("Copy **me**."), tmp_path=tmp_path, size=size) as p:
         await p.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

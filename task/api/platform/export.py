@@ -22,7 +22,8 @@ _BACKTICKS = re.compile(r"`{3,}")
 def disposition(title: str, ending: str) -> dict[str, str]:
     """The header that saves the body under a name made from the title."""
     name = "-".join(re.findall(r"\w+", title))[:80] or "conversation"
-    return {"Content-Disposition": f"attachment; filename=\"conversation.{ending}\"; filename*=UTF-8''{quote(name)}.{ending}"}
+    names = f"filename=\"conversation.{ending}\"; filename*=UTF-8''{quote(name)}.{ending}"
+    return {"Content-Disposition": f"attachment; {names}"}
 
 
 def as_json(session: Session) -> dict[str, Any]:

@@ -106,12 +106,14 @@ function begin() {
 
 async function openConversation(id) {
   welcome.hidden = true;
-  sidebar.mark(id);
+  sidebar.mark(id, conversation.sessionId === id ? conversation.family : null);
   if (conversation.sessionId === id) return;
   composer.enter(id);
   try {
     await conversation.open(id);
-    if (!matchMedia("(pointer: coarse)").matches) composer.field.focus();
+    sidebar.mark(id, conversation.family);
+    const isTyping = document.activeElement === sidebar.field;
+    if (!isTyping && !matchMedia("(pointer: coarse)").matches) composer.field.focus();
   } catch (error) {
     const isGone = error.status === 404;
     conversation.reset();

@@ -55,7 +55,7 @@ export class Sidebar {
   pressed(event) {
     const isSearching = event.target === this.field;
     if (event.key === "Escape") this.leave(event);
-    else if (event.key === "Enter" && isSearching) this.list.querySelector("a")?.click();
+    else if (event.key === "Enter" && isSearching) this.open(this.list.querySelector("a"));
     else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !event.altKey) {
       const links = [this.field, ...this.list.querySelectorAll("a, input")];
       const place = links.indexOf(document.activeElement);
@@ -63,6 +63,11 @@ export class Sidebar {
       links[Math.min(Math.max(place + (event.key === "ArrowDown" ? 1 : -1), 0), links.length - 1)].focus();
       event.preventDefault();
     }
+  }
+
+  open(link) {
+    link?.focus();
+    link?.click();
   }
 
   /** Escape takes back one thing: the words of a search, the ticks, the drawer. */
