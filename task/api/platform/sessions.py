@@ -30,9 +30,7 @@ from task.store.records import Origin, json_bytes
 from task.store.sessions import SessionFilter
 
 ORIGINS: dict[str, tuple[Origin, ...]] = {"own": ("page", "console"), "programs": ("api",)}
-StartedBy = Annotated[
-    Literal["own", "programs"] | None, Query(description="`own`: on the web page or in the console.")
-]
+StartedBy = Annotated[Literal["own", "programs"] | None, Query(description="`own`: on the web page or in the console.")]
 
 routes = router("Platform")
 
