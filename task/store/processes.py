@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, Row, and_, delete, extract, func, insert, select, update
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
-from task.conversation.messages import Message, assistant, tool_message
+from task.conversation.messages import Message, Role, assistant, tool_message
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
 from task.store.database import Database
@@ -196,11 +196,12 @@ def _leave_trace(
     turns = [TracedTurn.of(message, run.started_at, content=True) for message in asked]
     if text:
         turns.append(TracedTurn.of(assistant(text), now, 0.0, Usage(), content=True))
+    questions = (message.text() for message in reversed(asked) if message.role is Role.USER)
     model, config = request["model"], config_of(ModelOptions(**request["options"]))
     trace = Trace(
         run.trace_id, run.owner, request["door"], model, INTERRUPTED, run.started_at, now, tuple(turns),
         config=config, usage={model: Usage()}, error=ERROR, session_id=run.session_id, run_id=run.id,
-        experiment=run.experiment, history=history, asked=len(asked),
+        experiment=run.experiment, history=history, asked=len(asked), question=next(questions, None),
     )  # fmt: skip
     write_trace(connection, trace)
 

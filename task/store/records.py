@@ -47,6 +47,11 @@ def unpacked(text: str) -> Any:
     return orjson.loads(text)
 
 
+def storable(text: str) -> str:
+    """The text as every database takes it: no half surrogate pairs, and spaces for NUL characters."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """Some rows, newest first; `cursor` is for the next page and None on the last one."""

@@ -13,7 +13,7 @@ from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.records import Page, RunStatus, new_id, packed, unpacked
+from task.store.records import Page, RunStatus, new_id, packed, storable, unpacked
 from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn
 from task.store.writer import Writer
 
@@ -46,13 +46,13 @@ class TraceFilter:
     def applied(self, query: Select[Any]) -> Select[Any]:
         for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
             value = getattr(self, name)
-            query = query.where(_traces.c[name] == value) if value is not None else query
+            query = query.where(_traces.c[name] == storable(value)) if value is not None else query
         if self.tool is not None or self.text is not None:
             query = query.join(_words, _words.c.trace_id == _traces.c.id)
         if self.tool is not None:
-            query = query.where(_words.c.tools.contains(f" {self.tool} ", autoescape=True))
+            query = query.where(_words.c.tools.contains(storable(f" {self.tool} "), autoescape=True))
         if self.text is not None:
-            query = query.where(_words.c.text.contains(self.text.lower(), autoescape=True))
+            query = query.where(_words.c.text.contains(storable(self.text.lower()), autoescape=True))
         query = query.where(_traces.c.started_at >= self.since) if self.since is not None else query
         return query.where(_traces.c.started_at < self.until) if self.until is not None else query
 
@@ -132,8 +132,9 @@ class Traces:
             NotFound: the owner has no such trace.
         """
         await self.writer.flush()  # the answer may have ended a moment ago
-        named = select(_traces.c.id).where(_traces.c.owner == owner, _named(name))
-        change = update(_traces).where(_traces.c.id.in_(named)).values(rating=rating, comment=comment)
+        named = select(_traces.c.id).where(_traces.c.owner == owner, _named(storable(name)))
+        said = storable(comment) if comment is not None else None
+        change = update(_traces).where(_traces.c.id.in_(named)).values(rating=rating, comment=said)
         if not await self.database.execute(change):
             raise NotFound(f"there is no answer {name!r}")
         found = await self.database.first(named)
@@ -174,7 +175,7 @@ def words_of(trace_id: str, trace: Trace) -> dict[str, str]:
     tools = sorted({call.name for call in trace.tool_calls})
     question = (trace.question or "") if trace.content else ""
     text = f"{question[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""
-    return {"trace_id": trace_id, "tools": f" {' '.join(tools)} ", "text": text.lower().replace("\0", " ")}
+    return {"trace_id": trace_id, "tools": storable(f" {' '.join(tools)} "), "text": storable(text.lower())}
 
 
 def _replaced(connection: Connection, trace: Trace, row: Mapping[str, Any]) -> bool:
@@ -199,7 +200,7 @@ def _named(name: str) -> ColumnElement[bool]:
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:
     names = ("owner", "door", "session_id", "run_id", "experiment", "model", "status", "started_at", "completed_at")
     columns = {name: getattr(trace, name) for name in names}
-    error = trace.error.replace("\0", " ") if trace.error is not None else None
+    error = storable(trace.error) if trace.error is not None else None
     return {
         **columns,
         "id": trace.trace_id,

@@ -20,6 +20,7 @@ from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_m
 from task.llm.base import Usage
 from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
 from task.store import tables
+from task.store.experiments import labels
 from task.store.records import packed
 from task.store.store import Store, open_store
 from task.store.traces import TraceFilter
@@ -86,6 +87,13 @@ async def page_figures(store: Store) -> list[Figure]:
         "traces by status": lambda: store.traces.list("owner-1", which=TraceFilter(status="failed")),
         "traces of one session": lambda: store.traces.list("owner-1", which=TraceFilter(session_id="sess_00000001")),
         "traces of no such door": lambda: store.traces.list("owner-1", which=TraceFilter(door="none")),
+        "traces of a rare model": lambda: store.traces.list("owner-1", which=TraceFilter(model="rare")),
+        "traces rated down": lambda: store.traces.list("owner-1", which=TraceFilter(rating="down")),
+        "traces with a tool": lambda: store.traces.list("owner-1", which=TraceFilter(tool="calculator")),
+        "traces with a rare tool": lambda: store.traces.list("owner-1", which=TraceFilter(tool="rare")),
+        "traces with a common word": lambda: store.traces.list("owner-1", which=TraceFilter(text="product")),
+        "experiments": lambda: labels(store.database, "owner-1"),
+        "traces without that word": lambda: store.traces.list("owner-1", which=TraceFilter(text="nowhere")),
     }
     return [
         Figure(f"page of {name}", await median_seconds(work, REPEATS) * 1e3, "ms", 50, judged=quiet_machine())
@@ -108,14 +116,22 @@ def _fill(connection: Connection) -> None:
 
     data = packed(_data(observer.trace()))
     for start in range(0, TRACES, 10_000):
-        connection.execute(insert(tables.traces), [_trace_row(n, data) for n in range(start, start + 10_000)])
+        numbers = range(start, start + 10_000)
+        connection.execute(insert(tables.traces), [_trace_row(n, data) for n in numbers])
+        connection.execute(insert(tables.trace_words), list(map(_words, numbers)))
+
+
+def _words(n: int) -> dict[str, str]:
+    tools = " calculator rare " if n % 10_000 == 1 else " calculator "
+    return {"trace_id": f"trace_{n:08x}", "tools": tools, "text": f"what is the product of {n} and 47? " * 8}
 
 
 def _trace_row(n: int, data: str) -> dict[str, Any]:
     return {
         "id": f"trace_{n:08x}", "owner": f"owner-{n % OWNERS}", "door": "http",
         "session_id": f"sess_{n % SESSIONS:08x}",
-        "experiment": f"e{n % 100}", "model": "gpt-4o", "status": "failed" if n % 1000 == 1 else "finished",
+        "experiment": f"e{n % 100}", "model": "rare" if n % 10_000 == 1 else "gpt-4o",
+        "rating": "down" if n % 500 == 1 else None, "status": "failed" if n % 1000 == 1 else "finished",
         "started_at": float(n), "completed_at": n + 1.0, "total_tokens": 100, "data": data,
     }  # fmt: skip
 

@@ -13,6 +13,7 @@ from tests.support.http_api import Api, http_api, key_of, said
 from tests.support.note_product import TOOL, noting_model
 
 
+@pytest.mark.system
 async def test_an_answer_is_rated_by_any_of_its_names(tmp_path: Path) -> None:
     async with http_api(says("Hello."), tmp_path=tmp_path) as api:
         answer = (await api.complete("Hi")).json
@@ -62,6 +63,7 @@ async def test_nobody_rates_or_replays_the_answers_of_another_key(tmp_path: Path
         assert (await ann.get("/traces/ratings")).json == {"up": 0, "down": 0}
 
 
+@pytest.mark.system
 async def test_the_variants_of_an_experiment_are_compared(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
         for variant in ("a", "b", "b"):
@@ -106,6 +108,7 @@ async def test_a_replay_asks_another_model_the_same_in_a_new_session(tmp_path: P
     assert trace["question"] == "25*47?"
 
 
+@pytest.mark.system
 async def test_what_cannot_be_asked_again_is_refused(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
         messages = [said("Hi"), said("Hello.", "assistant"), said("And now?")]
@@ -121,6 +124,7 @@ async def test_what_cannot_be_asked_again_is_refused(tmp_path: Path) -> None:
         ] == "finished"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 async def test_a_run_that_continues_another_names_its_question_and_a_replay_asks_as_any_run(
     decision: str, tmp_path: Path

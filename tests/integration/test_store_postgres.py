@@ -16,13 +16,15 @@ import pytest
 from sqlalchemy import Connection, make_url, text
 
 from task.conversation.messages import assistant, user
-from task.errors import Conflict, StoreUnavailable
+from task.errors import Conflict, NotFound, StoreUnavailable
 from task.llm.scripted import says, wants
 from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import PostgresDatabase
+from task.store.experiments import variants
 from task.store.records import Answer
 from task.store.store import Retention, Store, open_store
+from task.store.traces import TraceFilter
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened
 from tests.support.traced import traced
@@ -66,6 +68,30 @@ async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit
 
 def _skewed(seconds: float) -> float:
     return time.time() + seconds
+
+
+async def test_ratings_filters_and_experiments_of_two_processes_are_the_same(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    sums = wants("calculator", expression="25*47")
+    good = await traced(one, sums, says("Über 1175."), experiment="sum/a", run_id="run_0123456789abcdef")
+    bad = await traced(other, says("nul \0"), experiment="sum/b", model="small")
+    await asyncio.gather(*(each.traces.rate(OWNER, good.trace_id, "up", "nul \0 ü\ud800") for each in (one, other) * 5))
+    await one.traces.rate(OWNER, bad.trace_id, "down")
+    assert (await other.traces.get(OWNER, good.trace_id)).rating == "up"
+    assert await other.traces.ratings(OWNER) == {"up": 1, "down": 1}
+    cases = [
+        (TraceFilter(text="ÜBER"), good), (TraceFilter(tool="calculator"), good), (TraceFilter(rating="down"), bad),
+        (TraceFilter(model="small"), bad), (TraceFilter(experiment="sum/a", text="1175"), good),
+    ]  # fmt: skip
+    for which, expected in cases:
+        assert [item.trace_id for item in (await other.traces.list(OWNER, which=which)).items] == [expected.trace_id]
+    assert (await one.traces.list(OWNER, which=TraceFilter(text="nul \0 \ud800"))).count in (0, 1)
+    found = await variants(other.database, OWNER, ["sum"])
+    assert [(item.label, item.up, item.down) for item in found] == [("sum/a", 1, 0), ("sum/b", 0, 1)]
+    assert (await other.traces.rate(OWNER, "chatcmpl-0123456789abcdef", None)).rating is None
+    for name in ("trace_ffffffff", "nul \0", "\ud800"):
+        with pytest.raises(NotFound):
+            await one.traces.rate(OWNER, name, "up")
 
 
 async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple[Store, Store]) -> None:

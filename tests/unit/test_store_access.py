@@ -21,6 +21,7 @@ from task.store.records import Answer, Approval, iso, packed
 from task.store.schema import HEAD, migrate
 from task.store.store import Store
 from task.store.tables import metadata
+from task.store.traces import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {
@@ -212,6 +213,33 @@ async def test_questions_that_were_open_before_they_had_codes_can_be_answered(tm
     assert [(item.approval_id, item.code) for item in asked] == [("appr_1", ""), ("appr_2", "")]
     assert answered.status == "allowed"
     assert [item.approval_id for item in left] == ["appr_2"]
+
+
+OLD_TRACE = (
+    "INSERT INTO traces (id, owner, door, model, status, started_at, total_tokens, data) "
+    "VALUES (:id, 'ann', 'http', 'gpt-4o', 'finished', 1, 0, :data)"
+)
+
+
+async def test_traces_from_before_there_were_filters_are_found_by_them(tmp_path: Path) -> None:
+    call = {
+        "call_id": "c", "name": "calculator", "arguments": {}, "result": "", "result_length": 0, "at": 1.0,
+        "seconds": 0.1,
+    }  # fmt: skip
+    turn = {"at": 1.0, "size": 1, "tool_calls": [], "usage": None}
+    turns = [{**turn, "role": "user", "content": "The SUM?"}, {**turn, "role": "assistant", "content": "It is 1175."}]
+    whole = {
+        "turns": turns, "calls": [call], "decisions": [], "usage": {}, "config": {}, "limits": [], "history": 0,
+        "asked": 1, "content": True,
+    }  # fmt: skip
+    unkept = {**whole, "turns": [{**item, "content": None} for item in turns], "calls": [], "content": False}
+    old = [text(OLD_TRACE).bindparams(id=name, data=packed(data)) for name, data in (("t1", whole), ("t2", unkept))]
+    store_of_version(sqlite_url(tmp_path), "0005", *old)
+    async with opened(sqlite_url(tmp_path)) as store:
+        for which in (TraceFilter(text="the sum"), TraceFilter(text="1175"), TraceFilter(tool="calculator")):
+            assert [item.trace_id for item in (await store.traces.list("ann", which=which)).items] == ["t1"]
+        assert (await store.traces.list("ann")).count == 2
+        assert (await store.traces.rate("ann", "t2", "up")).rating == "up"
 
 
 def test_the_newest_migration_is_the_one_the_code_expects() -> None:

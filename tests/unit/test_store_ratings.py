@@ -47,7 +47,9 @@ async def test_an_answer_is_rated_changed_and_retracted(store: Store) -> None:
     assert (await store.traces.rate(OWNER, "run_0123456789abcdef", None)).rating is None
 
 
-@pytest.mark.parametrize("name", ["trace_ffffffff", "chatcmpl-0", "resp_", "", "x" * 300, "trace_%", "nul \0"])
+@pytest.mark.parametrize(
+    "name", ["trace_ffffffff", "chatcmpl-0", "resp_", "", "x" * 300, "trace_%", "nul \0", "\ud800"]
+)
 async def test_an_answer_that_there_is_not_cannot_be_rated(store: Store, name: str) -> None:
     await traced(store, says("1175"))
     with pytest.raises(NotFound, match="there is no answer"):
@@ -116,6 +118,14 @@ async def test_traces_are_filtered_by_rating_model_tool_and_text(store: Store) -
     assert await store.traces.ratings(OWNER) == {"up": 0, "down": 1}
     assert await store.traces.ratings(OWNER, TraceFilter(tool="calculator")) == {"up": 0, "down": 0}
     assert await store.traces.ratings("bob") == {"up": 0, "down": 0}
+
+
+async def test_half_characters_of_a_model_or_a_person_lose_no_trace(store: Store) -> None:
+    trace = await traced(store, says("half \ud800 a pair, nul \0"), asked=[user("\ud800 half?")])
+    assert await listed(store, text="half") == await listed(store, text="\ud800 HALF") == {trace.trace_id}
+    rated = await store.traces.rate(OWNER, trace.trace_id, "down", "\ud800 and \0")
+    assert rated.comment == "? and  "
+    assert await listed(store, model="\ud800") == await listed(store, tool="\ud800") == set()
 
 
 async def test_texts_that_are_not_kept_are_not_found(store: Store) -> None:
