@@ -47,10 +47,12 @@ no diagram
 async def test_formulas_code_diagrams_tasks_and_footnotes_are_shown(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says(TEXT), tmp_path=tmp_path, size=size) as p:
         assert await p.page.evaluate(VENDORED) == []
-        await p.asks("Show me")
+        await p.asks("Is $e^{i\\pi} + 1$ zero?\nIt is in:\n```py\nreturn 1\n```")
         for reloaded in (False, True):
             if reloaded:
                 await p.page.reload()
+            await expect(p.page.locator(".question .katex")).to_have_count(1)
+            await expect(p.page.locator(".question .hljs-keyword")).to_have_text("return")
             await expect(p.prose.locator(".katex")).to_have_count(2)
             await expect(p.prose.locator(".math.display .katex-display")).to_be_visible()
             await expect(p.prose.locator("math annotation").first).to_have_text(r"e^{i\pi} + 1 = 0")

@@ -6,12 +6,14 @@ import { attached } from "./attachments.js";
 import { textOf } from "./cards.js";
 import { copy, h, iconButton, announce } from "./dom.js";
 import { t } from "./i18n.js";
+import { markdown } from "./markdown.js";
 import { focusSwitch, versionSwitch } from "./versions.js";
 
 const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
 const NEAR_END = 90; // pixels
 const LONG = 1200; // characters of a message of which only the beginning is shown first
 const LONG_LINES = 18;
+const MARKED = /```|\$\$|\$\S(?:[^$\n]*[^\s$])?\$(?!\w)|\\[([]/; // code or formulas; any other question stays as it was typed
 const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 
 /**
@@ -405,9 +407,9 @@ function asWritten({ content, attachments = [] }) {
 
 /** The text of a message; of a very long one the beginning, until the rest is asked for. */
 function shortened(text) {
-  const place = h("p", {}, text);
+  const place = MARKED.test(text) ? markdown(text) : h("p", {}, text);
   if (text.length < LONG && text.split("\n").length < LONG_LINES) return place;
-  place.className = "cut";
+  place.classList.add("cut");
   const more = h("button", { type: "button", class: "quiet small more", "aria-expanded": "false" }, t("Show all"));
   more.addEventListener("click", () => {
     const isCut = place.classList.toggle("cut");
