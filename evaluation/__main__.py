@@ -14,6 +14,7 @@ from evaluation.html import html_report
 from evaluation.judge import LIMIT
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flags_of, prepare
+from evaluation.tables import tables_report
 from task.embedding.client import Embedder
 from task.tools.rag.search import SearchOptions
 
@@ -61,6 +62,7 @@ def main() -> None:
     sections = {arguments.half: asyncio.run(evaluate(arguments))} if arguments.part != "reading" else {}
     if arguments.part != "searching":
         sections[f"web pages, {arguments.half}"] = f"{html_report(arguments.half)}\n"
+        sections[f"tables, {arguments.half}"] = f"{tables_report(arguments.half)}\n"
     print("\n".join(sections.values()))
     if arguments.write:
         page = arguments.write.read_text(encoding="utf-8")

@@ -57,6 +57,8 @@ def _made(kind: str, number: int) -> DamagedTable:
     random = Random(f"{kind} {number}")  # noqa: S311 - tables, not secrets
     rows = _rows(random)
     if kind in _STYLES:
+        if not _STYLES[kind].quote:
+            rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
         content = written(rows, _STYLES[kind]).encode()
     else:
         content, rows = _DAMAGE[kind](rows, random)
@@ -71,7 +73,7 @@ def written(rows: Sequence[Sequence[str]], style: Style) -> str:
 def _cell(cell: str, style: Style) -> str:
     special = (style.delimiter[0], style.quote, "\n", "\r") if style.quote else (style.delimiter[0], style.escape)
     if not style.quote:
-        return "".join(style.escape + letter if letter in special else letter for letter in cell.replace("\n", " "))
+        return "".join(style.escape + letter if letter in special else letter for letter in cell)
     if not style.always and not any(mark in cell for mark in special) and not (style.delimiter == " " and not cell):
         return cell
     inner = cell.replace(style.escape, style.escape * 2) if style.escape else cell

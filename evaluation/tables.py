@@ -27,7 +27,7 @@ class Cells:
 
     @property
     def f1(self) -> float:
-        return 2 * self.right / max(self.wanted + self.found, 1)
+        return 2 * self.right / (self.wanted + self.found or 1)
 
 
 def tables_report(half: Half) -> str:

@@ -90,8 +90,8 @@ FORMATS = (
     ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     # Browsers on Windows report a CSV file as one of Excel, where Excel is installed.
-    Format("CSV", "text:read_csv", (".csv",), ("text/csv", "application/csv", f"{_MICROSOFT}-excel")),
-    Format("TSV", "text:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values", "text/tsv")),
+    Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv", f"{_MICROSOFT}-excel")),
+    Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values", "text/tsv")),
 )
 SUPPORTED = ", ".join(format.name for format in FORMATS)
 READERS: Mapping[str, Format] = MappingProxyType({suffix: format for format in FORMATS for suffix in format.suffixes})

@@ -85,7 +85,7 @@ def test_ragged_rows_are_kept_and_named() -> None:
 def test_unbalanced_quotes_cost_no_row() -> None:
     found = extract("a.csv", b'a,b\n1,"2\n3,4\n')
     assert found.text == table("| a | b |", '| 1 | "2 |', "| 3 | 4 |")
-    assert "unbalanced quotes kept as they are" in found.notes
+    assert "unbalanced quotes kept as they are (line 2)" in found.notes
 
 
 def test_lines_above_the_table_are_not_its_header() -> None:
@@ -157,3 +157,77 @@ def test_a_hundred_thousand_rows_are_pages_in_under_a_second_of_work() -> None:
 @pytest.mark.parametrize("content", ["sep=,\n", ",,\n,,\n", '"",""\n', "sep=;\n;;\n"])
 def test_a_table_without_any_text_is_an_empty_document(content: str) -> None:
     assert extract("x.csv", content.encode()).is_empty
+
+
+@pytest.mark.parametrize("line", ['"x,2', 'x,"2'])
+def test_a_quote_that_is_never_closed_costs_no_other_row(line: str) -> None:
+    rows = [f'{row},"a, {row}"' for row in range(500)]
+    found = extract("a.csv", "\n".join(["n,text", *rows, line, *rows]).encode())
+    assert found.text.count("| 7 | a, 7 |") == 2
+    assert f"| {line.replace(',', ' | ')} |" in found.text
+    assert "unbalanced quotes kept as they are (line 502)" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "remarks"),
+    [
+        (b"x,y\n'1,5',2\n'say ''a''',3\n", ["cells quoted by '"]),
+        (b"x,y\n`1,5`,2\n`say 'a'`,3\n", ["cells quoted by `"]),
+        (b'x,y\n"1,5",2\n"say \\"a\\"",3\n', ["marks in cells escaped by backslash"]),
+        (b"x,y\n1\\,5,2\nsay 'a',3\n", ["marks in cells escaped by backslash"]),
+        (b'x, y\n"1,5", 2\n"say \'a\'", 3\n', []),
+        (b'x:y\n"1,5":2\n"say \'a\'":3\n', ["cells separated by colon"]),
+        (b'x y\n"1,5" 2\n"say \'a\'" 3\n', ["cells separated by space"]),
+        (b'x^y\n"1,5"^2\n"say \'a\'"^3\n', ["cells separated by ^"]),
+    ],
+)
+def test_unusual_delimiters_quotes_and_escapes_are_detected(content: bytes, remarks: list[str]) -> None:
+    found = extract("a.csv", content)
+    assert found.text.replace('"', "'") == table("| x | y |", "| 1,5 | 2 |", "| say 'a' | 3 |")
+    assert list(found.notes) == [*remarks, "2 rows, 2 columns"]
+
+
+def test_columns_aligned_by_spaces_are_columns() -> None:
+    found = extract("a.csv", b"name  n   town\nann   1   Riga\nbob   22  Oslo\n")
+    assert found.text == table("| name | n | town |", "| ann | 1 | Riga |", "| bob | 22 | Oslo |")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Hall 9", "Hall 8"],
+        ["10:30", "11:45"],
+        ["2025-10-01 10:30:00", "2025-10-02 11:45:00"],
+        ["Ana Maria Ruiz", "Juan José Gil"],
+        ["it's", "'tis"],
+        ["https://a.example/x", "https://b.example/y"],
+    ],
+)
+def test_texts_with_spaces_colons_and_apostrophes_are_one_column(lines: list[str]) -> None:
+    found = extract("a.csv", "\n".join(["what", *lines]).encode())
+    assert found.text == table("| what |", *(f"| {line} |" for line in lines))
+
+
+def test_a_backslash_that_escapes_nothing_stays() -> None:
+    assert r"| C:\new\7 | 1 |" in extract("a.csv", b"path,n\nC:\\new\\7,1\nD:\\x,2\n").text
+    found = extract("a.csv", b'path,n\n"C:\\new",1\n"say \\"x\\"",2\n').text
+    assert r"| C:\new | 1 |" in found
+    assert '| say "x" | 2 |' in found
+
+
+def test_a_row_with_another_delimiter_is_read_by_it_and_named() -> None:
+    found = extract("a.csv", b"a,b,c\n1,2,3\n4;5;6\n7,8,9\n")
+    assert found.text == table("| a | b | c |", "| 1 | 2 | 3 |", "| 4 | 5 | 6 |", "| 7 | 8 | 9 |")
+    assert found.notes == ("3 rows, 3 columns", "separated by semicolon (line 3)")
+
+
+def test_empty_columns_at_the_end_are_dropped() -> None:
+    found = extract("a.csv", b"a,b,\n1,2,\n3,4,\n")
+    assert found.text == table("| a | b |", "| 1 | 2 |", "| 3 | 4 |")
+    assert found.notes == ("2 rows, 2 columns",)
+
+
+def test_lines_with_delimiters_above_the_table_are_not_its_header() -> None:
+    found = extract("a.csv", b"# by the desk, in euros\nReport,2025\n\na,b,c\n1,2,3\n4,5,6\n")
+    rows = table("| a | b | c |", "| 1 | 2 | 3 |", "| 4 | 5 | 6 |")
+    assert found.text == f"# by the desk, in euros\nReport,2025\n\n{rows}"
