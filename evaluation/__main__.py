@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from evaluation.corpus import claims, claims_of, documents, half_of, questions
 from evaluation.html import html_report
 from evaluation.judge import LIMIT
+from evaluation.library import library_questions, library_report, prepare_library
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flags_of, prepare
 from evaluation.tables import tables_report
@@ -24,15 +25,18 @@ _NUMBERS = [option for option in fields(SearchOptions) if option.name != "mode"]
 async def evaluate(arguments: argparse.Namespace) -> str:
     """The report on the requested half."""
     asked, texts = half_of(questions(), arguments.half), documents()
+    without = library_questions(arguments.half)
     options = SearchOptions(**{option.name: getattr(arguments, option.name) for option in _NUMBERS})
     with TemporaryDirectory() as folder:
         embedder = Embedder(Path(folder))
         try:
             corpus = await prepare(texts, asked, embedder, arguments.limit)
+            library = await prepare_library(without, embedder)
         finally:
             await embedder.close()
     found, stated = all_modes(corpus, asked, options), claims_of(claims(), arguments.half)
-    section = report(arguments.half, found, stated, flags_of(texts, stated))
+    named = report(arguments.half, found, stated, flags_of(texts, stated))
+    section = f"{named}\n\n{library_report(library, without, options)}"
     return f"{section}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{section}\n"
 
 

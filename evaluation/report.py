@@ -47,7 +47,7 @@ def _searching(found: Outcomes) -> str:
     categories = sorted({item.question.category for item in answerable(found["hybrid"])})
     rows += [_row(name, found, partial(_of, category=name)) for name in categories]
     gain = f"Hybrid minus dense only, paired: recall@{K} {_gain(found, 'in_top')}, MRR {_gain(found, 'reciprocal')}."
-    return f"{_table(('Category', 'n', *heads), rows)}\n\n{gain}"
+    return f"{table(('Category', 'n', *heads), rows)}\n\n{gain}"
 
 
 def _row(name: str, found: Outcomes, chosen: Callable[[Iterable[Outcome]], list[Outcome]]) -> list[str]:
@@ -78,7 +78,7 @@ def _answering(outcomes: Sequence[Outcome]) -> str:
         ["citations that are not literally in the source", str(sum(item.not_literal for item in outcomes))],
         ["miscopied quotes caught", str(sum(item.answer.false_quotes for item in outcomes))],
     ]
-    return _table(("Answers from the hybrid search, by the scripted judge", ""), rows)
+    return table(("Answers from the hybrid search, by the scripted judge", ""), rows)
 
 
 def _rate(values: Sequence[bool]) -> str:
@@ -93,6 +93,7 @@ def _support(claims: Sequence[Claim], flags: Sequence[bool]) -> str:
     return f"Support check, {planted} unsupported among {len(claims)}: {precision}, {recall}."
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
     lines = (head, ["---"] * len(head), *rows)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

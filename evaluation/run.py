@@ -26,6 +26,11 @@ CONTEXT_TOKENS = 1500
 _MISCOPIED_EVERY = 3
 
 
+def reciprocal(rank: int | None) -> float:
+    """Of the MRR over the first ten."""
+    return 1 / rank if rank and rank <= 10 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one question: `rank` of the first chunk with the answer, from 1, or None.
@@ -48,7 +53,7 @@ class Outcome:
 
     @property
     def reciprocal(self) -> float:
-        return 1 / self.rank if self.rank and self.rank <= 10 else 0.0
+        return reciprocal(self.rank)
 
 
 @dataclass(frozen=True, slots=True)

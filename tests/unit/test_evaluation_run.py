@@ -127,7 +127,7 @@ def test_only_totals_of_the_test_half_are_shown(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         parse_arguments(["--half", "test", "--misses"])
     assert "the questions of the test half are not shown" in capsys.readouterr().err
-    assert parse_arguments(["--half", "test", "--constant", "10"]).constant == 10
+    assert parse_arguments(["--half", "test", "--candidates", "10"]).candidates == 10
 
 
 def test_only_the_halfs_own_section_is_replaced() -> None:

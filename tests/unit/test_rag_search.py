@@ -81,11 +81,26 @@ def test_several_documents_are_searched_together() -> None:
     assert (hits[0].document, hits[0].similarity > 0.3) == (1, True)
 
 
+def test_how_rare_a_word_is_depends_on_all_documents() -> None:
+    boats = made({f"Pier {number}": "A blue boat." for number in range(20)}, "boats.md")
+    cars = made({**{f"Car {number}": f"It is in row {number}." for number in range(6)}, "Trip": "A red boat."})
+    hits = search([boats, cars], "boat row", word_vector("?"), SearchOptions(mode="lexical"))
+    found = [[boats, cars][hit.document].chunks[hit.chunk].place.headings[0] for hit in hits]
+    assert all(heading.startswith("Car") for heading in found[:6]), "a boat is rare among cars, but not in all of them"
+    words = Lexical(["row", "boat", "boat"])
+    assert (words.count("boat"), words.count("row"), words.count("sea")) == (2, 1, 0)
+
+
+def test_endings_of_words_do_not_matter() -> None:
+    index = made({"Jagd": "Die Jägerinnen warteten.", "Meer": "Die Fischer schliefen."})
+    assert best(index, "Warum wartete eine Jägerin?", SearchOptions(mode="lexical")) == "Jagd"
+
+
 def test_a_query_without_words_finds_by_meaning_only() -> None:
     index = made(SECTIONS)
     assert search([index], "?!", word_vector("water tray"))[0].similarity > 0
-    assert Lexical([]).scores(["any"]).shape == (0,)
-    assert not Lexical(["", "..."]).scores(["any"]).any()
+    assert Lexical([]).scores({"any": 1.0}).shape == (0,)
+    assert not Lexical(["", "..."]).scores({"any": 1.0}).any()
 
 
 def test_neighbours_are_merged_into_one_passage() -> None:

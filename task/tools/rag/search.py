@@ -1,11 +1,12 @@
-"""Hybrid search by meaning, words and exact phrases, fused by reciprocal rank."""
+"""Hybrid search by meaning, words and exact phrases, over any number of documents at once."""
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,9 @@ Mode = Literal["hybrid", "dense", "lexical"]
 _QUOTED = re.compile(r"[\"“„«]([^\"”“»]{3,200})[\"”“»]")
 _BLANKS = re.compile(r"\s+")
 _RARE_CHUNKS = 5
-_Key = tuple[int, int]
+_PHRASE_CHARS = 40  # a longer phrase proves no more
+_TERM_LETTERS = 5
+_K1, _B = 0.9, 0.6  # of BM25
 _WORD = re.compile(r"[^\W_]+(?:[-_./'’][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
 _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
@@ -28,14 +31,15 @@ _WORD_BYTES = 150  # a word in the index's vocabulary
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How ranks are fused: each ranking adds weight ÷ (`constant` + rank) for its first `candidates`."""
+    """How chunks are scored: by words with `lexical_weight`, by meaning with the rest, both in standard deviations.
+
+    Each letter of a rare phrase that one of the best `candidates` repeats adds `phrase_weight`.
+    """
 
     mode: Mode = "hybrid"
     candidates: int = 50
-    constant: int = 10
-    dense_weight: float = 1.0
-    lexical_weight: float = 1.0
-    phrase_weight: float = 0.5
+    lexical_weight: float = 0.35
+    phrase_weight: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,98 +93,100 @@ def search(
     vector: NDArray[np.float32],
     options: SearchOptions | None = None,
 ) -> list[Hit]:
-    """The chunks of all documents that match the query, best first; `vector` is the query's normalised row."""
+    """The best chunks of all documents for the query, best first; `vector` is the query's normalised row."""
+    import numpy as np
+
     options = options or SearchOptions()
-    similarities = _similarities(indexes, vector, options.candidates)
-    words = _word_scores(indexes, query, options.candidates)
-    rankings: list[tuple[float, list[_Key]]] = []
-    if options.mode != "lexical":
-        rankings.append((options.dense_weight, _ranked(similarities, options.candidates)))
-    if options.mode != "dense":
-        rankings.append((options.lexical_weight, _ranked(words, options.candidates)))
+    similarities, words = _similarities(indexes, vector), _word_scores(indexes, query)
+    match options.mode:
+        case "dense":
+            scores = similarities
+        case "lexical":
+            scores = np.where(words > 0, words, -np.inf)
+        case "hybrid":
+            weight = options.lexical_weight
+            scores = (1 - weight) * _standardised(similarities) + weight * _standardised(words)
+    places = [(number, chunk) for number, index in enumerate(indexes) for chunk in range(len(index.chunks))]
+    best = [int(at) for at in _best(scores, options.candidates) if np.isfinite(scores[at])]
+    total = {at: float(scores[at]) for at in best}
     if options.mode == "hybrid":
-        phrases = _phrase_scores(indexes, query, {*similarities, *words})
-        rankings.append((options.phrase_weight, _ranked(phrases, options.candidates)))
-    fused = _fused(rankings, options.constant)
-    return [
-        Hit(*key, similarities[key] if key in similarities else _similarity(indexes, key, vector), fused[key])
-        for key in _distinct(indexes, fused)
-    ]
+        texts = {at: _flat(indexes[places[at][0]].chunks[places[at][1]].indexed()) for at in best}
+        for at, letters in _phrase_letters(texts, query).items():
+            total[at] += options.phrase_weight * letters
+    ranked = sorted(total, key=lambda at: (-total[at], at))
+    hits = (Hit(*places[at], float(similarities[at]), total[at]) for at in ranked)
+    return _distinct(indexes, hits)
 
 
-def _distinct(indexes: Sequence[DocumentIndex], keys: Iterable[_Key]) -> list[_Key]:
+def _best(scores: NDArray[np.floating[Any]], count: int) -> NDArray[np.int64]:
+    import numpy as np
+
+    return np.argsort(-scores, kind="stable")[:count]
+
+
+def _standardised(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    # Cosines and BM25 have no common scale, and both differ between languages and lengths of questions.
+    spread = scores.std()
+    return (scores - scores.mean()) / spread if spread > 0 else scores * 0
+
+
+def _distinct(indexes: Sequence[DocumentIndex], hits: Iterable[Hit]) -> list[Hit]:
     # Chunks that repeat the text of a better one are left out: they would take the places of others.
-    first: dict[str, _Key] = {}
-    for document, chunk in keys:
-        first.setdefault(indexes[document].chunks[chunk], (document, chunk))
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(indexes[hit.document].chunks[hit.chunk], hit)
     return list(first.values())
 
 
-def _fused(rankings: Sequence[tuple[float, Sequence[_Key]]], constant: int) -> dict[_Key, float]:
-    scores: dict[_Key, float] = {}
-    for weight, ranking in rankings:
-        for rank, key in enumerate(ranking, 1):
-            scores[key] = scores.get(key, 0.0) + weight / (constant + rank)
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _ranked(scores: dict[_Key, float], candidates: int) -> list[_Key]:
-    return sorted(scores, key=lambda key: (-scores[key], key))[:candidates]
-
-
-def _similarities(indexes: Sequence[DocumentIndex], vector: NDArray[np.float32], candidates: int) -> dict[_Key, float]:
-    found: dict[_Key, float] = {}
-    for number, index in enumerate(indexes):
-        distances, places = index.dense.search(vector.reshape(1, -1), min(candidates, len(index.chunks)))
-        for distance, place in zip(distances[0].tolist(), places[0].tolist(), strict=True):
-            found[number, place] = 1 - distance / 2
-    return found
-
-
-def _similarity(indexes: Sequence[DocumentIndex], key: _Key, vector: NDArray[np.float32]) -> float:
-    document, chunk = key
-    return float(indexes[document].dense.reconstruct(chunk) @ vector.reshape(-1))
-
-
-def _word_scores(indexes: Sequence[DocumentIndex], query: str, candidates: int) -> dict[_Key, float]:
+def _similarities(indexes: Sequence[DocumentIndex], vector: NDArray[np.float32]) -> NDArray[np.float32]:
     import numpy as np
 
-    wanted, found = tokens(query), dict[_Key, float]()
-    for number, index in enumerate(indexes):
-        scores = index.lexical.scores(wanted)
-        best = np.argsort(-scores, kind="stable")[:candidates]
-        found |= {(number, int(place)): float(scores[place]) for place in best if scores[place] > 0}
-    return found
+    found = [np.empty(len(index.chunks), dtype=np.float32) for index in indexes]
+    for similarities, index in zip(found, indexes, strict=True):
+        distances, places = index.dense.search(vector.reshape(1, -1), len(index.chunks))
+        similarities[places[0]] = 1 - distances[0] / 2
+    return np.concatenate(found)
 
 
-def _phrase_scores(indexes: Sequence[DocumentIndex], query: str, keys: set[_Key]) -> dict[_Key, float]:
-    # The score is the number of repeated characters. Phrases that many chunks repeat ("the control panel") would only
-    # disturb the other rankings.
-    texts = {key: _flat(indexes[key[0]].chunks[key[1]].indexed()) for key in keys}
-    found: dict[_Key, float] = {}
-    for phrase in phrases_of(query):
-        holders = [key for key, text in texts.items() if phrase in text]
+def _word_scores(indexes: Sequence[DocumentIndex], query: str) -> NDArray[np.float32]:
+    # How rare a word is depends on all documents searched: in one of them alone, its subject would be a common word.
+    import numpy as np
+
+    chunks = sum(len(index.chunks) for index in indexes)
+    counts = {term: sum(index.lexical.count(term) for index in indexes) for term in terms(query)}
+    rarity = {term: _rarity(chunks, count) for term, count in counts.items() if count}
+    return np.concatenate([index.lexical.scores(rarity) for index in indexes])
+
+
+def _rarity(chunks: int, holders: int) -> float:
+    return math.log(1 + (chunks - holders + 0.5) / (holders + 0.5))
+
+
+def _phrase_letters(texts: Mapping[int, str], query: str) -> dict[int, int]:
+    # Phrases that many chunks repeat ("the control panel") would only disturb the other scores.
+    found: dict[int, int] = {}
+    for phrase, letters in phrases_of(query).items():
+        holders = [place for place, text in texts.items() if phrase in text]
         if len(holders) <= _RARE_CHUNKS:
-            found |= {key: max(found.get(key, 0.0), float(len(phrase))) for key in holders}
+            found |= {place: max(found.get(place, 0), letters) for place in holders}
     return found
 
 
-def phrases_of(query: str) -> list[str]:
-    """The phrases that a chunk may repeat literally: quoted parts, identifiers, and three to six words in a row."""
+def phrases_of(query: str) -> dict[str, int]:
+    """The phrases that a chunk may repeat literally, with the letters they count for.
+
+    Identifiers, three to six words in a row, and quoted parts, which count twice as much as the longest.
+    """
     words = _flat(query).split()
     runs = (" ".join(words[at : at + size]) for size in range(3, 7) for at in range(len(words) - size + 1))
     identifiers = (word.strip(".,;:!?()\"'") for word in words if any(map(str.isdigit, word)))
-    quoted = map(_flat, _QUOTED.findall(query))
-    return [phrase for phrase in dict.fromkeys((*quoted, *identifiers, *runs)) if len(phrase) > 2]
+    quoted = {_flat(phrase): 2 * _PHRASE_CHARS for phrase in _QUOTED.findall(query)}
+    found = {phrase: min(len(phrase), _PHRASE_CHARS) for phrase in (*identifiers, *runs) if len(phrase) > 2}
+    return found | quoted
 
 
 def _flat(text: str) -> str:
     return _BLANKS.sub(" ", folded(text)).strip()
-
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def folded(text: str) -> str:
@@ -211,13 +217,18 @@ def _stem(word: str) -> str:
     return word
 
 
+def terms(text: str) -> list[str]:
+    """The tokens that are searched for: of a word only its first letters, so that its endings do not matter."""
+    return [token[:_TERM_LETTERS] if token.isalpha() else token for token in tokens(text)]
+
+
 class Lexical:
     """BM25 of one document's chunks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         numbers: dict[str, int] = {}
         # Numbers in place of words: freeing a million words at once would block the event loop.
-        corpus = [[numbers.setdefault(token, len(numbers)) for token in tokens(text)] for text in texts]
+        corpus = [[numbers.setdefault(term, len(numbers)) for term in terms(text)] for text in texts]
         self._size = len(corpus)
         self._index = _bm25(corpus, numbers) if numbers else None
 
@@ -229,20 +240,34 @@ class Lexical:
         arrays = (self._index.scores[name] for name in ("data", "indices", "indptr"))
         return sum(array.nbytes for array in arrays) + _WORD_BYTES * len(self._index.vocab_dict)
 
-    def scores(self, query: Sequence[str]) -> NDArray[np.float32]:
-        """One score per chunk for the query's tokens; 0 where no token is found."""
+    def count(self, term: str) -> int:
+        """How many chunks have the term."""
+        found = self._column(term)
+        return found.stop - found.start
+
+    def scores(self, rarity: Mapping[str, float]) -> NDArray[np.float32]:
+        """One score per chunk for the terms, each with its rarity; 0 where no term is found."""
         import numpy as np
 
-        known = [token for token in dict.fromkeys(query) if self._index and token in self._index.vocab_dict]
-        if not known or self._index is None:
-            return np.zeros(self._size, dtype=np.float32)
-        return self._index.get_scores(known)
+        found = np.zeros(self._size, dtype=np.float32)
+        for term, weight in rarity.items():
+            column = self._column(term)
+            if self._index is not None and (count := column.stop - column.start):
+                places, values = (self._index.scores[name][column] for name in ("indices", "data"))
+                found[places] += values * (weight / _rarity(self._size, count))
+        return found
+
+    def _column(self, term: str) -> slice:
+        if self._index is None or (number := self._index.vocab_dict.get(term)) is None:
+            return slice(0, 0)
+        start, stop = self._index.scores["indptr"][number : number + 2]
+        return slice(int(start), int(stop))
 
 
 def _bm25(corpus: list[list[int]], numbers: dict[str, int]) -> Any:
     from bm25s import BM25
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index, and sets its own level on import
-    index = BM25()
+    index = BM25(k1=_K1, b=_B)
     index.index((corpus, numbers), show_progress=False)
     return index
