@@ -11,10 +11,10 @@ import { Rating } from "./ratings.js";
 import { isCitation, Sources } from "./sources.js";
 
 const ENDINGS = {
-  cancelled: "Stopped.", interrupted: "The agent stopped before it finished this answer.",
-  cut: "The answer was cut off at the model's token limit.", limited: "A limit of this run was reached.",
-  failed: "This answer could not be finished.",
-  unanswered: "There is no answer.",
+  cancelled: t("Stopped."), interrupted: t("The agent stopped before it finished this answer."),
+  cut: t("The answer was cut off at the model's token limit."), limited: t("A limit of this run was reached."),
+  failed: t("This answer could not be finished."),
+  unanswered: t("There is no answer."),
 };
 
 /** `actions`: `retry(answer)` and `decided(answer, approvalAnswer)`. */
@@ -29,12 +29,12 @@ export class Answer {
     this.parts = h("div", { class: "parts" });
     this.sources = new Sources();
     this.foot = h("footer", { class: "answer-foot" });
-    this.element = h("article", { class: "answer", "aria-label": "Answer" }, this.parts, this.sources.element, this.foot);
+    this.element = h("article", { class: "answer", "aria-label": t("Answer") }, this.parts, this.sources.element, this.foot);
   }
 
   /** Show that something is on its way. */
   begin() {
-    this.waiting = h("p", { class: "thinking", role: "img", "aria-label": "Working" }, h("i"), h("i"), h("i"));
+    this.waiting = h("p", { class: "thinking", role: "img", "aria-label": t("Working") }, h("i"), h("i"), h("i"));
     this.element.setAttribute("aria-busy", "true");
     this.parts.append(this.waiting);
     this.foot.replaceChildren();
@@ -61,7 +61,7 @@ export class Answer {
   on_reasoning({ text }) {
     if (!this.reasoning) {
       this.reasoning = h("div", { class: "reasoning-text" });
-      this.parts.append(h("details", { class: "reasoning" }, h("summary", {}, icon("chevron"), "Thoughts"), this.reasoning));
+      this.parts.append(h("details", { class: "reasoning" }, h("summary", {}, icon("chevron"), t("Thoughts")), this.reasoning));
     }
     this.reasoning.append(text);
   }
@@ -81,7 +81,7 @@ export class Answer {
 
   on_stage_closed({ stage, name, status }) {
     this.cards.get(stage)?.close(status, name);
-    this.busyWith("Working");
+    this.busyWith(t("Working"));
   }
 
   /** Name what is going on in the line below the answer so far: a call, or a model that is being loaded. */
@@ -194,11 +194,11 @@ export class Answer {
     const { read = 0, written = 0, price = null, isPartial = false, milliseconds = 0 } = this.usage ?? {};
     const tokens = read + written > 0 ? `${count(read)} in · ${count(written)} out tokens` : "";
     const figures = [tokens, isPartial && price ? t("at least {cost}", { cost: cost(price) }) : isPartial ? "" : cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
-    const copying = iconButton("copy", "Copy the answer", () => copy(this.text, copying));
+    const copying = iconButton("copy", t("Copy the answer"), () => copy(this.text, copying));
     this.foot.replaceChildren(
-      h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
+      h("span", { class: "answer-actions" }, copying, iconButton("retry", t("Answer again"), () => this.actions.retry(this)),
         this.switch ?? "",
-        traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": "Show the trace", title: "Show the trace" }, icon("trace")) : "", this.rating?.element),
+        traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": t("Show the trace"), title: t("Show the trace") }, icon("trace")) : "", this.rating?.element),
       h("span", { class: "figures" }, figures.join(" · ")), this.rating?.note ?? "",
     );
   }

@@ -27,7 +27,7 @@ export class ToolCard {
 
   rename(name) {
     const seconds = SECONDS.exec(name)?.[1];
-    this.title.textContent = name.replace(SECONDS, "") || "Step";
+    this.title.textContent = name.replace(SECONDS, "") || t("Step");
     if (seconds !== undefined) this.took(Number(seconds) * 1000);
   }
 
@@ -53,8 +53,8 @@ export class ToolCard {
 
   /** Arguments and result of a call that is over. */
   fill(callArguments, result, failed) {
-    this.text = `## Request arguments:\n\n${fenced(pretty(callArguments), "json")}\n\n`;
-    if (result !== null) this.text += `## Response:\n\n${result}`;
+    this.text = `## ${t("Request arguments:")}\n\n${fenced(pretty(callArguments), "json")}\n\n`;
+    if (result !== null) this.text += `## ${t("Response:")}\n\n${result}`;
     this.close(failed ? "failed" : "completed");
     this.draw();
   }
@@ -64,7 +64,7 @@ export class ToolCard {
     for (const make of this.waiting.splice(0)) this.attach(make());
     this.markdown ??= new Markdown();
     if (!this.markdown.element.isConnected) this.body.append(this.markdown.element);
-    this.markdown.show(this.text || "_Nothing to show yet._");
+    this.markdown.show(this.text || `_${t("Nothing to show yet.")}_`);
   }
 
   attach(element) {

@@ -1,5 +1,6 @@
 // The sources of an answer: a list below it, and the numbers in its text, such as [1] or [2, 3], that open a passage.
 import { h, icon } from "./dom.js";
+import { t } from "./i18n.js";
 
 const CITED = /\[\d{1,3}(?:\s*[,;]\s*\d{1,3})*\]/g;
 const NUMBERED = /^\s*\[(\d{1,3})\]\s*/;
@@ -12,7 +13,7 @@ export const isCitation = (item) => Boolean(item.reference_url && item.data);
 export class Sources {
   constructor() {
     this.items = [];
-    this.element = h("div", { class: "sources", hidden: true, "aria-label": "Sources", role: "group" });
+    this.element = h("div", { class: "sources", hidden: true, "aria-label": t("Sources"), role: "group" });
   }
 
   /** Whether it is one that was not there before. */
@@ -22,7 +23,7 @@ export class Sources {
     this.element.hidden = false;
     this.element.append(h(
       "button", { type: "button", class: "chip", onclick: (event) => passages([item], event.currentTarget), title: shortened(item.data), "aria-haspopup": "dialog" },
-      icon("quote"), h("span", {}, item.title || "Source"),
+      icon("quote"), h("span", {}, item.title || t("Source")),
     ));
     return true;
   }
@@ -62,7 +63,7 @@ export class Sources {
     const names = items.map((item) => item.title.replace(NUMBERED, "")).join(", ");
     return h("button", {
       type: "button", class: "cite", onclick: (event) => passages(this.numbered(number), event.currentTarget), "aria-haspopup": "dialog",
-      "aria-label": `Source ${number}: ${names}`, title: `${names}\n${shortened(items[0].data)}`,
+      "aria-label": t("Source {number}: {names}", { number, names }), title: `${names}\n${shortened(items[0].data)}`,
     }, number);
   }
 }
