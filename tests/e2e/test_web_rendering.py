@@ -12,7 +12,7 @@ from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.platypus import Flowable, PageBreak, Paragraph, SimpleDocTemplate
 
 from task.llm.scripted import Reply, says, wants
-from tests.support.web import PAGE_MARKS, Person, person
+from tests.support.web import PAGE_MARKS, TECHNICAL, WATCHED, Person, person
 
 pytestmark = PAGE_MARKS
 
@@ -261,21 +261,9 @@ async def test_a_chart_is_saved_as_a_picture_and_as_a_table(tmp_path: Path, size
         assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-PART = r"""The mean is $\bar{x} = \frac{1}{n} \sum_{i=1}^{n} x_i$ and
-
-$$\sigma^2 = \frac{1}{n} \sum_{i=1}^{n} (x_i - \bar{x})^2$$
-
-```python
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-```
-
-"""
-
-
 @pytest.mark.timeout(240)
 async def test_an_answer_of_200_chunks_a_second_does_not_hold_up_the_page(tmp_path: Path) -> None:
-    text = PART * 30
+    text = TECHNICAL * 30
     chunks = [text[place : place + 6] for place in range(0, len(text), 6)]
     async with person(says(*chunks, pause=0.005), tmp_path=tmp_path) as p:
         await p.page.evaluate(WATCHED)
@@ -290,8 +278,3 @@ async def test_an_answer_of_200_chunks_a_second_does_not_hold_up_the_page(tmp_pa
 
 
 BUSY = "() => { const end = performance.now() + 120; while (performance.now() < end); }"
-WATCHED = """() => {
-    window.longTasks = [];
-    new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map((entry) => entry.duration)))
-        .observe({ type: "longtask" });
-}"""

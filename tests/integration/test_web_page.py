@@ -41,23 +41,17 @@ async def test_files_are_compressed_kept_by_the_browser_and_asked_for_again_only
         assert (charts.status, charts.headers["Content-Encoding"]) == (200, "gzip")
 
 
-def test_what_is_loaded_before_the_first_answer_is_small() -> None:
+def test_what_is_loaded_before_the_first_answer_is_small_and_known_at_once() -> None:
     files = page_files()
-    loaded: set[str] = set()
-    waiting = ["index.html"]
-    while waiting:
-        name = waiting.pop()
-        if name not in loaded:
-            loaded.add(name)
-            waiting += needed(files[name].content.decode())
-    assert "main.js" in loaded
-    assert sum(len(files[name].compressed) for name in loaded) <= 120_000
+    links = re.findall(r'(?:src|href)="static/([^"]+)"', files["index.html"].content.decode())
+    scripts = {name for name in links if name.endswith(".js")}
+    imported = {name for script in scripts for name in IMPORTED.findall(files[script].content.decode())}
+    assert imported <= scripts >= {"main.js", "dom.js", "markdown.js"}
+    assert "viewer.js" not in scripts
+    assert sum(len(files[name].compressed) for name in {"index.html", *links}) <= 120_000
 
 
-def needed(text: str) -> list[str]:
-    """The files that a page or a module names; one that `import()` loads later is not among them."""
-    links = re.findall(r'(?:src|href)="static/([^"]+)"', text)
-    return links + re.findall(r'^(?:import|export)[^;]*?"\./([^"]+)";', text, re.MULTILINE)
+IMPORTED = re.compile(r'^(?:import|export) .*from "\./([^"]+)";', re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", ["nothing.js", "../page.py", "..%2fpage.py", "%2e%2e/page.py", "vendor", ""])

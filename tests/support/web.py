@@ -73,6 +73,24 @@ STORED = """async ([name, type, base64]) => {
     return (await (await import("/static/api.js")).upload(new File([bytes], name, { type }))).url;
 }"""
 
+# Part of an answer with formulas and code.
+TECHNICAL = r"""The mean is $\bar{x} = \frac{1}{n} \sum_{i=1}^{n} x_i$ and
+
+$$\sigma^2 = \frac{1}{n} \sum_{i=1}^{n} (x_i - \bar{x})^2$$
+
+```python
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+```
+
+"""
+# Keeps the durations of the page's tasks of over 50 ms.
+WATCHED = """() => {
+    window.longTasks = [];
+    new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map((entry) => entry.duration)))
+        .observe({ type: "longtask" });
+}"""
+
 
 class Person:
     """Does what people do, and sees what they see."""

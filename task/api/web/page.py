@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import mimetypes
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +42,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_IMPORT = re.compile(r'^(?:import|export)\b[^;]*?"\./([\w.-]+\.js)";', re.MULTILINE)
 _TEXT = frozenset({".html", ".css", ".js", ".mjs", ".json", ".svg"})
 # What every browser needs, also where the system's own table does not know it.
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
@@ -81,11 +83,29 @@ class PageFile:
         return Response(self.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
 
 
+class StartPage(PageFile):
+    """The page itself. It lists the modules that it needs, so that they are loaded at once, not import by import."""
+
+    @cached_property
+    def content(self) -> bytes:
+        links = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules(self.path.parent))
+        return self.path.read_bytes().replace(b"</head>", links.encode() + b"</head>")
+
+
+def modules(folder: Path, first: str = "main.js") -> list[str]:
+    """A module and all that its `import` statements lead to; what `import()` loads later is not among them."""
+    found = [first]
+    for name in found:
+        imported = _IMPORT.findall((folder / name).read_text("utf-8"))
+        found += [other for other in dict.fromkeys(imported) if other not in found]
+    return found
+
+
 def page_files(folder: Path = STATIC) -> Mapping[str, PageFile]:
     """The files that may be asked for, by their path below the folder; the page has no others."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
     own = {name: PageFile(name, path) for path in found if (name := path.relative_to(folder).as_posix())}
-    return {**own, CHARTS: PageFile(CHARTS, _charts())}
+    return {**own, PAGE: StartPage(PAGE, folder / PAGE), CHARTS: PageFile(CHARTS, _charts())}
 
 
 def _charts() -> Path:
