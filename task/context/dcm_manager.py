@@ -19,6 +19,7 @@ from task.context.definition import SECTION_PATTERN, Definition, Reference, iden
 from task.errors import DCMInitError
 
 logger = logging.getLogger(__name__)
+SUMMARY_CHARS = 200
 
 _NO_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
@@ -137,6 +138,12 @@ class DCMManager:
         """The personas as people choose them: without a leading `persona_`."""
         documents = (document.reference for document in self.documents.values())
         return [persona_id(reference.id) for reference in documents if reference.persona]
+
+    def persona_summaries(self) -> dict[str, str]:
+        """The first line of each persona's text, by the ids that people choose."""
+        texts = ((name, self.get_persona(name) or "") for name in self.persona_ids())
+        lines = ((name, [line.strip("#* \t") for line in text.splitlines()]) for name, text in texts)
+        return {name: next(filter(None, found), "")[:SUMMARY_CHARS] for name, found in lines}
 
     def get_persona(self, persona_id: str) -> str | None:
         """A persona's text by its id, with or without `persona_`."""

@@ -72,6 +72,12 @@ class LiveContext:
         async with self._access:
             return self._manager.persona_ids()
 
+    async def persona_summaries(self) -> dict[str, str]:
+        """The first line of each persona's text."""
+        await self._refresh_if_due()
+        async with self._access:
+            return self._manager.persona_summaries()
+
     async def prompt(self, persona: str = "") -> ContextPrompt:
         """The prompt of the current files with this persona; at most two seconds old.
 

@@ -19,6 +19,7 @@ from task.store.coding import SNAPSHOTS, CodingRuns
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, RateLimits
 from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
+from task.store.prompts import Prompts
 from task.store.runs import Runs
 from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
@@ -55,6 +56,7 @@ class Store:
     keys: Keys
     limits: RateLimits
     coding: CodingRuns
+    prompts: Prompts
     database: Database
     writer: Writer
     processes: Processes
@@ -154,6 +156,7 @@ async def _open(
         Keys(database, clock),
         RateLimits(database, clock),
         coding,
+        Prompts(database),
         database,
         writer,
         processes,

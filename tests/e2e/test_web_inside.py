@@ -117,3 +117,36 @@ async def test_many_steps_fold_into_one_line_and_a_long_one_shows_its_progress(
         grown = f"{arguments}Preparing the model … 10 % … 40 %"
         shown = await p.page.evaluate(REPORT, [arguments, grown, f"{arguments}- 1/4 page one\n- 3/4 page three\n"])
         assert shown == [[None, None], ["40 %", 0.4], ["3/4 page three", 0.75]]
+
+
+async def test_a_prompt_is_saved_completed_after_a_slash_and_asks_for_its_variables(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with person(then=says("Done."), tmp_path=tmp_path, size=size) as p:
+        keyboard, dialog = p.page.keyboard, p.page.get_by_role("dialog")
+        await p.field.focus()
+        await keyboard.type("/")
+        await expect(p.page.get_by_role("option", name="Manage prompts…")).to_be_visible()
+        await keyboard.press("Enter")
+        await dialog.get_by_label("Name, typed after a slash").fill("two words")
+        await dialog.get_by_label("Text;").fill("Translate “{{text}}” into {{language}}.")
+        await p.button("Save").click()
+        await expect(dialog).to_contain_text("no spaces")
+        await dialog.get_by_label("Name, typed after a slash").fill("translate")
+        await p.button("Save").click()
+        await expect(dialog.get_by_role("button", name="/translate")).to_be_visible()
+        await keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        await expect(p.field).to_be_focused()
+        await keyboard.type("/tra")
+        await expect(p.page.get_by_role("option", name="/translate")).to_have_attribute("aria-selected", "true")
+        await keyboard.press("Enter")
+        await expect(dialog.get_by_label("text")).to_be_focused()
+        await keyboard.type("Hello")
+        await keyboard.press("Tab")
+        await keyboard.type("Ukrainian")
+        await keyboard.press("Enter")
+        await expect(p.field).to_have_value("Translate “Hello” into Ukrainian.")
+        await keyboard.press("Enter")
+        await p.sees("Done.")
+    assert p.upstream.requests[0].messages[-1]["content"] == "Translate “Hello” into Ukrainian."

@@ -110,12 +110,14 @@ async def test_without_a_context_there_are_no_personas(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         refused, listed = await api.complete("Hi", persona="critic"), await api.get("/personas")
     assert (refused.status, refused.error["message"]) == (400, "There is no persona 'critic'. There are: none.")
-    assert listed.json == {"personas": [], "default": None}
+    assert listed.json == {"personas": [], "descriptions": {}, "default": None}
 
 
 async def test_the_personas_are_listed_with_the_one_of_the_settings(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path, context=context(tmp_path, persona="persona_poet")) as api:
-        assert (await api.get("/personas")).json == {"personas": ["critic", "poet"], "default": "poet"}
+        listed = (await api.get("/personas")).json
+    assert (listed["personas"], listed["default"]) == (["critic", "poet"], "poet")
+    assert all(listed["descriptions"][name] for name in ("critic", "poet"))
 
 
 async def test_a_run_that_was_asked_about_keeps_its_persona(tmp_path: Path) -> None:

@@ -74,8 +74,9 @@ async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
     """The personas of the context, for a request's `persona`; `default` answers where a request names none."""
     context = service.product.context
     if context is None:
-        return {"personas": [], "default": None}
-    return {"personas": await context.personas(), "default": context.persona or None}
+        return {"personas": [], "descriptions": {}, "default": None}
+    found = await context.persona_summaries()
+    return {"personas": list(found), "descriptions": found, "default": context.persona or None}
 
 
 @run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))

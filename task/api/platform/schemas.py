@@ -92,7 +92,10 @@ class ChatBody(ResponseModel):
 
 
 class PersonaList(ResponseModel):
+    """`descriptions` are the first lines of the personas' texts."""
+
     personas: list[str]
+    descriptions: dict[str, str]
     default: str | None
 
 

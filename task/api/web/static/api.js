@@ -74,6 +74,9 @@ const query = (values) => {
 
 export const facts = () => json("GET", "page");
 export const models = () => json("GET", "v1/models");
+export const prompts = () => json("GET", "prompts");
+export const savePrompt = (name, text) => json("PUT", `prompts/${part(name)}`, { body: { text } });
+export const deletePrompt = (name) => call("DELETE", `prompts/${part(name)}`);
 export const personas = () => json("GET", "personas");
 /** A page of conversations; `which`: `q` (words), `started_by` (own, programs), `pinned`, `families`. */
 export const sessions = (which, cursor = null) => json("GET", `sessions${query({ limit: 40, ...which, cursor })}`);

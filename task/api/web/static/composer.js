@@ -13,7 +13,7 @@ export class Composer {
     this.files = [];
     this.answering = false;
     this.uploadBytes = Infinity;
-    this.field = h("textarea", { id: "message", rows: 1, placeholder: "Ask anything, or drop a file", "aria-label": "Message", enterkeyhint: "send" });
+    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, drop a file, or type / for your prompts"), "aria-label": "Message", enterkeyhint: "send" });
     this.chips = h("ul", { class: "chips", "aria-label": "Attached files", hidden: true });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": "Files" });
     this.go = iconButton("send", "Send", () => this.pressed(), { class: "icon-button go" });
@@ -34,8 +34,10 @@ export class Composer {
 
   listen() {
     this.element.addEventListener("submit", (event) => event.preventDefault());
-    this.field.addEventListener("input", () => this.update());
+    this.field.addEventListener("input", () => { this.update(); this.complete(); });
+    this.field.addEventListener("blur", () => this.prompts?.close());
     this.field.addEventListener("keydown", (event) => {
+      if (this.prompts?.takes(event)) return;
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       if (!this.answering) this.pressed();
@@ -60,6 +62,18 @@ export class Composer {
     this.uploadBytes = uploadBytes;
   }
 
+  /** `/name` at the beginning of a message completes to one of the person's saved prompts. */
+  async complete() {
+    const asked = () => /^\/([\p{L}\p{N}_-]*)$/u.exec(this.field.value)?.[1] ?? null;
+    if (asked() === null) {
+      this.prompts?.close();
+      return;
+    }
+    const { PromptCompletion } = await import("./prompts.js");
+    this.prompts ??= new PromptCompletion(this.field, (text) => { this.fill(text, this.kept()); this.field.focus(); });
+    await this.prompts.show(asked).catch(() => this.prompts.close()); // the message can be sent without
+  }
+
   /** The models there are; the one chosen last stays chosen. */
   offer(names) {
     this.model.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
@@ -68,10 +82,11 @@ export class Composer {
   }
 
   /** The personas there are, if any; `usual` answers where none is chosen. */
-  offerPersonas(names, usual) {
+  offerPersonas(names, usual, descriptions = {}) {
     this.usual = usual ?? "";
     const ids = usual ? names : ["", ...names];
-    this.persona.replaceChildren(...ids.map((value) => h("option", { value }, value || "No persona")));
+    this.persona.replaceChildren(...ids.map((value) => h("option", { value, title: descriptions[value] },
+      value ? [value, short(descriptions[value])].filter(Boolean).join(" – ") : t("No persona"))));
     this.persona.hidden = names.length === 0;
     this.showPersona();
   }
@@ -127,6 +142,10 @@ export class Composer {
     this.showFiles();
     this.fail("");
     this.update();
+  }
+
+  kept() {
+    return this.files.filter((item) => item.stored).map((item) => item.stored);
   }
 
   add(files) {
@@ -196,3 +215,5 @@ export class Composer {
     this.trouble.hidden = !message;
   }
 }
+
+const short = (text = "") => (text.length > 60 ? `${text.slice(0, 59)}…` : text);

@@ -179,7 +179,7 @@ async function loadChoices() {
     const [models, personas, facts] = await Promise.all([api.models(), api.personas(), api.facts()]);
     composer.limit(facts.upload_bytes);
     composer.offer(models.data.map((model) => model.id).filter((id) => id !== AGENT));
-    composer.offerPersonas(personas.personas, personas.default);
+    composer.offerPersonas(personas.personas, personas.default, personas.descriptions);
     showBanner();
   } catch (error) {
     composer.fail(error.message);
