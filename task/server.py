@@ -145,6 +145,7 @@ def _http_options(settings: Settings) -> HttpOptions:
         http.steps,
         http.detach_seconds,
         settings.heartbeat_seconds,
+        http.titles,
     )
 
 

@@ -34,6 +34,7 @@ from task.product import Product
 from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.runner import Runner
+from task.runs.titles import OFF, Titles
 from task.tools.aliases import WEB_SEARCH
 
 ABOUT = (
@@ -71,6 +72,7 @@ class HttpOptions:
     steps: int
     detach_seconds: float
     heartbeat_seconds: float
+    titles: str
 
 
 class HttpApi:
@@ -79,6 +81,7 @@ class HttpApi:
 
     def __init__(self, product: Product, options: HttpOptions) -> None:
         shelf = FileShelf(product, options.upload_bytes)
+        self._titles = Titles(product, options.titles)
         self.runner = Runner(
             product,
             options.steps,
@@ -86,6 +89,7 @@ class HttpApi:
             options.runs_per_caller,
             aliases=(WEB_SEARCH,),
             describe=_error_event,
+            ended=self._titles.begin,
         )
         self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
         service = Service(
@@ -97,6 +101,7 @@ class HttpApi:
             MessageReader(shelf),
             shelf,
             Cards(product),
+            titles=options.titles != OFF,
         )
         self._rules = Rules(
             options.mode == "open", options.behind_core, options.hosts, options.origins,
@@ -109,6 +114,7 @@ class HttpApi:
 
     async def close(self) -> None:
         await self.runner.close()
+        await self._titles.close()
 
 
 def _error_event(error: BaseException, model: str) -> dict[str, Any]:

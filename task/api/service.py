@@ -47,6 +47,7 @@ class Service:
     reader: MessageReader
     shelf: FileShelf
     cards: Cards
+    titles: bool
 
     async def options(
         self,

@@ -118,6 +118,7 @@ class ModelWarning:
 Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish | ModelWarning | Waiting
 
 
+DEMO_NAME = "scripted-demo"  # not a real model
 _OF_THEIR_OWN = ("temperature", "top_p", "seed", "reasoning_effort")
 _PASSED_ON = (
     "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",

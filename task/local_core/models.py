@@ -13,7 +13,7 @@ import orjson
 from aiohttp import ClientSession, web
 from multidict import CIMultiDict
 
-from task.llm.base import ChatModel
+from task.llm.base import DEMO_NAME, ChatModel
 from task.llm.chat_request import Profile, profile_for
 from task.llm.openai import OpenAIChatModel
 from task.local_core.config import CoreConfig, Features, Model
@@ -24,7 +24,6 @@ from task.local_core.storage import Store
 from task.local_core.urls import canonical
 from task.local_model.server import EmbeddedModel
 
-DEMO_NAME = "scripted-demo"
 DEMO_TITLE = "Scripted demo (not a real model)"
 SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."
 

@@ -78,7 +78,7 @@ class Runner:
 
     `steps` limits the requests with tools of one run, and a run that detaches continues `detach_seconds` without a
     listener; one caller may have `most` runs in progress. `aliases` are the names by which the door offers tools,
-    `describe` words its errors.
+    `describe` words its errors, `ended` is called when a run is on disk.
     """
 
     def __init__(
@@ -90,10 +90,11 @@ class Runner:
         *,
         aliases: Sequence[Alias] = (),
         describe: Describe = described,
+        ended: Callable[[RunRequest, RunState], None] = lambda *_: None,
     ) -> None:
         self._product, self._detach_seconds, self._most = product, detach_seconds, most
         self._limits = product.limits if steps is None else replace(product.limits, steps=steps)
-        self._aliases, self._describe = aliases, describe
+        self._aliases, self._describe, self._ended = aliases, describe, ended
         self._live: dict[str, LiveRun] = {}
         self._preparing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -287,6 +288,7 @@ class Runner:
             live.state.fail(self._describe(failure, request.options.model))
         self._live.pop(run.run_id)
         live.ended.set_result(None)
+        self._ended(request, live.state)
 
     def _emit_end(
         self, live: LiveRun, request: RunRequest, outcome: RunOutcome, session_id: str | None, emit: Emit

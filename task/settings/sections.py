@@ -241,6 +241,12 @@ class HttpSettings(Section):
     body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
     steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)
     detach_seconds: float = setting(120, "Seconds a run in a session continues without a listener.", ge=0)
+    titles: str = setting(
+        "model",
+        "Which deployment names a conversation of the page after its first answer: `model` the one that has answered, "
+        "`off` none, or a deployment's name.",
+        min_length=1,
+    )
 
 
 def _commands(value: Any) -> Any:

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from task.llm.base import DEMO_NAME
 from task.llm.scripted import says, wants
-from task.local_core.models import DEMO_NAME, ScriptedDemo
+from task.local_core.models import ScriptedDemo
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core import API_KEY, local_core

@@ -66,7 +66,8 @@ def settings_of(core: RunningCore, upstream: Upstream, tmp_path: Path, more: Map
         "openai_api_key": "sk-test",
         "rag": {"python": "/no/embedding"},  # an attached document would start a process in every test
     }
-    return Settings.model_validate({**values, **more})
+    http = {"titles": "off", **more.get("http", {})}  # a title would take one of the model's scripted answers
+    return Settings.model_validate({**values, **more, "http": http})
 
 
 def declared_types() -> list[str]:

@@ -151,9 +151,11 @@ class MarkdownBody(BaseModel):
 
 
 class PageFactsBody(BaseModel):
-    """What the page needs to know of this agent: the bytes of the largest file that can be attached."""
+    """What the page needs to know of this agent: the bytes of the largest file that can be attached, and whether
+    conversations get titles from a model."""
 
     upload_bytes: int
+    titles: bool
 
 
 routes = router("Web page")
@@ -162,7 +164,7 @@ routes = router("Web page")
 @routes.get("/page", response_model=PageFactsBody, responses=failures())
 async def facts(service: CurrentService, _: CurrentCaller) -> Any:
     """The limits and features of this agent that the page shows."""
-    return {"upload_bytes": service.shelf.max_bytes}
+    return {"upload_bytes": service.shelf.max_bytes, "titles": service.titles}
 
 
 @routes.post("/markdown", response_model=MarkdownBody, responses=failures(413, 415))

@@ -19,6 +19,7 @@ const IDEAS = [
 const AGENT = "general-purpose-agent"; // another name of the first model in the list
 const DEMO = "scripted-demo";
 
+let makesTitles = false;
 const composer = new Composer({ send: (message) => send(message), stop: () => conversation.stop() });
 const endButton = iconButton("archive", t("End this conversation"), () => endConversation(), { hidden: true });
 const closed = h("div", { class: "over", role: "status", hidden: true }, h("p", {}, t("This conversation has ended. It can be read, and continued in a branch.")),
@@ -27,7 +28,7 @@ const closed = h("div", { class: "over", role: "status", hidden: true }, h("p", 
 const conversation = new Conversation({
   opened: (id) => { endButton.hidden = false; composer.started(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
   switched: (id) => { composer.enter(id); history.replaceState(null, "", `#/c/${id}`); sidebar.mark(id, conversation.family); retitle(); },
-  changed: () => sidebar.load().then(retitle),
+  changed: () => sidebar.load().then(retitle).then(awaitTitle),
   ended: (isOver, id) => {
     closed.hidden = !isOver;
     composer.element.hidden = isOver;
@@ -75,6 +76,13 @@ function retitle() {
   if (!traces.hidden) return;
   title.textContent = conversation.sessionId ? sidebar.titleOf(conversation.sessionId) || t("Conversation") : t("New conversation");
   document.title = conversation.sessionId ? t("{title} – Agent", { title: title.textContent }) : t("General Purpose Agent");
+}
+
+/** A title that a model makes comes soon after the first answer. */
+function awaitTitle() {
+  if (makesTitles && conversation.sessionId && conversation.list.querySelectorAll(".question").length === 1) {
+    sidebar.awaitTitle(conversation.sessionId).then(retitle);
+  }
 }
 
 async function route() {
@@ -178,6 +186,7 @@ async function loadChoices() {
   try {
     const [models, personas, facts] = await Promise.all([api.models(), api.personas(), api.facts()]);
     composer.limit(facts.upload_bytes);
+    makesTitles = facts.titles;
     composer.offer(models.data.map((model) => model.id).filter((id) => id !== AGENT));
     composer.offerPersonas(personas.personas, personas.default, personas.descriptions);
     showBanner();

@@ -112,15 +112,14 @@ export class Sidebar {
     });
   }
 
-  /** After the first answer: the title that the agent makes comes a little later. */
-  async awaitTitle(sessionId, loaded) {
+  /** Look for another title of this conversation a few times. */
+  async awaitTitle(sessionId) {
     const before = this.titleOf(sessionId);
     for (const wait of TITLE_WAITS) {
       await new Promise((done) => { setTimeout(done, wait); });
       await this.load();
       if (this.titleOf(sessionId) !== before) break;
     }
-    loaded();
   }
 
   /** Mark the conversation that is shown; the list has its family by the session that was used last. */
@@ -151,7 +150,8 @@ export class Sidebar {
     const families = new Set();
     this.rows = this.rows.filter(({ family }) => !families.has(family) && families.add(family)); // a search finds each version
     for (const row of this.rows) this.titles.set(row.session_id, row.title).set(row.family, row.title);
-    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.session : null;
+    const focused = this.list.contains(document.activeElement) ? document.activeElement : null;
+    const place = focused?.closest(".conversation")?.querySelector("a")?.dataset.session;
     const children = this.startedBy === "own" ? [] : [h("p", { class: "origin" }, t("From programs"),
       h("button", { type: "button", class: "quiet small", onclick: () => this.show("own") }, t("Back to yours")))];
     let group = null;
@@ -165,7 +165,8 @@ export class Sidebar {
     if (this.cursor) children.push(h("button", { type: "button", class: "quiet", onclick: () => this.more() }, t("Show more")));
     this.list.replaceChildren(...children);
     this.mark(this.current, this.family);
-    if (focused) this.linkTo(focused)?.focus();
+    const link = place ? this.linkTo(place) : null;
+    (focused?.tagName === "BUTTON" ? link?.parentElement.querySelector("button") : link)?.focus();
   }
 
   linkTo(sessionId) {
