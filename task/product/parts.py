@@ -119,6 +119,7 @@ def _rag_tools(
         whole_tokens=rag.whole_tokens,
         seconds=rag.seconds,
         counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
+        reranker=rag.reranker,
         max_chunks=rag.max_chunks,
     )
     return [

@@ -148,6 +148,7 @@ class RagSettings(Section):
 
     enabled: bool = setting(True, "Offer the search in documents.")
     deployment: str = setting("", "Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
+    reranker: str = setting("", "Model that orders the ten best chunks of a search, in one short request; empty: none.")
     k: int = setting(3, "Chunks of 500 characters that an answer is always made from.", ge=1, le=100)
     context_tokens: int = setting(
         1500, "Tokens of excerpts, filled with neighbours of the chunks and further chunks.", ge=100

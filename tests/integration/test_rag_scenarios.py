@@ -118,6 +118,18 @@ async def test_the_deployment_is_asked_with_the_callers_key_and_excerpts_only(
     assert len(generation.messages[1]["content"]) < 9_000
 
 
+async def test_a_reranker_of_the_settings_orders_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
+    rag = {**settings["rag"], "reranker": MODEL}
+    turns = [searches(PLATE), says("2, 1"), reads_the_excerpts, repeats_the_tool]
+    async with product(*turns, tmp_path=tmp_path, rag=rag) as p:
+        answer = await asked_about_the_manual(p, PLATE, SHORT)
+    _, ordering, generation, _ = p.upstream.requests
+    second = ordering.messages[1]["content"].split("\n\n[2] ")[1].split("\n\n[3] ")[0].rpartition("\n")[2]
+    assert second[:60] in answer.stages[0].content.split("Searching for relevant content\n\n")[1].splitlines()[0]
+    assert "Excerpt [" in generation.messages[1]["content"]
+    assert answer.stages[0].status == "completed"
+
+
 async def test_a_short_document_is_read_whole_without_an_index(tmp_path: Path) -> None:
     question = "How long is the warranty?"
     turns = [searches(question), says("It lasts 24 months [1]."), repeats_the_tool]

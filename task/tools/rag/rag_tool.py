@@ -24,11 +24,12 @@ from task.tools.base import BaseTool
 from task.tools.dial_files import UnpooledFiles
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.rag.answers import QUOTE_CHARS, checked, written
-from task.tools.rag.chunks import chunk_document
+from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
 from task.tools.rag.report import StageReport, for_the_model, passages_only
-from task.tools.rag.search import SearchOptions, build_index, search
+from task.tools.rag.reranking import reranked
+from task.tools.rag.search import Hit, SearchOptions, build_index, search
 from task.tools.rag.shelf import MAX_CHUNKS, Opened, Shelf
 from task.tools.readings import Readings, requester_of
 
@@ -43,7 +44,7 @@ class RagOptions:
     """The model reads `k` chunks, and their neighbours and further chunks within `context_tokens`.
 
     Documents of at most `whole_tokens` together are read whole. `counts_with` names the tool for counting and summing,
-    if there is one; `seconds` limits one call.
+    if there is one; `seconds` limits one call. `reranker` is a deployment that orders the best chunks.
     """
 
     k: int = 3
@@ -51,6 +52,7 @@ class RagOptions:
     whole_tokens: int = 1500
     seconds: float = SECONDS
     counts_with: str = ""
+    reranker: str = ""
     search: SearchOptions = field(default_factory=SearchOptions)
     max_chunks: int = MAX_CHUNKS
 
@@ -159,10 +161,15 @@ class RagTool(BaseTool):
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         report.without_text(_notes([item for item in opened if not item.document.chunks]))
         sources = tool_call_params.sources
-        found = [_numbered(item, readable, sources) for item in await self._found(question, readable, report)]
+        found = [
+            _numbered(item, readable, sources)
+            for item in await self._found(question, readable, tool_call_params, report)
+        ]
         return await self._answered(question, found, readable, _notes(opened), tool_call_params, report)
 
-    async def _found(self, question: str, opened: Sequence[Opened], report: StageReport) -> list[Passage]:
+    async def _found(
+        self, question: str, opened: Sequence[Opened], params: ToolCallParams, report: StageReport
+    ) -> list[Passage]:
         documents = [item.document for item in opened]
         if sum(estimated_tokens(document.text) for document in documents) <= self._options.whole_tokens:
             report.read_whole(documents)
@@ -171,8 +178,17 @@ class RagTool(BaseTool):
         indexes = await _together(self._shelf.indexed(item, report.progress(item)) for item in opened)
         [vector] = await self._embedder.embed([question])
         hits = await asyncio.to_thread(search, indexes, question, vector, self._options.search)
+        if self._options.reranker:
+            hits = await self._reranked(question, hits, documents, params)
         report.hits(hits[: self._options.k], documents)
         return passages(documents, hits, k=self._options.k, tokens=self._options.context_tokens)
+
+    async def _reranked(
+        self, question: str, hits: Sequence[Hit], documents: Sequence[ChunkedDocument], params: ToolCallParams
+    ) -> list[Hit]:
+        caller, deployment = params.caller or _caller_of(params), self._options.reranker
+        async with self._chat_model(deployment, caller) as model:
+            return await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
 
     async def _answered(
         self,
@@ -186,7 +202,7 @@ class RagTool(BaseTool):
         report.generating()
         try:
             caller = params.caller or _caller_of(params)
-            async with self._chat_model(caller) as model:
+            async with self._chat_model(self._deployment, caller) as model:
                 text = await written(
                     model, question, found, report.write, lambda usage: caller.spend(usage, self._deployment)
                 )
@@ -200,15 +216,15 @@ class RagTool(BaseTool):
         return Message(Role.TOOL, for_the_model(answer, notes), custom_content=cited)
 
     @asynccontextmanager
-    async def _chat_model(self, caller: Caller) -> AsyncGenerator[ChatModel]:
+    async def _chat_model(self, deployment: str, caller: Caller) -> AsyncGenerator[ChatModel]:
         if self._model is not None:
-            yield self._model(self._deployment, caller)
+            yield self._model(deployment, caller)
             return
         from task.llm.dial import DialChatModel
         from task.llm.transport import new_session
 
         async with new_session() as session:
-            yield DialChatModel(session, self._endpoint, self._deployment, caller.api_key, headers=caller.headers)
+            yield DialChatModel(session, self._endpoint, deployment, caller.api_key, headers=caller.headers)
 
 
 def _load_libraries() -> None:
