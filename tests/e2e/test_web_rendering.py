@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
+from PIL import Image
 from playwright.async_api import expect
 from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.platypus import Flowable, PageBreak, Paragraph, SimpleDocTemplate
@@ -174,16 +175,35 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalnum, text)).lower()
 
 
-async def test_beside_a_document_the_conversation_goes_on(tmp_path: Path) -> None:
-    cited = wants("cite", url="files/somewhere/cities.pdf", title="[1] cities.pdf", quote=QUOTE)
-    async with person(cited, says("Tokyo [1]."), says("More."), tmp_path=tmp_path) as p:
+async def test_beside_a_scanned_document_the_conversation_goes_on(tmp_path: Path) -> None:
+    script: list[Reply] = []
+    items = [lambda _, place=place: script[place] for place in range(3)]
+    async with person(*items, tmp_path=tmp_path) as p:
+        url = await p.stores("scan.pdf", "application/pdf", scan())
+        script += [wants("cite", url=url, title="[1] scan.pdf", quote=QUOTE), says("Tokyo [1]."), says("More.")]
         await p.asks("Cite")
         await p.cited.first.click()
+        canvas = p.page.locator(".pdf-page canvas")
+        await expect(canvas).to_be_visible()
+        assert await canvas.evaluate(DARKNESS) == [0, 255]
         await p.asks("And now?")
         await p.sees("More.")
         await expect(p.page.get_by_role("dialog")).to_contain_text(QUOTE)
         await p.starts_a_new_conversation()
         await expect(p.page.get_by_role("dialog")).to_have_count(0)
+
+
+def scan() -> bytes:
+    """A page that is a fax of a black field beside a white one."""
+    image, file = Image.new("1", (400, 400), 1), io.BytesIO()
+    image.paste(0, (0, 0, 200, 400))
+    image.save(file, "PDF")
+    assert b"CCITTFaxDecode" in file.getvalue()
+    return file.getvalue()
+
+
+DARKNESS = """(canvas) => [0.25, 0.75].map((part) =>
+    canvas.getContext("2d").getImageData(canvas.width * part, canvas.height / 2, 1, 1).data[0])"""
 
 
 HOSTILE = r"""$\href{javascript:window.harmed=1}{a}$ $\url{javascript:window.harmed=2}$ $\def\a{\a\a}\a$

@@ -17,7 +17,8 @@ async function loaded() {
 /** Show the PDF at the passage: on the page `page`, or wherever the quotation stands. Resolves with whether it was found. */
 export async function showPdf(place, bytes, { page = 1, quote = "" } = {}) {
   const pdfjs = await loaded();
-  const task = pdfjs.getDocument({ data: bytes, useWasm: false, enableXfa: false, maxImageSize: 40_000_000 });
+  const wasmUrl = new URL("vendor/pdfjs-dist/wasm/", import.meta.url).href; // the page's policy allows its scripts only
+  const task = pdfjs.getDocument({ data: bytes, wasmUrl, useWasm: false, enableXfa: false, maxImageSize: 40_000_000 });
   const file = await task.promise.catch((error) => { throw new Error(trouble(error)); });
   const cited = quote ? await pageWith(file, quote, page) : null;
   const view = new Pages(pdfjs, file, place, cited ?? page, quote);
