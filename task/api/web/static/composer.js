@@ -4,7 +4,7 @@ import { bytes, h, icon, iconButton, announce } from "./dom.js";
 import { t } from "./i18n.js";
 import { keep, recall } from "./memory.js";
 
-const MODES = { default: "Ask when risky", ask: "Ask always", read_only: "Read only" };
+const MODES = { default: t("Ask when risky"), ask: t("Ask always"), read_only: t("Read only") };
 
 /** `send({text, files})` is called with the message, `stop()` when the answer is to end. */
 export class Composer {
@@ -13,20 +13,20 @@ export class Composer {
     this.files = [];
     this.answering = false;
     this.uploadBytes = Infinity;
-    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, drop a file, or type / for your prompts"), "aria-label": "Message", enterkeyhint: "send" });
-    this.chips = h("ul", { class: "chips", "aria-label": "Attached files", hidden: true });
-    this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": "Files" });
-    this.go = iconButton("send", "Send", () => this.pressed(), { class: "icon-button go" });
-    this.model = h("select", { "aria-label": "Model", title: "Model" }, h("option", { value: "" }, "Model"));
-    this.mode = h("select", { class: "mode", "aria-label": "Permissions", title: "What tools may do" },
+    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, drop a file, or type / for your prompts"), "aria-label": t("Message"), enterkeyhint: "send" });
+    this.chips = h("ul", { class: "chips", "aria-label": t("Attached files"), hidden: true });
+    this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": t("Files") });
+    this.go = iconButton("send", t("Send"), () => this.pressed(), { class: "icon-button go" });
+    this.model = h("select", { "aria-label": t("Model"), title: t("Model") }, h("option", { value: "" }, t("Model")));
+    this.mode = h("select", { class: "mode", "aria-label": t("Permissions"), title: t("What tools may do") },
       Object.entries(MODES).map(([value, label]) => h("option", { value }, label)));
     this.mode.value = recall("mode", "default");
-    this.persona = h("select", { "aria-label": "Persona", title: "Who answers", hidden: true });
+    this.persona = h("select", { "aria-label": t("Persona"), title: t("Who answers"), hidden: true });
     this.conversation = null;
     this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
-    this.element = h("form", { class: "composer", "aria-label": "New message" }, this.trouble, this.chips, this.field,
+    this.element = h("form", { class: "composer", "aria-label": t("New message") }, this.trouble, this.chips, this.field,
       h("div", { class: "composer-row" },
-        iconButton("clip", "Attach files", () => this.picker.click()), this.picker, this.model, this.persona, this.mode,
+        iconButton("clip", t("Attach files"), () => this.picker.click()), this.picker, this.model, this.persona, this.mode,
         h("span", { class: "grow" }), this.go));
     this.listen();
     this.update();
@@ -156,7 +156,7 @@ export class Composer {
         { name: tooLarge.name, size: bytes(tooLarge.size), limit: bytes(this.uploadBytes) }));
     }
     for (const file of fitting) {
-      const item = { name: file.name || "pasted picture.png", size: file.size, leaving: new AbortController() };
+      const item = { name: file.name || t("pasted picture.png"), size: file.size, leaving: new AbortController() };
       this.files.push(item);
       this.store(item, file);
     }
@@ -167,7 +167,7 @@ export class Composer {
   async store(item, file) {
     try {
       item.stored = await api.upload(file, item.leaving.signal);
-      announce(`${item.name} is attached`);
+      announce(t("{name} is attached", { name: item.name }));
     } catch (error) {
       if (error.name === "AbortError") return;
       this.files = this.files.filter((other) => other !== item);
@@ -179,7 +179,7 @@ export class Composer {
   showFiles() {
     this.chips.replaceChildren(...this.files.map((item) => h("li", { class: item.stored ? "chip" : "chip loading" }, icon("file"),
       h("span", {}, item.name), item.size ? h("small", {}, bytes(item.size)) : "",
-      iconButton("cross", `Remove ${item.name}`, () => this.drop(item)))));
+      iconButton("cross", t("Remove {name}", { name: item.name }), () => this.drop(item)))));
     this.chips.hidden = this.files.length === 0;
     this.chips.scrollTop = this.chips.scrollHeight;
     this.update();
@@ -194,7 +194,7 @@ export class Composer {
 
   busy(answering) {
     this.answering = answering;
-    const label = answering ? "Stop" : "Send";
+    const label = answering ? t("Stop") : t("Send");
     this.go.replaceChildren(icon(answering ? "stop" : "send"));
     this.go.setAttribute("aria-label", label);
     this.go.title = label;
