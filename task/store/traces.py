@@ -43,7 +43,7 @@ class TraceFilter:
     text: str | None = None
     rating: Rating | None = None
 
-    def applied(self, query: Select[Any]) -> Select[Any]:
+    def applied(self, query: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
         for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
             value = getattr(self, name)
             query = query.where(_traces.c[name] == storable(value)) if value is not None else query

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, select
 
 from task.conversation.messages import user
-from task.errors import NotFound
+from task.errors import NotFound, ProviderError
 from task.llm.base import Usage
 from task.llm.scripted import Reply, says, wants
 from task.runs.traces import TraceObserver, TraceStart
@@ -19,7 +19,7 @@ from task.store import tables
 from task.store.experiments import labels, variants
 from task.store.intervals import of_means, of_percentiles, of_shares, percentile, t_quantile
 from task.store.store import DAY, Retention, Store
-from task.store.trace_records import Price, Trace
+from task.store.trace_records import Price, Rating, Trace
 from task.store.traces import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
@@ -66,7 +66,7 @@ async def test_the_answer_of_somebody_else_cannot_be_rated(store: Store) -> None
 
 async def test_ratings_at_the_same_time_leave_one_of_them(store: Store) -> None:
     trace = await traced(store, says("1175"))
-    given = [("up", "a"), ("down", "b")] * 10
+    given: list[tuple[Rating, str]] = [("up", "a"), ("down", "b")] * 10
     await asyncio.gather(*(store.traces.rate(OWNER, trace.trace_id, *pair) for pair in given))
     kept = await store.traces.get(OWNER, trace.trace_id)
     assert (kept.rating, kept.comment) in given
@@ -184,7 +184,7 @@ async def test_the_variants_of_an_experiment_are_summed_and_compared(store: Stor
 
 async def _variant(store: Store, label: str, tokens: int, *, failed: bool = False, **start: Any) -> Trace:
     usage = Usage(0 if failed else tokens, 0)
-    replies = [Reply((ConnectionError("gone"),))] if failed else [says("Hi", usage=usage)]
+    replies = [Reply((ProviderError("gone"),))] if failed else [says("Hi", usage=usage)]
     return await traced(store, *replies, experiment=label, **start)
 
 

@@ -8,6 +8,7 @@ import { t } from "./i18n.js";
 import { followOthers } from "./live.js";
 import { menuButton } from "./menu.js";
 import { Sidebar } from "./sidebar.js";
+import { showTraces, titleOf } from "./traces.js";
 
 const IDEAS = [
   [t("Read a file"), t("Summarise the attached file in five sentences.")],
@@ -93,7 +94,6 @@ async function route() {
   if (inTraces) {
     actions.hidden = true;
     sidebar.mark(null);
-    const { showTraces, titleOf } = await import("./traces.js"); // few people open them
     title.textContent = titleOf(first, second);
     document.title = t("{title} – Agent", { title: title.textContent });
     await showTraces(traces, first, second, third);

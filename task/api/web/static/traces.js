@@ -1,8 +1,10 @@
 // Traces: the list with its filters, and the way to one run, to two side by side, and to experiments.
 import * as api from "./api.js";
 import { cost, count, duration, h, icon, when } from "./dom.js";
+import { showExperiments } from "./experiments.js";
 import { t } from "./i18n.js";
 import { badge, questionOf, STATUS } from "./tracewords.js";
+import { showWaterfalls } from "./waterfall.js";
 
 const DOORS = ["runs", "v1", "responses", "chat", "dial", "console", "coding"];
 const filters = {}; // kept while the page is open
@@ -20,8 +22,8 @@ export async function showTraces(place, first, second, third) {
   place.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": t("Loading") }, h("i"), h("i"), h("i")));
   try {
     if (!first) await list(place);
-    else if (first === "experiments") await (await import("./experiments.js")).showExperiments(place, [second, third].filter(Boolean));
-    else await (await import("./waterfall.js")).showWaterfalls(place, [first, second].filter(Boolean));
+    else if (first === "experiments") await showExperiments(place, [second, third].filter(Boolean));
+    else await showWaterfalls(place, [first, second].filter(Boolean));
   } catch (error) {
     const isGone = error.status === 404;
     place.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
