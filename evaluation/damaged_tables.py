@@ -140,12 +140,16 @@ def _decimal_commas(rows: Rows, random: Random) -> tuple[bytes, Rows]:
     return written(changed, Style(";")).encode(), changed
 
 
-def _around(before: str = "", after: str = "") -> Damage:
-    lines = [[line] for line in (before + after).splitlines() if line]
-    return lambda rows, random: (
-        f"{before}{written(rows, Style())}{after}".encode(),
-        [*lines[: len(before.splitlines())], *rows, *lines[len(before.splitlines()) :]],
-    )
+def _around(above: Rows, below: Rows, gap: str = "\n") -> Damage:
+    def damage(rows: Rows, random: Random) -> tuple[bytes, Rows]:
+        parts = (_lines(above), gap if above else "", written(rows, Style()), gap if below else "", _lines(below))
+        return "".join(parts).encode(), [*above, *rows, *below]
+
+    return damage
+
+
+def _lines(rows: Rows) -> str:
+    return "".join(f"{','.join(row)}\n" for row in rows)
 
 
 def _each(change: Callable[[str, Random], str]) -> Damage:
@@ -208,10 +212,10 @@ _DAMAGE: dict[str, Damage] = {
     "UTF-16": _encoded("utf-16"),
     "Windows-1252": _encoded("cp1252"),
     "decimal commas": _decimal_commas,
-    "title above": _around("Report of the year\n\n"),
-    "titles with cells above": _around("Report,2025\nMade by,the desk\n\n"),
-    "comments above": _around("# made on Monday, by the desk\n# units: euros\n"),
-    "sum below": _around("", "\nEnd of the list\n"),
+    "title above": _around([["Report of the year"]], []),
+    "titles with cells above": _around([["Report", "2025"], ["Made by", "the desk"]], []),
+    "comments above": _around([["# made on Monday, by the desk"], ["# units: euros"]], [], gap=""),
+    "sum below": _around([], [["End of the list"]]),
     "empty lines": _each(lambda line, random: line + "\n" * (random.random() < 0.3)),
     "trailing delimiters": _each(lambda line, random: f"{line[:-1]},\n"),
     "a cell too many": _one_row(lambda row, random: (_line([*row, "more"]), [*row, "more"])),

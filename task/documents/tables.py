@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress, pairwise
 
 from task.documents.csv_dialect import COMMON, Dialect, detect, lines_of
 from task.documents.encoding import decode
@@ -38,14 +39,15 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
         detect(text, declared[1] if declared else expected), **{"delimiter": declared[1]} if declared else {}
     )
     try:
-        rows = _mended(_read(lines_of(text), dialect), lines_of(text), dialect)
+        lines = lines_of(text)
+        rows = _mended(_read(lines, dialect), lines, dialect)
     except csv.Error:
         return Extraction((Block(decoded.text),), (*decoded.notes, "not readable as a table, given as it is"))
     if not rows.cells:
         return Extraction(notes=decoded.notes)
-    titles, table = _parted(rows, dialect)
-    blocks = (Block("\n".join(titles)), as_markdown(table)) if titles else (as_markdown(table),)
-    return Extraction(blocks, (*decoded.notes, *_remarks(dialect, expected), *_figures(rows, len(titles))))
+    titles = _titles(rows)
+    blocks = (*_above(rows.cells[:titles], dialect), as_markdown(_filled(rows.cells[titles:])))
+    return Extraction(blocks, (*decoded.notes, *_remarks(dialect, expected), *_figures(rows, titles)))
 
 
 read_csv = partial(read_table, expected=",")
@@ -55,26 +57,22 @@ read_tsv = partial(read_table, expected="\t")
 
 
 def _read(lines: list[str], dialect: Dialect) -> _Rows:
+    reader = dialect.rows(lines)
     cells: list[list[str]] = []
     ends: list[int] = []
-    widths: Counter[int] = Counter()
-    tall: list[tuple[int, int, int]] = []
-    reader, end = dialect.rows(lines), 0
     is_whole = True
     try:
         for row in reader:
-            start, end = end, reader.line_num
-            if end - start > 1:
-                tall.append((len(row), start, end))
-            elif _has_text(row):
-                widths[len(row)] += 1
             cells.append(row)
-            ends.append(end)
+            ends.append(reader.line_num)
     except csv.Error:
         is_whole = False
-    usual = _commonest(widths or Counter(width for width, *_ in tall))
-    tall += [(len(row), end - 1, end) for row in cells[-1:]]  # a quote opened in the last line swallows nothing
-    if is_whole and all(_is_sound(lines[start:end], dialect, usual) for _, start, end in tall):
+    heights = [end - start for start, end in pairwise((0, *ends))]
+    usual = _usual(compress(cells, [height == 1 for height in heights])) or _usual(cells)
+    # Rows of several lines, and the last one: a quote that is opened there swallows nothing.
+    doubtful = [place for place, height in enumerate(heights) if height > 1 or place == len(ends) - 1]
+    spans = ((ends[place] - heights[place], ends[place]) for place in doubtful)
+    if is_whole and all(_is_sound(lines[start:end], dialect, usual) for start, end in spans):
         return _Rows(cells, ends, {})
     return _repaired(lines, dialect, usual)
 
@@ -134,22 +132,18 @@ def _alone(line: str, dialect: Dialect, usual: int) -> list[str]:
 
 def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
     """Without rows without text and empty columns at the end; rows of another delimiter are read by that."""
-    kept = [(row, end) for row, end in zip(rows.cells, rows.ends, strict=True) if _has_text(row)]
-    width = max((place for row, _ in kept for place in _last(row)), default=0)
-    usual = _commonest(Counter(len(row) for row, _ in kept))
-    cells: list[list[str]] = []
+    texts = list(map(_has_text, rows.cells))
+    cells, ends = list(compress(rows.cells, texts)), list(compress(rows.ends, texts))
+    usual = _usual(cells)
     repairs = dict(rows.repairs)
-    for row, end in kept:
-        if len(row) >= usual or not (mark := _other(lines[end - 1], dialect, usual)):
-            cells.append(row[:width])
-            continue
-        cells.append(next(replace(dialect, delimiter=mark).rows([lines[end - 1]])))
-        repairs.setdefault(f"separated by {_NAMES[mark]}", []).append(end)
-    return _Rows(cells, [end for _, end in kept], repairs)
-
-
-def _last(row: Sequence[str]) -> Iterator[int]:
-    yield next(place for place in range(len(row), 0, -1) if row[place - 1].strip())
+    for place, row in enumerate(cells):
+        if len(row) < usual and (mark := _other(lines[ends[place] - 1], dialect, usual)):
+            cells[place] = next(replace(dialect, delimiter=mark).rows([lines[ends[place] - 1]]))
+            repairs.setdefault(f"separated by {_NAMES[mark]}", []).append(ends[place])
+    width = widest = max(map(len, cells), default=0)
+    while width and not any(row[width - 1 : width] and row[width - 1].strip() for row in cells):
+        width -= 1
+    return _Rows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
 
 
 def _other(line: str, dialect: Dialect, usual: int) -> str:
@@ -160,16 +154,20 @@ def _other(line: str, dialect: Dialect, usual: int) -> str:
     return ""
 
 
-def _parted(rows: _Rows, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
-    """The lines above the table, and the rows of the table, all as wide as the widest."""
-    count = _titles(rows)
-    width = max(map(len, rows.cells))
-    table = [row if len(row) == width else row + [""] * (width - len(row)) for row in rows.cells[count:]]
-    return [dialect.delimiter.join(row).rstrip(dialect.delimiter) for row in rows.cells[:count]], table
+def _above(rows: Sequence[list[str]], dialect: Dialect) -> Iterator[Block]:
+    if any(len(row) > 1 and not row[0].startswith("#") for row in rows):
+        yield as_markdown(_filled(rows))
+    elif rows:
+        yield Block("\n".join(dialect.delimiter.join(row).rstrip(dialect.delimiter) for row in rows))
+
+
+def _filled(rows: Sequence[list[str]]) -> list[list[str]]:
+    width = max(map(len, rows))
+    return [row if len(row) == width else row + [""] * (width - len(row)) for row in rows]
 
 
 def _titles(rows: _Rows) -> int:
-    usual = _commonest(Counter(map(len, rows.cells)))
+    usual = _usual(rows.cells)
     count = next(place for place, row in enumerate(rows.cells) if len(row) >= usual)
     above = rows.cells[:count]
     is_apart = count and rows.ends[count] > rows.ends[count - 1] + 1
@@ -177,7 +175,9 @@ def _titles(rows: _Rows) -> int:
     return count if is_apart or is_title else 0
 
 
-def _commonest(widths: Counter[int]) -> int:
+def _usual(rows: Iterable[Sequence[str]]) -> int:
+    widths = Counter(map(len, rows))
+    del widths[0]
     return max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
 
 
@@ -195,10 +195,9 @@ def _remarks(dialect: Dialect, expected: str) -> Iterator[str]:
 
 
 def _figures(rows: _Rows, titles: int) -> Iterator[str]:
-    widths = Counter(map(len, rows.cells))
-    usual = _commonest(widths)
+    usual = _usual(rows.cells)
     ragged = [end for row, end in zip(rows.cells[titles:], rows.ends[titles:], strict=True) if len(row) != usual]
-    yield f"{_counted(len(rows.cells) - titles - 1, 'row')}, {_counted(max(widths), 'column')}"
+    yield f"{_counted(len(rows.cells) - titles - 1, 'row')}, {_counted(max(map(len, rows.cells)), 'column')}"
     if ragged:
         yield f"{_counted(len(ragged), 'row')} without the usual {_counted(usual, 'cell')} kept ({_named(ragged)})"
     for repair, ends in rows.repairs.items():

@@ -227,7 +227,16 @@ def test_empty_columns_at_the_end_are_dropped() -> None:
     assert found.notes == ("2 rows, 2 columns",)
 
 
-def test_lines_with_delimiters_above_the_table_are_not_its_header() -> None:
-    found = extract("a.csv", b"# by the desk, in euros\nReport,2025\n\na,b,c\n1,2,3\n4,5,6\n")
+def test_cells_above_the_table_are_not_its_header() -> None:
+    found = extract("a.csv", b"Report,2025\nMade by,the desk\n\na,b,c\n1,2,3\n4,5,6\n")
+    above, rows = (
+        table("| Report | 2025 |", "| Made by | the desk |"),
+        table("| a | b | c |", "| 1 | 2 | 3 |", "| 4 | 5 | 6 |"),
+    )
+    assert found.text == f"{above}\n\n{rows}"
+
+
+def test_comments_above_the_table_are_text() -> None:
+    found = extract("a.csv", b"# by the desk, in euros\n# of 2025\na,b,c\n1,2,3\n4,5,6\n")
     rows = table("| a | b | c |", "| 1 | 2 | 3 |", "| 4 | 5 | 6 |")
-    assert found.text == f"# by the desk, in euros\nReport,2025\n\n{rows}"
+    assert found.text == f"# by the desk, in euros\n# of 2025\n\n{rows}"
