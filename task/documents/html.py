@@ -24,6 +24,7 @@ _BANNER = re.compile(
 )
 _ARTICLE = frozenset({"article", "main", "blockquote"})
 _LINKED, _TITLE = 0.05, 200
+_LARGE = 1_000_000  # characters beside scripts; trafilatura's time grows with their square
 
 
 def read_html(content: bytes, content_type: str = "") -> Extraction:
@@ -38,11 +39,13 @@ def read_html(content: bytes, content_type: str = "") -> Extraction:
         warnings.simplefilter("ignore")
         soup = BeautifulSoup(decoded.text, "html.parser")
     title = " ".join(_title(soup).split())
+    size = len(decoded.text) - sum(len(tag.string or "") for tag in soup.find_all(("script", "style")))
     has_menus = _cleaned(soup)
     pieces = pieces_of(soup)
     notes = list(decoded.notes)
     links = links_of(soup)
-    article = article_of(decoded.text, soup, pieces, links) if has_menus or links.share > _LINKED else []
+    is_site = (has_menus or links.share > _LINKED) and size <= _LARGE
+    article = article_of(decoded.text, soup, pieces, links) if is_site else []
     if has_menus or article:
         notes.append(f"menus and banners left out{', the main content kept' if article else ''}")
     pieces = article or pieces

@@ -16,7 +16,6 @@ from task.documents.markdown import Piece
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-_LARGE = 1_000_000  # characters; trafilatura's time grows with their square
 _PROSE, _LEAST, _SHARE = 60, 100, 0.3
 _PER_CONTROL = 30
 _COMPARED = 80
@@ -67,7 +66,7 @@ def article_of(html: str, page: BeautifulSoup, pieces: Sequence[Piece], links: L
 
     `page` is the page without its menus and `pieces` what it displays.
     """
-    found = _found(html) if len(html) <= _LARGE else []
+    found = _found(html)
     kept = frozenset(map(_start, _lines(found)))
     controls = len(page.select(_CONTROLS))
     if not _is_prose(found, controls) or not _is_whole(found, pieces, kept, links):

@@ -133,3 +133,8 @@ def test_a_heading_inside_an_article_is_kept_where_the_library_drops_it() -> Non
 
 def test_soft_hyphens_are_not_letters() -> None:
     assert extract("page.html", "<p>Ent\xadwick\xadlung</p>".encode()).text == "Entwicklung"
+
+
+def test_scripts_do_not_make_a_page_too_large_to_find_its_article() -> None:
+    script = f"<script>var state = '{'x' * 1_100_000}'</script>"
+    assert extract("page.html", site(paragraphs(PROSE), script)).text == "\n\n".join(PROSE)
