@@ -79,6 +79,7 @@ async def test_axe_finds_nothing_serious(tmp_path: Path, size: tuple[int, int], 
         await p.cards.first.locator("summary").click()
         await expect(p.page.get_by_role("region", name="Table towns.csv").first).to_be_visible()
         await p.cited.first.click()
+        await expect(p.page.get_by_role("dialog")).to_be_visible()
         found += await serious(p)
         await p.page.keyboard.press("Escape")
         await expect(p.page.locator(".chart .main-svg").first).to_be_visible()
