@@ -192,7 +192,7 @@ export class Answer {
   /** The line below: what can be done with the answer, and what it took. */
   figures(traceId = null) {
     const { read = 0, written = 0, price = null, isPartial = false, milliseconds = 0 } = this.usage ?? {};
-    const tokens = read + written > 0 ? `${count(read)} in · ${count(written)} out tokens` : "";
+    const tokens = read + written > 0 ? t("{read} in · {written} out tokens", { read, written }) : "";
     const figures = [tokens, isPartial && price ? t("at least {cost}", { cost: cost(price) }) : isPartial ? "" : cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
     const copying = iconButton("copy", t("Copy the answer"), () => copy(this.text, copying));
     this.foot.replaceChildren(
