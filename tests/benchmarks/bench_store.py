@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
 from task.store import tables
 from task.store.experiments import labels
 from task.store.records import packed
+from task.store.search import reindex
+from task.store.sessions import SessionFilter
 from task.store.store import Store, open_store
 from task.store.traces import TraceFilter
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
@@ -41,6 +44,7 @@ async def measure(folder: Path) -> list[Figure]:
             Figure("store: first opening", opened * 1e3, "ms"),
             *await cost_figures(store),
             *await page_figures(store),
+            *await conversation_figures(store),
         ]
     finally:
         await store.close()
@@ -99,6 +103,42 @@ async def page_figures(store: Store) -> list[Figure]:
         Figure(f"page of {name}", await median_seconds(work, REPEATS) * 1e3, "ms", 50, judged=quiet_machine())
         for name, work in pages.items()
     ]
+
+
+async def conversation_figures(store: Store) -> list[Figure]:
+    """Lists and searches of one person with 10,000 conversations of four messages."""
+    await store.database.write(_fill_conversations)
+    searches = {
+        "list of conversations": SessionFilter(origins=("page", "console"), families=True),
+        "search that finds one": SessionFilter(f"needle{SESSIONS // 2}", families=True),
+        "search that finds nothing": SessionFilter("missing needle", families=True),
+        "search that finds most": SessionFilter("word1 ", families=True),
+    }
+    figures = list[Figure]()
+    for name, which in searches.items():
+        seconds = await median_seconds(lambda which=which: store.sessions.list("person", 40, None, which), REPEATS)
+        figures.append(Figure(f"{name}, of {SESSIONS:,}", seconds * 1e3, "ms", 100, judged=quiet_machine()))
+    return figures
+
+
+def _fill_conversations(connection: Connection) -> None:
+    chosen = random.Random(1)
+    vocabulary = [f"word{number}" for number in range(20_000)]
+    for n in range(SESSIONS):
+        session_id = f"sess_p{n:07x}"
+        row = {
+            "id": session_id, "family": session_id, "owner": "person", "title": f"needle{n}", "origin": "page",
+            "started_at": float(n), "updated_at": float(n), "version": 1, "length": 4,
+        }  # fmt: skip
+        connection.execute(insert(tables.sessions), [row])
+        texts = [" ".join(chosen.choices(vocabulary, k=120)) for _ in range(4)]
+        messages = [assistant(text) if place % 2 else user(text) for place, text in enumerate(texts)]
+        rows = [
+            {"session_id": session_id, "position": place, "data": packed(message.as_stored())}
+            for place, message in enumerate(messages)
+        ]
+        connection.execute(insert(tables.messages), rows)
+        reindex(connection, session_id)
 
 
 def _fill(connection: Connection) -> None:
