@@ -19,13 +19,18 @@ _WORD = re.compile(r"[\w+#]+")
 _sessions, _messages, _words = tables.sessions.c, tables.messages.c, tables.session_words
 
 
-def reindex(connection: Connection, session_id: str) -> None:
-    """Write the words of the session's title and messages anew."""
-    connection.execute(delete(_words).where(_words.c.session_id == session_id))
-    title = connection.scalar(select(_sessions.title).where(_sessions.id == session_id)) or ""
-    rows = connection.execute(select(_messages.data).where(_messages.session_id == session_id))
-    found = _joined(_words_in([title, *_texts(message_from(unpacked(row.data)) for row in rows)]))
-    connection.execute(insert(_words).values(session_id=session_id, words=found))
+def reindex(connection: Connection, *session_ids: str) -> None:
+    """Write the words of these sessions' titles and messages anew."""
+    connection.execute(delete(_words).where(_words.c.session_id.in_(session_ids)))
+    titles = connection.execute(select(_sessions.id, _sessions.title).where(_sessions.id.in_(session_ids)))
+    texts = {row.id: [row.title] for row in titles}
+    which = _messages.session_id.in_(session_ids)
+    rows = select(_messages.session_id, _messages.data).where(which).order_by(_messages.session_id, _messages.position)
+    for row in connection.execute(rows):
+        texts[row.session_id] += _texts([message_from(unpacked(row.data))])
+    if texts:
+        found = [{"session_id": name, "words": _joined(_words_in(of_one))} for name, of_one in texts.items()]
+        connection.execute(insert(_words), found)
 
 
 def add_words(connection: Connection, session_id: str, messages: Sequence[Message]) -> None:

@@ -10,6 +10,8 @@ import os
 import random
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -30,6 +32,7 @@ from task.store.traces import TraceFilter
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4
+CONVERSATIONS = 500  # that one transaction adds
 REPEATS, ROUNDS, TURNS = 30, 100, 20
 CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
 
@@ -107,7 +110,8 @@ async def page_figures(store: Store) -> list[Figure]:
 
 async def conversation_figures(store: Store) -> list[Figure]:
     """Lists and searches of one person with 10,000 conversations of four messages."""
-    await store.database.write(_fill_conversations)
+    for first in range(0, SESSIONS, CONVERSATIONS):
+        await store.database.write(partial(_fill_conversations, first))
     searches = {
         "list of conversations": SessionFilter(origins=("page", "console"), families=True),
         "search that finds one": SessionFilter(f"needle{SESSIONS // 2}", families=True),
@@ -121,24 +125,24 @@ async def conversation_figures(store: Store) -> list[Figure]:
     return figures
 
 
-def _fill_conversations(connection: Connection) -> None:
-    chosen = random.Random(1)
-    vocabulary = [f"word{number}" for number in range(20_000)]
-    for n in range(SESSIONS):
-        session_id = f"sess_p{n:07x}"
-        row = {
-            "id": session_id, "family": session_id, "owner": "person", "title": f"needle{n}", "origin": "page",
-            "started_at": float(n), "updated_at": float(n), "version": 1, "length": 4,
-        }  # fmt: skip
-        connection.execute(insert(tables.sessions), [row])
-        texts = [" ".join(chosen.choices(vocabulary, k=120)) for _ in range(4)]
-        messages = [assistant(text) if place % 2 else user(text) for place, text in enumerate(texts)]
-        rows = [
-            {"session_id": session_id, "position": place, "data": packed(message.as_stored())}
-            for place, message in enumerate(messages)
-        ]
-        connection.execute(insert(tables.messages), rows)
-        reindex(connection, session_id)
+def _fill_conversations(first: int, connection: Connection) -> None:
+    chosen = random.Random(first)
+    numbers = range(first, first + CONVERSATIONS)
+    sessions = [
+        {
+            "id": f"sess_p{n:07x}", "family": f"sess_p{n:07x}", "owner": "person", "title": f"needle{n}",
+            "origin": "page", "started_at": float(n), "updated_at": float(n), "version": 1, "length": 4,
+        }
+        for n in numbers
+    ]  # fmt: skip
+    connection.execute(insert(tables.sessions), sessions)
+    rows = list[dict[str, Any]]()
+    for n, place in product(numbers, range(4)):
+        text = " ".join(f"word{number}" for number in chosen.choices(range(20_000), k=120))
+        message = assistant(text) if place % 2 else user(text)
+        rows.append({"session_id": f"sess_p{n:07x}", "position": place, "data": packed(message.as_stored())})
+    connection.execute(insert(tables.messages), rows)
+    reindex(connection, *(row["id"] for row in sessions))
 
 
 def _fill(connection: Connection) -> None:

@@ -12,6 +12,7 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
+AT_ONCE = 200
 BY_PROGRAMS = """
 UPDATE sessions SET origin = 'api'
 WHERE id IN (SELECT session_id FROM traces WHERE door IN ('responses', 'chat', 'v1', 'dial'))
@@ -36,5 +37,6 @@ def upgrade() -> None:
         )  # to unpack costs more than to read
     op.execute(BY_PROGRAMS)
     op.execute(BY_CONSOLE)
-    for (session_id,) in op.get_bind().execute(sa.text("SELECT id FROM sessions")).all():
-        reindex(op.get_bind(), session_id)
+    known = [row.id for row in op.get_bind().execute(sa.text("SELECT id FROM sessions"))]
+    for place in range(0, len(known), AT_ONCE):
+        reindex(op.get_bind(), *known[place : place + AT_ONCE])
