@@ -313,7 +313,8 @@ def _load(connection: Connection, owner: str, session_id: str) -> Session:
 
 
 def _short_title(text: str) -> str:
-    return " ".join(text.replace("\0", " ").split())[:TITLE_LENGTH]
+    sound = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    return " ".join(sound.split())[:TITLE_LENGTH]
 
 
 def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:

@@ -23,10 +23,11 @@ from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import PostgresDatabase
 from task.store.experiments import variants
 from task.store.records import Answer
+from task.store.sessions import SessionFilter
 from task.store.store import Retention, Store, open_store
 from task.store.traces import TraceFilter
 from tests.support.postgres_server import PostgresServer, postgres_server
-from tests.support.stores import OWNER, opened
+from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced
 
 pytestmark = pytest.mark.system
@@ -248,3 +249,20 @@ async def test_the_way_libpq_spells_encryption_is_understood(server: PostgresSer
 async def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await open_store("postgresql://tester@127.0.0.1:9/postgres", patience=2)
+
+
+async def test_a_search_finds_the_same_as_in_a_file(server: PostgresServer, tmp_path: Path) -> None:
+    found = list[list[list[str]]]()
+    for url in (server.url, sqlite_url(tmp_path)):
+        async with opened(url) as store:
+            for title in ("Straße in Київ", "数据库 100%", "Café_au_lait", "half \ud800 \0 pair"):
+                session = await store.sessions.start(OWNER, title, "page")
+                await store.sessions.append(OWNER, session.session_id, [user(f"About {title}")], session.version)
+                await store.sessions.pin(OWNER, session.session_id, True)
+            pages = [
+                await store.sessions.list(OWNER, which=SessionFilter(words, pinned=True, families=True))
+                for words in ("STRASSE київ", "数据", "100%", "é_a", "half pair", "about", "nothing")
+            ]
+            found.append([sorted(f"{item.title}: {item.snippet}" for item in page.items) for page in pages])
+    assert found[0] == found[1]
+    assert [len(titles) for titles in found[0]] == [1, 1, 1, 1, 1, 4, 0]

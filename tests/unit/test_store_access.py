@@ -19,6 +19,7 @@ from task.errors import Conflict, NotFound
 from task.store.database import open_database
 from task.store.records import Answer, Approval, iso, packed
 from task.store.schema import HEAD, migrate
+from task.store.sessions import SessionFilter
 from task.store.store import Store
 from task.store.tables import metadata
 from task.store.traces import TraceFilter
@@ -240,6 +241,30 @@ async def test_traces_from_before_there_were_filters_are_found_by_them(tmp_path:
             assert [item.trace_id for item in (await store.traces.list("ann", which=which)).items] == ["t1"]
         assert (await store.traces.list("ann")).count == 2
         assert (await store.traces.rate("ann", "t2", "up")).rating == "up"
+
+
+OLD_SESSION = (
+    "INSERT INTO sessions (id, owner, title, family, started_at, updated_at, version, length) "
+    "VALUES (:id, 'ann', :title, :id, 1, 1, 1, 1)"
+)
+OLD_MESSAGE = "INSERT INTO messages (session_id, position, data) VALUES (:id, 0, :data)"
+OLD_SESSIONS = {"sess_page": "runs", "sess_api": "responses", "sess_console": "console", "sess_alone": None}
+
+
+async def test_sessions_from_before_there_was_a_search_are_found_and_told_apart(tmp_path: Path) -> None:
+    old = list[Any]()
+    for name, door in OLD_SESSIONS.items():
+        data = packed({"role": "user", "content": f"Die STRASSE von {name}"})
+        old += [text(OLD_SESSION).bindparams(id=name, title=name), text(OLD_MESSAGE).bindparams(id=name, data=data)]
+        if door is not None:
+            trace = OLD_TRACE.replace("'http'", f"'{door}'").replace("(id,", "(session_id, id,")
+            old.append(text(trace.replace("(:id", f"('{name}', :id")).bindparams(id=f"trace_{name}", data="{}"))
+    store_of_version(sqlite_url(tmp_path), "0008", *old)
+    async with opened(sqlite_url(tmp_path)) as store:
+        found = (await store.sessions.list("ann", which=SessionFilter("straße"))).items
+        assert {item.session_id: item.origin for item in found} == {
+            "sess_page": "page", "sess_api": "api", "sess_console": "console", "sess_alone": "page",
+        }  # fmt: skip
 
 
 def test_the_newest_migration_is_the_one_the_code_expects() -> None:
