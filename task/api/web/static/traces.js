@@ -1,12 +1,13 @@
 // Traces: the list with its filters, and the way to one run, to two side by side, and to experiments.
 import * as api from "./api.js";
-import { cost, count, duration, h, icon, when } from "./dom.js";
+import { cost, count, duration, h, icon } from "./dom.js";
 import { showExperiments } from "./experiments.js";
-import { t } from "./i18n.js";
+import { date, t } from "./i18n.js";
 import { badge, questionOf, STATUS } from "./tracewords.js";
 import { showWaterfalls } from "./waterfall.js";
 
 const DOORS = ["runs", "v1", "responses", "chat", "dial", "console", "coding"];
+const STARTED = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
 const filters = {}; // kept while the page is open
 const seen = { model: new Set(), tool: new Set() };
 
@@ -139,7 +140,7 @@ class Table {
     const rating = trace.rating ? [icon(trace.rating), h("span", { class: "unseen" }, trace.rating === "up" ? t("Rated up") : t("Rated down"))] : [];
     const cell = (content, kind) => h("td", { class: kind }, content);
     return h("tr", {}, cell(box), cell(h("a", { href: `#/traces/${trace.trace_id}`, title: name }, name), "asked"), cell(badge(trace.status)),
-      cell(duration(trace.duration_ms), "number"), cell(when(trace.started_at)), cell(trace.model, "model"), cell(count(trace.tool_calls.length), "number calls"),
+      cell(duration(trace.duration_ms), "number"), cell(date(trace.started_at, STARTED)), cell(trace.model, "model"), cell(count(trace.tool_calls.length), "number calls"),
       h("td", { class: "number tokens", "data-unit": t("tokens") }, count(trace.total_tokens)), cell(cost(trace.cost), "number"), cell(rating, "rated"));
   }
 
