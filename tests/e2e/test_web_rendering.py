@@ -147,7 +147,7 @@ async def test_cited_passages_open_marked_in_their_documents(tmp_path: Path, siz
         script += [
             wants("cite", url=url, title=title, quote=QUOTE) for url, title in zip(addresses, titles, strict=True)
         ]
-        script.append(says(f"Tokyo [1], [2], [3], [4] and [5]. See [the book]({urls[0]}#page=1)."))
+        script.append(says(f"Tokyo [1], [2], [3], [4] and [5]. See [the book]({urls[0]}#page=1) and {urls[1]}."))
         await p.asks("Cite")
         viewer = p.page.get_by_role("dialog")
         for number in range(3):
@@ -167,6 +167,9 @@ async def test_cited_passages_open_marked_in_their_documents(tmp_path: Path, siz
             await viewer.get_by_role("button", name="Close").click()
         await p.prose.get_by_role("button", name="the book").click()
         await expect(viewer.locator(".pdf-page canvas").first).to_be_visible()
+        await viewer.get_by_role("button", name="Close").click()
+        await p.prose.get_by_role("button", name="cities.md", exact=True).click()
+        await expect(viewer.locator("pre")).to_contain_text("Intro.")
         assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert await p.page.evaluate("window.harmed") is None
 

@@ -89,6 +89,16 @@ def test_files_of_the_answer_are_links_and_other_relative_addresses_are_not() ->
     assert re.findall(r'href="([^"]*)"', html) == ["files/b/a%20b.csv", "files/b/p.png"]
 
 
+def test_the_address_of_a_file_in_the_text_is_a_link() -> None:
+    html = html_of(
+        "Stored as files/b/http/ann/q3.csv, (files/b/x_1.pdf). Not files/folders, `files/b/c` or myfiles/b/c."
+    )
+    assert re.findall(r'href="([^"]*)"[^>]*>([^<]*)<', html) == [
+        ("files/b/http/ann/q3.csv", "files/b/http/ann/q3.csv"),
+        ("files/b/x_1.pdf", "files/b/x_1.pdf"),
+    ]
+
+
 def test_every_block_has_the_line_where_it_begins() -> None:
     assert [block.line for block in blocks_of("one\n\ntwo\nlines\n\n\n- three")] == [0, 2, 6]
     assert blocks_of("") == []

@@ -36,6 +36,7 @@ ATTRIBUTES = {
 _CLASSES = {"span": {"unloaded", "math", "math display"}, "a": {"note"}, "section": {"notes"}}
 _LINK = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
 _FILE = re.compile(r"files/[^\s\"'<>\\]+\Z")
+_BARE_FILE = re.compile(r"[^\s/]{1,200}/[^\s\"'<>\\]{0,500}[^\s\"'<>\\.,;:!?()\[\]{}*_]")
 _NOTE = re.compile(r"#note-\d+\Z")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
 _ALIGNED = re.compile(r' style="text-align:(left|right|center)"')
@@ -92,6 +93,7 @@ def _reader() -> MarkdownIt:
     reader = MarkdownIt("commonmark", {"html": False, "linkify": True}).enable(["table", "strikethrough", "linkify"])
     if reader.linkify is not None:
         reader.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+        reader.linkify.add("files/", {"validate": _file_length})
     reader.validateLink = lambda url: bool(_LINK.match(url) or _FILE.match(url) or _PICTURE.match(url))
     reader.add_render_rule("image", _image)
     formula_rules(reader)
@@ -100,6 +102,14 @@ def _reader() -> MarkdownIt:
     for name, rule in _NOTES.items():
         reader.add_render_rule(name, rule)
     return reader
+
+
+def _file_length(_: Any, text: str, place: int) -> int:
+    before = place - len("files/") - 1
+    if before >= 0 and text[before] in "/.-":
+        return 0
+    found = _BARE_FILE.match(text, place)
+    return len(found[0]) if found else 0
 
 
 def _image(

@@ -131,8 +131,9 @@ function link(element) {
 
 /** A file of the agent's; the browser itself could not fetch it with the person's key. */
 function fileLink(url, text) {
-  const open = async (event) => (await import("./viewer.js")).openFile({ url, title: text }, event.currentTarget);
-  return h("button", { type: "button", class: "file-link", title: url, onclick: open }, icon("file"), text);
+  const name = text.startsWith("files/") ? text.split("/").pop().replace(/^[0-9a-f]{16}_/, "") : text;
+  const open = async ({ currentTarget }) => (await import("./viewer.js")).openFile({ url, title: name }, currentTarget);
+  return h("button", { type: "button", class: "file-link", title: url, onclick: open }, icon("file"), name);
 }
 
 function toNote(mark) {
