@@ -146,6 +146,7 @@ def _http_options(settings: Settings) -> HttpOptions:
         http.detach_seconds,
         settings.heartbeat_seconds,
         http.titles,
+        http.transcription or "",
     )
 
 

@@ -73,6 +73,7 @@ class HttpOptions:
     detach_seconds: float
     heartbeat_seconds: float
     titles: str
+    transcription: str
 
 
 class HttpApi:
@@ -102,6 +103,7 @@ class HttpApi:
             shelf,
             Cards(product),
             titles=options.titles != OFF,
+            transcription=options.transcription,
         )
         self._rules = Rules(
             options.mode == "open", options.behind_core, options.hosts, options.origins,
@@ -138,7 +140,7 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
         # As they are: `include_router` would build each of them a second time, while the first request waits.
         app.router.routes.extend(router.routes)
     if ui:
-        add_page(app)
+        add_page(app, listens=bool(service.transcription))
     _describe(app, service.identity.mode)
     return app
 

@@ -48,6 +48,7 @@ class Service:
     shelf: FileShelf
     cards: Cards
     titles: bool
+    transcription: str
 
     async def options(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,13 +10,17 @@ import aiohttp
 import orjson
 
 from task.conversation.messages import Message
+from task.errors import ProviderError
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import Profile, profile_for, request_body
+from task.llm.failures import CONNECTION_FAILED, http_failure
 from task.llm.text_calls import with_text_calls
+from task.llm.transcription import Recording
 from task.llm.transport import RETRIES, Retries, answer_bytes
 
 LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
+TRANSCRIPTION_TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,29 @@ async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: 
             return [str(item["id"]) for item in listing["data"]]
     except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
         return []  # whatever answers there: anything but the expected shape counts as no answer
+
+
+async def transcription(
+    session: aiohttp.ClientSession, base_url: str, api_key: str, deployment: str, recording: Recording
+) -> str:
+    """The words of a recording, by the endpoint's `/audio/transcriptions`.
+
+    Raises:
+        ProviderError: it refuses the recording, or does not answer.
+    """
+    form = aiohttp.FormData({"model": deployment, "response_format": "json"})
+    form.add_field("file", io.BytesIO(recording.content), filename=recording.filename, content_type=recording.type)
+    address, _, query = base_url.partition("?")
+    url = f"{address.rstrip('/')}/audio/transcriptions" + (f"?{query}" if query else "")
+    headers = _authorization(api_key, profile_for("", base_url))
+    try:
+        async with session.post(url, data=form, headers=headers, timeout=TRANSCRIPTION_TIMEOUT) as response:
+            body = await response.read()
+            if response.status != 200:
+                raise http_failure(response.status, body, response.headers, (api_key,))
+            return str(orjson.loads(body)["text"]).strip()
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        raise ProviderError("no transcription came back", code=CONNECTION_FAILED) from error
 
 
 def completions_url(base_url: str, api_version: str | None = None) -> str:

@@ -14,7 +14,8 @@ from task.llm.base import ChatModel
 from task.llm.chat_request import DAPR, OLLAMA, PROFILES, Profile, profile_for
 from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
-from task.llm.openai import OpenAIChatModel, listed_models
+from task.llm.openai import OpenAIChatModel, listed_models, transcription
+from task.llm.transcription import Recording
 from task.llm.transport import READ_SECONDS, Retries
 from task.local_model.ollama import SizedOllamaModel
 from task.settings import Settings
@@ -40,7 +41,8 @@ class Backend:
 
     `fetches_files`: its models get DIAL files by URL, where others get pictures inline. Core's listings describe its
     models where it is `listed`, else `facts`; nothing where that is None. `profile` is how requests to a model differ
-    from OpenAI's. `models` names the models of a provider that Core does not list, `close` ends connections of its own.
+    from OpenAI's. `models` names the models of a provider that Core does not list, `transcribe` has speech
+    as text by a deployment where no chat model does that, `close` ends connections of its own.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
@@ -49,6 +51,7 @@ class Backend:
     facts: ModelFacts | None = None
     profile: Callable[[str], Profile] = profile_for
     models: Callable[[], Awaitable[list[str]]] | None = None
+    transcribe: Callable[[str, Recording], Awaitable[str]] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -74,6 +77,7 @@ def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
     return Backend(
         chat_model, fetches_files=False, listed=False, profile=lambda name: profile or profile_for(name, url),
         models=lambda: listed_models(session, url, key),
+        transcribe=lambda deployment, recording: transcription(session, url, key, deployment, recording),
     )  # fmt: skip
 
 

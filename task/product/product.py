@@ -18,8 +18,10 @@ from task.blocking import close_all
 from task.context.prompt import ContextPrompt, unknown_persona
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
+from task.errors import SettingsError
 from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
+from task.llm.transcription import Recording, transcribed_by
 from task.llm.transport import READ_SECONDS, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
@@ -50,6 +52,7 @@ from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20
 MAX_WARNINGS, MAX_NAME = 20, 64
+LISTENING = ("dial", "openai")  # the backends that can have speech as text
 CONSOLE = "console"  # the door whose tools work in the folder of its process
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
@@ -88,6 +91,8 @@ class Product:
                 meant, a workspace cannot be one, or the secret of the hidden state can neither be read nor made.
         """
         check_backend(self._settings)
+        if self._settings.http.transcription and self._settings.backend not in LISTENING:
+            raise SettingsError(f"http.transcription: {self._settings.backend} has no transcription; leave it out.")
         mcp_specs(self._settings)
         policy_of(self._settings)
         check_workspaces(self._settings)
@@ -227,6 +232,12 @@ class Product:
         if self.backend.models is not None:
             return await self.backend.models()
         return await self.chat_models(api_key)
+
+    async def transcribe(self, deployment: str, recording: Recording, caller: Caller) -> str:
+        """What is said in the recording. Raises `ProviderError`."""
+        if self.backend.transcribe is not None:
+            return await self.backend.transcribe(deployment, recording)
+        return await transcribed_by(self.backend.chat_model(deployment, caller), recording)
 
     async def accepts_images(self, model: str, api_key: str) -> bool:
         """Whether the model takes pictures; every model that nothing describes is believed to."""

@@ -241,6 +241,12 @@ class HttpSettings(Section):
     )
     body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
     steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)
+    transcription: str | None = setting(
+        None,
+        "A deployment that writes down speech, for a microphone button on the page: of `/audio/transcriptions` with "
+        "`AGENT_BACKEND=openai`, a chat model that takes sound with `dial`. Not set: no button, no microphone.",
+        min_length=1,
+    )
     detach_seconds: float = setting(120, "Seconds a run in a session continues without a listener.", ge=0)
     titles: str = setting(
         "model",

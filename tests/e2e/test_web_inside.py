@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from playwright.async_api import Page, expect
 
 from task.llm.scripted import says, wants
+from tests.support.core_peers import DONE, chunk, peer, streams
 from tests.support.note_product import notes, noting_model
 from tests.support.web import PAGE_MARKS, Person, person
 
@@ -149,3 +151,21 @@ async def test_a_prompt_is_saved_completed_after_a_slash_and_asks_for_its_variab
         await keyboard.press("Enter")
         await p.sees("Done.")
     assert p.upstream.requests[0].messages[-1]["content"] == "Translate “Hello” into Ukrainian."
+
+
+async def test_what_is_spoken_is_written_into_the_field_and_not_sent(tmp_path: Path) -> None:
+    heard = streams(chunk({"role": "assistant", "content": "Good morning."}, "stop"), DONE)
+    async with peer(heard) as listener:
+        models = {"listener": {"type": "chat", "endpoint": f"{listener.url}/chat/completions"}}
+        settings: dict[str, Any] = {"models": models, "http": {"transcription": "listener"}}
+        async with person(tmp_path=tmp_path, **settings) as p:
+            await p.page.context.grant_permissions(["microphone"])
+            await p.field.fill("Hello!")
+            await p.button("Speak a message").click()
+            await p.button("End the recording").click()
+            await expect(p.field).to_have_value("Hello! Good morning.")
+            await expect(p.field).to_be_focused()
+            await expect(p.button("Speak a message")).to_be_enabled()
+    [attachment] = listener.last.json["messages"][-1]["custom_content"]["attachments"]
+    assert attachment["type"].startswith("audio/")
+    assert p.upstream.requests == []

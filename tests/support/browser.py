@@ -36,7 +36,9 @@ async def visit(
 ) -> AsyncGenerator[Visit]:
     """The page at that address in a window of that size; closed with the block."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        # The microphone is chromium's own, which beeps.
+        args = ["--no-sandbox", "--use-fake-device-for-media-stream"]
+        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=args)
         context = await browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",

@@ -19,7 +19,7 @@ from task.conversation.inputs import CALLER
 from task.errors import AgentError
 
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-UPLOADS = "/v1/files"
+UPLOADS = frozenset({"/v1/files", "/transcription"})
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
 DEEPEST = 100  # brackets within each other; what reads, copies or writes JSON recursively fails at a few hundred
@@ -90,7 +90,7 @@ class Guard:
 
     async def _passed(self, scope: Scope, receive: Receive, send: _Sending) -> None:
         path = scope["path"]
-        body = _Body(receive, self._limit(path), is_upload=path == UPLOADS)
+        body = _Body(receive, self._limit(path), is_upload=path in UPLOADS)
 
         async def answering(message: Message) -> None:
             if send.started or body.fault is None:
@@ -116,7 +116,7 @@ class Guard:
         length = headers.get("content-length", "")
         limit = self._limit(path)
         if length.isdigit() and int(length) > limit:
-            return _too_large(limit, is_upload=path == UPLOADS)
+            return _too_large(limit, is_upload=path in UPLOADS)
         if method in CHANGING and (length not in ("", "0") or "transfer-encoding" in headers):
             return _content_fault(path, headers)
         return None
@@ -125,7 +125,7 @@ class Guard:
         return self.rules.local_only and path not in PROBES and not (self.rules.behind_core and _is_dial(path))
 
     def _limit(self, path: str) -> int:
-        if path == UPLOADS:
+        if path in UPLOADS:
             return self.rules.upload_bytes + FORM_BYTES
         return self.rules.dial_bytes if _is_dial(path) else self.rules.body_bytes
 
@@ -201,7 +201,7 @@ def _too_large(limit: int, *, is_upload: bool) -> Failure:
 
 def _content_fault(path: str, headers: Headers) -> Failure | None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    wanted = "multipart/form-data" if path == UPLOADS else "application/json"
+    wanted = "multipart/form-data" if path in UPLOADS else "application/json"
     if kind == wanted:
         return None
     return refused(415, f"The body must be {wanted}, not {kind or 'of no named type'}.", "unsupported_media_type")

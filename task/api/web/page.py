@@ -14,19 +14,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, UploadFile
+from fastapi import File as FormFile
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from task.api.edge.failures import failures
+from task.api.edge.failures import Refused, failures
 from task.api.edge.schemas import Text
 from task.api.service import CurrentCaller, CurrentService, router
 from task.api.web.markdown import BlockBody, blocks_of
+from task.errors import InvalidRequest, NotFound
+from task.llm.transcription import Recording
+from task.tools.models import Caller
 
 MAX_TEXTS = 100
+RECORDING_BYTES = 25 * 10**6  # what OpenAI's endpoint takes
 STATIC = Path(__file__).parent / "static"
 PAGE = "index.html"
 CHARTS = "plotly.min.js"  # comes with Python's plotly; asked for with the first chart
@@ -42,6 +47,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+LISTENING = "camera=(), geolocation=(), microphone=(self)"
 _IMPORT = re.compile(r'^(?:import|export)\b[^;]*?"\./([\w.-]+\.js)";', re.MULTILINE)
 _TEXT = frozenset({".html", ".css", ".js", ".mjs", ".json", ".svg"})
 # What every browser needs, also where the system's own table does not know it.
@@ -115,8 +121,8 @@ def _charts() -> Path:
     return Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
 
 
-def add_page(app: FastAPI, folder: Path = STATIC) -> None:
-    """Serve the page at `/` and its files below `/static`."""
+def add_page(app: FastAPI, folder: Path = STATIC, *, listens: bool = False) -> None:
+    """Serve the page at `/` and its files below `/static`; the page that `listens` may use the microphone."""
     files: dict[str, PageFile] = {}
 
     def file(name: str) -> PageFile:
@@ -127,7 +133,10 @@ def add_page(app: FastAPI, folder: Path = STATIC) -> None:
         return files[name]
 
     async def page(request: Request) -> Response:
-        return await asyncio.to_thread(file(PAGE).response, request)
+        response = await asyncio.to_thread(file(PAGE).response, request)
+        if listens:
+            response.headers["Permissions-Policy"] = LISTENING
+        return response
 
     async def static(request: Request) -> Response:
         return await asyncio.to_thread(file(request.path_params["name"]).response, request)
@@ -151,11 +160,12 @@ class MarkdownBody(BaseModel):
 
 
 class PageFactsBody(BaseModel):
-    """What the page needs to know of this agent: the bytes of the largest file that can be attached, and whether
-    conversations get titles from a model."""
+    """What the page needs to know of this agent: the bytes of the largest file that can be attached, whether
+    conversations get titles from a model, and whether speech can be sent to `/transcription`."""
 
     upload_bytes: int
     titles: bool
+    transcription: bool
 
 
 routes = router("Web page")
@@ -164,10 +174,37 @@ routes = router("Web page")
 @routes.get("/page", response_model=PageFactsBody, responses=failures())
 async def facts(service: CurrentService, _: CurrentCaller) -> Any:
     """The limits and features of this agent that the page shows."""
-    return {"upload_bytes": service.shelf.max_bytes, "titles": service.titles}
+    return {
+        "upload_bytes": service.shelf.max_bytes,
+        "titles": service.titles,
+        "transcription": bool(service.transcription),
+    }
 
 
 @routes.post("/markdown", response_model=MarkdownBody, responses=failures(413, 415))
 async def render(body: MarkdownRequest, _: CurrentCaller) -> Any:
     """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
     return {"texts": await asyncio.to_thread(lambda: list(map(blocks_of, body.texts)))}
+
+
+class TranscriptionBody(BaseModel):
+    text: str
+
+
+@routes.post("/transcription", response_model=TranscriptionBody, responses=failures(404, 413, 415))
+async def transcribe(service: CurrentService, caller: CurrentCaller, file: Annotated[UploadFile, FormFile()]) -> Any:
+    """The words of a recording, for the person to read before they are sent."""
+    if not service.transcription:
+        raise NotFound("Voice input is off. An operator switches it on with AGENT_HTTP__TRANSCRIPTION.")
+    kind = (file.content_type or "").partition(";")[0]
+    content = await file.read(RECORDING_BYTES + 1)
+    if not kind.startswith("audio/") or not content:
+        raise InvalidRequest("This is not a recording: send audio that is not empty.")
+    if len(content) > RECORDING_BYTES:
+        raise Refused(413, "The recording is too long: speak for a few minutes at a time.", code="file_too_large")
+
+    async def principal() -> str:
+        return caller.owner
+
+    named = Caller(caller.core_key, principal, headers=dict(caller.headers))
+    return {"text": await service.product.transcribe(service.transcription, Recording(content, kind), named)}

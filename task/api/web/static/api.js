@@ -121,6 +121,13 @@ export async function upload(file, signal) {
   return json("POST", "v1/files", { body: form, signal });
 }
 
+/** What is said in a recording. */
+export async function transcribed(recording) {
+  const form = new FormData();
+  form.append("file", recording, "recording");
+  return (await json("POST", "transcription", { body: form })).text;
+}
+
 /** The content of a file of ours as a blob of that type. Raises ApiError where it is not ours to read. */
 export async function content(url, type) {
   const response = await call("GET", `v1/files/${fileId(url)}/content`);

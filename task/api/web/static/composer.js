@@ -144,6 +144,23 @@ export class Composer {
     this.update();
   }
 
+  /** A button that writes down what is said; only where the agent has a deployment for it. */
+  offerVoice() {
+    const button = iconButton("mic", t("Speak a message"), async () => {
+      const { Voice } = await import("./voice.js");
+      this.voice ??= new Voice(button, (text) => this.write(text), (message) => this.fail(message));
+      await this.voice.toggle();
+    }, { "aria-pressed": "false", class: "icon-button mic" });
+    this.go.before(button);
+  }
+
+  /** Add words to what stands in the field; the person reads and sends them. */
+  write(text) {
+    this.field.value = [this.field.value.trimEnd(), text].filter(Boolean).join(" ");
+    this.update();
+    this.field.focus();
+  }
+
   kept() {
     return this.files.filter((item) => item.stored).map((item) => item.stored);
   }

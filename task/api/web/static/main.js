@@ -186,6 +186,7 @@ async function loadChoices() {
   try {
     const [models, personas, facts] = await Promise.all([api.models(), api.personas(), api.facts()]);
     composer.limit(facts.upload_bytes);
+    if (facts.transcription) composer.offerVoice();
     makesTitles = facts.titles;
     composer.offer(models.data.map((model) => model.id).filter((id) => id !== AGENT));
     composer.offerPersonas(personas.personas, personas.default, personas.descriptions);
