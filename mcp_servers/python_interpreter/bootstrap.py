@@ -37,6 +37,9 @@ def show_tables(shell):
     markdown = shell.display_formatter.formatters["text/markdown"]
     markdown.for_type_by_name("pandas", "DataFrame", table)
     markdown.for_type_by_name("pandas", "Series", lambda series: table(series.to_frame()))
+    plain = shell.display_formatter.formatters["text/plain"]
+    for name in ("float64", "int64"):  # a sum or a mean of a column
+        plain.for_type_by_name("numpy", name, lambda number, printer, _: printer.text(str(number)))
 
 
 def table(frame):

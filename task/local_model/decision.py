@@ -101,12 +101,12 @@ def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Mess
         decision.prose = "" if text.lstrip()[:1] in ("[", "{") else text.strip()
         return
     names = {str(tool["function"]["name"]) for tool in tools}
-    made, files = _made(messages), names_of(addresses_in(messages).files, messages)
+    before, files = made(messages), names_of(addresses_in(messages).files, messages)
     for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
         call = _parsed(step, names)
         if call is not None and call[0] == RUNNER:
             call[1]["code"] = with_names(str(call[1].get("code", "")), files)
-        if call is not None and call not in decision.calls and call not in made:
+        if call is not None and call not in decision.calls and call not in before:
             decision.calls.append(call)
 
 
@@ -118,7 +118,8 @@ def _parsed(step: Any, names: set[str]) -> tuple[str, _Json] | None:
     return (name, cast("_Json", arguments)) if name in names and isinstance(arguments, dict) else None
 
 
-def _made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
+def made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
+    """The calls since the last question."""
     last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
     calls = (call for message in messages[last:] for call in message.tool_calls)
     return [(call.name, _arguments(call)) for call in calls]

@@ -13,7 +13,6 @@ import orjson
 from task.conversation.messages import Message, Role, assistant, system, user
 from task.conversation.pruning import Budget, pruned
 from task.llm.base import ToolSchema
-from task.local_model.tables import after_a_result
 from task.permissions.names import ALIASES
 from task.prompts import SYSTEM_PROMPT
 
@@ -121,18 +120,22 @@ _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 
 def rendered(
-    messages: Sequence[Message], tools: Sequence[ToolSchema], tail: str | None, tail_role: Role = Role.SYSTEM
+    messages: Sequence[Message],
+    tools: Sequence[ToolSchema],
+    tail: str | None,
+    tail_role: Role = Role.SYSTEM,
+    head: str = "",
 ) -> list[Message]:
     """The conversation without tool calls and tool messages; `tail` says what is wanted now, in a message of its role.
 
-    The beginning is the same for every conversation with these tools. It replaces the product's own system prompt,
-    which small models do not follow; other system prompts come after it.
+    The beginning is the same for every conversation: `head`, or without one that of these tools. It replaces the
+    product's own system prompt, which small models do not follow; other system prompts come after it.
     """
     prompts = [message.text().replace(SYSTEM_PROMPT, "").strip() for message in messages if message.role in _SYSTEM]
     own = [prompt for prompt in prompts if prompt]
     plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
-    head = [prefix(tools), *own] if tools else own
-    before = [system("\n\n".join(head))] if head else []
+    heads = [head or prefix(tools), *own] if tools else own
+    before = [system("\n\n".join(heads))] if heads else []
     return [*before, *_joined([*plain, *([Message(tail_role, tail)] if tail else [])])]
 
 
@@ -153,10 +156,8 @@ def offered(tools: Sequence[ToolSchema]) -> list[ToolSchema]:
     return [tool for tool in tools if tool["function"]["name"] not in UNUSED]
 
 
-def deciding(messages: Sequence[Message], files: Sequence[str], tools: Sequence[ToolSchema] = ()) -> str:
+def deciding(messages: Sequence[Message], files: Sequence[str]) -> str:
     """The last sentence before a decision."""
-    if instruction := after_a_result(messages, [str(tool["function"]["name"]) for tool in tools]):
-        return instruction
     if any(message.role is Role.TOOL for message in messages):
         return DECIDE + READ
     return DECIDE + (UNREAD if files else "")

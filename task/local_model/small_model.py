@@ -28,8 +28,9 @@ from task.llm.base import (
 )
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
-from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of
+from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
 from task.local_model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
+from task.local_model.tables import HEAD, READER, table_step, unread_tables
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
@@ -87,6 +88,10 @@ class _Request:
         self._decision_tokens = min(DECISION_TOKENS, model.context // 4)
         self._room = model.context - max(self._answer_tokens, self._decision_tokens)
         self._usage = Usage()
+        names = [str(tool["function"]["name"]) for tool in tools]
+        is_free = options.tool_choice in (None, "auto")
+        self._unread = unread_tables(messages, names) if is_free else []
+        self._table = table_step(messages, names) if is_free else None
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         decision = Decision()
@@ -106,8 +111,15 @@ class _Request:
 
     async def _decide(self, decision: Decision) -> AsyncGenerator[Waiting | ModelWarning]:
         # Fill `decision`; yields only what is waited for, and warnings
+        decision.calls += [(READER, {"file_url": url, "page": 1}) for url in self._unread]
+        if decision.calls or (self._table and self._table.computed):
+            return
         addresses = addresses_in(self._messages)
-        schema = decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
+        schema = (
+            self._table.schema()
+            if self._table
+            else decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
+        )
         if schema is None:
             return
         options = ModelOptions(
@@ -122,7 +134,8 @@ class _Request:
         )
         text = ""
         try:
-            async with aclosing(self.answer(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
+            ask = self._table.ask if self._table else deciding(self._messages, addresses.files)
+            async with aclosing(self.answer(ask, options, HEAD if self._table else "")) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, TextDelta):
                         if self._replies(text, delta):
@@ -137,7 +150,10 @@ class _Request:
             if not text or error.code != INTERRUPTED:
                 raise
             # Ollama ends an answer that repeats one token 30 times without a word; it is incomplete JSON then.
-        decisions_of(text, self._tools, self._messages, decision)
+        if self._table:
+            decision.calls += [call for call in self._table.calls(text) if call not in made(self._messages)]
+        else:
+            decisions_of(text, self._tools, self._messages, decision)
 
     def _replies(self, text: str, delta: TextDelta) -> bool:
         if not isinstance(delta, WeighedText) or _CHOOSES.fullmatch(text) is None:
@@ -163,15 +179,17 @@ class _Request:
             async for delta in deltas:
                 yield delta + self._usage if isinstance(delta, Usage) else delta
 
-    async def answer(self, tail: str | None, options: ModelOptions) -> AsyncGenerator[Delta]:
-        """The model's answer to the conversation and `tail`.
+    async def answer(self, tail: str | None, options: ModelOptions, head: str = "") -> AsyncGenerator[Delta]:
+        """The model's answer to the conversation and `tail`, under `head` where there is one.
 
         Until the first word it is retried: when the engine was lost, and once with a shorter conversation when the
         model finds it too long.
         """
+        described = self._table is not None and (head or self._table.computed)
+        messages = self._table.messages if self._table and described else self._messages
         room, started, pauses = self._room, False, iter(self._model.pauses)
         while True:
-            plain = rendered(fitted(self._messages, room), self._tools, tail, self._model.tail_role)
+            plain = rendered(fitted(messages, room), self._tools, tail, self._model.tail_role, head)
             try:
                 async with aclosing(self._attempt(plain, options)) as deltas:
                     async for delta in deltas:

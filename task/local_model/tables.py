@@ -1,69 +1,115 @@
-"""Lets a small model compute with a table it has just read: by a program over the file, not from memory."""
+"""Lets a small model compute with a table it has just read: by an expression over the table, not from memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
 
 from task.conversation.messages import Message, Role, ToolCall
+from task.local_model.frames import Frame, frames_of, is_table
 
-READER, RUNNER = "file_content_extraction_tool", "execute_code"
-LOADERS = {".csv": "read_csv", ".tsv": "read_table", ".xlsx": "read_excel", ".xls": "read_excel"}
-# With other columns than the user's: a small model copies a program that fits, including its filter.
-PROGRAM = """\
-Tables are computed with by execute_code. With a file fruit.csv and its columns "fruit", "color", "price", "count", \
-programs would be:
-What do the red ones cost on average? -> import pandas as pd; df = pd.read_csv("fruit.csv"); \
-print(df[df["color"] == "red"]["price"].mean())
-Which fruit is the dearest? -> import pandas as pd; df = pd.read_csv("fruit.csv"); print(df.loc[df["price"].idxmax()])
-What are all the pears worth? -> import pandas as pd; df = pd.read_csv("fruit.csv"); r = df[df["fruit"] == "pear"]; \
-print((r["price"] * r["count"]).sum())
-What is 8% of all prices? -> import pandas as pd; df = pd.read_csv("fruit.csv"); print(0.08 * df["price"].sum())
-Here the file is {name}, read by pd.{loader}, and its columns are {columns}. The user asks: {question}
-Next step as JSON: one execute_code call with the whole program for that, or [{{"tool":"reply"}}] when nothing is to \
-be computed."""
-CORRECT = (
-    'The call failed. Next step as JSON: the call without that mistake, or [{"tool":"reply"}] when it cannot be fixed.'
-)
-SHOWN_VALUES = 6  # of a column of words: enough to see what a filter compares with
-VALUE_CHARS = 30
-QUESTION_CHARS = 600
-_TABLE = re.compile(r"^\|(.+)\|\n\|[ |:-]+\|\n((?:\|.*\|(?:\n|$))+)", re.MULTILINE)
-_CELLS = re.compile(r"(?<!\\)\|")
-_NUMBER = re.compile(r"[-+]?[\d.,\s]*\d%?")
+READER, RUNNER, TABLE = "file_content_extraction_tool", "execute_code", "table"
+MOST_FILES = 4  # that are read at once
+MOST_VALUES = 60  # of all columns of words that an expression may only compare with
+# With other columns than the user's: a small model copies an expression that fits, including its filter.
+HEAD = """\
+You answer questions about tables with pandas. The table is `df`. Choose the next step as JSON:
+- [{"tool":"table","arguments":{"expression":"..."}}] to look up or compute something: one expression over `df`
+- [{"tool":"execute_code","arguments":{"code":"..."}}] for charts and files: a program that uses `df`
+- [{"tool":"reply"}] for a summary, a translation, or what has nothing to do with the table
+
+Examples, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, green), \
+'price' (number), 'count' (number), 'picked' (date):
+Which fruit is the dearest? -> df.nlargest(1, 'price')
+Who picked first? -> df.nsmallest(1, 'picked')
+What is the second line? -> df.iloc[[1]]
+What is the last one in the list? -> df.tail(1)
+What color are the plums? -> df[df['fruit'] == 'plum']
+Which fruits cost more than 2? -> df[df['price'] > 2]
+What do the red ones cost on average? -> df[df['color'] == 'red']['price'].mean()
+How many pears are there in all? -> df[df['fruit'] == 'pear']['count'].sum()
+How many lines are red? -> len(df[df['color'] == 'red'])
+What is everything worth? -> (df['price'] * df['count']).sum()
+What are all the pears worth? -> (df['price'] * df['count'])[df['fruit'] == 'pear'].sum()
+Which color has most pieces? -> df.groupby('color')['count'].sum().nlargest(1)
+What is 8% of all prices? -> 0.08 * df['price'].sum()
+What share of the pieces is green? -> df[df['color'] == 'green']['count'].sum() / df['count'].sum()
+How much dearer is the dearest than the cheapest? -> df['price'].max() - df['price'].min()
+"""
+ASK = "Next step as JSON."
+CORRECT = "The call failed. Next step as JSON: the call without that mistake."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
+_SPECIAL = re.compile(r"[^\w\s]")
+_UNFIT = re.compile(r"['\"\\\n]")
+_Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """A table's file, named as programs find it, and a description of its columns."""
+class TableStep:
+    """The step after tables were read: they, the conversation in which their descriptions take the place of their rows.
 
-    name: str
-    columns: str
+    `computed` is whether a program over them has already run without an error; `ask` is the last sentence otherwise.
+    """
+
+    frames: tuple[Frame, ...]
+    messages: tuple[Message, ...]
+    computed: bool
+    ask: str
+
+    def schema(self) -> _Json:
+        """The JSON schema of this step: a reply, an expression over `df`, or a program that uses it."""
+        reply = {"type": "object", "properties": {"tool": {"const": "reply"}}, "required": ["tool"]}
+        expression = {"type": "string", "pattern": _pattern(self.frames)}
+        steps = [_call(TABLE, "expression", expression), _call(RUNNER, "code", {"type": "string"}), reply]
+        one = {"type": "array", "minItems": 1, "maxItems": 1}
+        return {"anyOf": [{**one, "items": {**step, "additionalProperties": False}} for step in steps]}
+
+    def calls(self, text: str) -> list[tuple[str, _Json]]:
+        """The calls in the JSON that the schema allows; none for a reply, or for JSON that was cut off."""
+        try:
+            steps: list[_Json] = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return []
+        written = [step["arguments"] for step in steps if "arguments" in step]
+        return [(RUNNER, {"code": f"{_loading(self.frames)}\n{next(iter(each.values()))}"}) for each in written]
 
 
-def after_a_result(messages: Sequence[Message], tools: Iterable[str]) -> str | None:
-    """What to ask for when the last result is a table that was read, or a failed program; None otherwise."""
+def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep | None:
+    """The next step when the last result is a table that was read, or a program over it; None otherwise."""
     last = messages[-1]
-    if last.role is not Role.TOOL or RUNNER not in tools:
+    call = _call_of(last, messages) if last.role is Role.TOOL and RUNNER in tools else None
+    if call is None or call.name not in (READER, RUNNER):
         return None
-    call = _call_of(last, messages)
-    if call is None:
+    asked = max(
+        place for place, message in enumerate(messages) if message.role is not Role.TOOL and not message.tool_calls
+    )
+    found = {place: frames for place in range(asked, len(messages)) if (frames := _read(messages[place], messages))}
+    frames = tuple(frame for each in found.values() for frame in each)
+    if not frames or (call.name == RUNNER and not _code(call).startswith(_loading(frames))):
         return None
-    if call.name == RUNNER:
-        return CORRECT if _FAILED.search(last.text()) else None
-    table = _table(last.text(), call, messages) if call.name == READER else None
-    if table is None:
-        return None
-    loader = LOADERS[PurePosixPath(table.name).suffix.lower()]
-    return PROGRAM.format(name=table.name, loader=loader, columns=table.columns, question=_question(messages))
+    failed = call.name == RUNNER and _FAILED.search(last.text()) is not None
+    shown = list(messages)
+    numbers = iter(range(len(frames)))
+    for place, each in found.items():
+        shown[place] = replace(messages[place], content="\n".join(f"{_variable(next(numbers))}: {f}" for f in each))
+    return TableStep(frames, tuple(shown), call.name == RUNNER and not failed, CORRECT if failed else ASK)
+
+
+def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
+    """The addresses of the tables attached to the question when it has just been asked; they are read first."""
+    last = messages[-1]
+    if last.role is not Role.USER or READER not in tools or RUNNER not in tools:
+        return []
+    note = _NOTE.search(last.text())
+    listed = _LISTED.findall(note[0]) if note else ()
+    return [url for title, url in listed if is_table(title) and url.startswith("files/")][:MOST_FILES]
 
 
 def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]:
@@ -79,33 +125,45 @@ def with_names(code: str, names: dict[str, str]) -> str:
     return code
 
 
+def _variable(number: int) -> str:
+    return f"df{number + 1}" if number else "df"
+
+
+def _loading(frames: Sequence[Frame]) -> str:
+    uses_json = any("json.loads" in frame.loaded for frame in frames)
+    imports = [*(["import json", "from pathlib import Path"] if uses_json else []), "import pandas as pd"]
+    return "\n".join([*imports, *(frame.program(_variable(number)) for number, frame in enumerate(frames))])
+
+
+def _call(tool: str, argument: str, schema: _Json) -> _Json:
+    arguments = {"type": "object", "properties": {argument: schema}, "required": [argument]}
+    fields = {"tool": {"const": tool}, "arguments": {**arguments, "additionalProperties": False}}
+    return {"type": "object", "properties": fields, "required": ["tool", "arguments"]}
+
+
+def _pattern(frames: Sequence[Frame]) -> str:
+    # Texts are columns and their values: a small model would make up others
+    columns = [column for frame in frames for column in frame.columns]
+    names = [column.name for column in columns]
+    values = [value for column in columns if column.kind != "number" for value in column.values]
+    texts = list(dict.fromkeys([*names, *values]))
+    known = len(texts) <= MOST_VALUES and not any(map(_UNFIT.search, texts))
+    quoted = "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts) if known else r"[^'\"\\]*"
+    return rf"^([-+*/%(),.0-9 \[\]A-Za-z_=<>&|~:!]|'({quoted})')+$"
+
+
+def _read(result: Message, messages: Sequence[Message]) -> tuple[Frame, ...]:
+    call = _call_of(result, messages) if result.role is Role.TOOL else None
+    if call is None or call.name != READER:
+        return ()
+    url = str(orjson.loads(call.function.arguments).get("file_url", ""))
+    return frames_of(names_of([url], messages)[url], result.text())
+
+
+def _code(call: ToolCall) -> str:
+    return str(orjson.loads(call.function.arguments).get("code", ""))
+
+
 def _call_of(result: Message, messages: Sequence[Message]) -> ToolCall | None:
     calls = (call for message in reversed(messages) for call in message.tool_calls)
     return next((call for call in calls if call.id == result.tool_call_id), None)
-
-
-def _table(text: str, call: ToolCall, messages: Sequence[Message]) -> _Table | None:
-    url = str(orjson.loads(call.function.arguments).get("file_url", ""))
-    name = names_of([url], messages)[url]
-    found = _TABLE.search(text)
-    if found is None or PurePosixPath(name).suffix.lower() not in LOADERS:
-        return None
-    rows = [_cells(line) for line in found[2].splitlines()]
-    return _Table(name, ", ".join(_column(head, index, rows) for index, head in enumerate(_cells(f"|{found[1]}|"))))
-
-
-def _column(head: str, index: int, rows: Sequence[Sequence[str]]) -> str:
-    values = list(dict.fromkeys(row[index] for row in rows if index < len(row)))
-    if all(_NUMBER.fullmatch(value) or not value for value in values):
-        return f'"{head}"'
-    shown = ", ".join(value[:VALUE_CHARS] for value in values[:SHOWN_VALUES])
-    return f'"{head}" ({shown}{", …" if len(values) > SHOWN_VALUES else ""})'
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line.strip()[1:-1])]
-
-
-def _question(messages: Sequence[Message]) -> str:
-    asked = next((message for message in reversed(messages) if message.role is Role.USER), None)
-    return _NOTE.sub("", asked.text()).strip()[:QUESTION_CHARS] if asked else ""

@@ -256,3 +256,43 @@ async def test_warming_up_reads_the_common_beginning_of_conversations(session: a
         await model.warm_up()
         await answered(model)
     assert peer.requests[0].body["max_tokens"] == 1
+
+
+async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_described_in_prose(
+    session: aiohttp.ClientSession,
+) -> None:
+    question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
+    expression = calls({"tool": "table", "arguments": {"expression": "df.nlargest(1, 'n')"}})
+    async with openai_upstream(expression, says("B.")) as peer:
+        model = served_by(peer, session)
+        [reading] = (await answered(model, question)).message().tool_calls
+        read = [question, assistant(calls=[reading]), tool_message(reading, "| p | n |\n| --- | --- |\n| B | 7 |\n")]
+        [running] = (await answered(model, *read)).message().tool_calls
+        answer = await answered(model, *read, assistant(calls=[running]), tool_message(running, "B 7"))
+    assert json.loads(reading.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
+    assert json.loads(running.function.arguments)["code"].endswith("pd.read_csv('a.csv')\ndf.nlargest(1, 'n')")
+    assert answer.message().content == "B."
+    assert len(peer.requests) == 2
+    assert all("| B | 7 |" not in json.dumps(request.messages) for request in peer.requests)
+
+
+async def test_a_reply_about_a_table_is_written_from_its_rows(session: aiohttp.ClientSession) -> None:
+    reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
+    read = [user("Summarise."), assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
+    async with openai_upstream(REPLY, says("One row.")) as peer:
+        assert (await answered(served_by(peer, session), *read)).message().content == "One row."
+    decision, prose = peer.requests
+    assert "| B |" not in json.dumps(decision.messages)
+    assert "| B |" in json.dumps(prose.messages)
+
+
+async def test_a_program_that_has_failed_is_not_repeated(session: aiohttp.ClientSession) -> None:
+    question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
+    reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
+    read = [question, assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
+    same = calls({"tool": "table", "arguments": {"expression": "df.max('p')"}})
+    async with openai_upstream(same, same, says("I could not compute that.")) as peer:
+        model = served_by(peer, session)
+        [running] = (await answered(model, *read)).message().tool_calls
+        failed = [*read, assistant(calls=[running]), tool_message(running, "ValueError: no axis")]
+        assert (await answered(model, *failed)).message().content == "I could not compute that."

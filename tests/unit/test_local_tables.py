@@ -1,4 +1,4 @@
-"""A small model that has read a table is asked for a program over the file."""
+"""A small model that has read a table writes an expression over it, and the product loads it as the reader read it."""
 
 from __future__ import annotations
 
@@ -6,53 +6,102 @@ import json
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local_model.tables import CORRECT, after_a_result, names_of, with_names
+from task.local_model.tables import ASK, CORRECT, TableStep, names_of, table_step, unread_tables, with_names
 
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
 TOOLS = ("file_content_extraction_tool", "execute_code", "calculator")
+LOADING = "import pandas as pd\ndf = pd.read_csv('my sales.csv', thousands=',', parse_dates=['Date'])"
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
-    return ToolCall(f"call of {name}", FunctionCall(name, json.dumps(arguments)))
+    return ToolCall(f"call of {name} {arguments}", FunctionCall(name, json.dumps(arguments)))
+
+
+def asked(*files: tuple[str, str]) -> Message:
+    listed = "\n".join(f"- {title} (text/csv): {url}" for title, url in files)
+    return user(f"What is the total of A?\n\nAttached files:\n{listed}" if files else "What is the total of A?")
 
 
 def read(text: str, url: str = URL, title: str = "my sales.csv") -> list[Message]:
     """A question about a file, and the result of reading it."""
     reading = call("file_content_extraction_tool", file_url=url)
-    question = user(f"What is the total of A?\n\nAttached files:\n- {title} (text/csv): {url}")
+    question = asked((title, url))
     return [user("Hello"), assistant("Hi"), question, assistant(calls=[reading]), tool_message(reading, text)]
 
 
-def ran(output: str) -> list[Message]:
-    running = call("execute_code", code="1")
+def ran(output: str, code: str = f"{LOADING}\ndf.head()") -> list[Message]:
+    running = call("execute_code", code=code)
     return [*read(TABLE), assistant(calls=[running]), tool_message(running, output)]
 
 
-def test_a_table_leads_to_a_program_with_its_name_its_columns_and_the_question() -> None:
-    words = after_a_result(read(TABLE), TOOLS)
-    assert words is not None
-    assert 'the file is my sales.csv, read by pd.read_csv, and its columns are "Date" (2025-10-01, 2025-10-02)' in words
-    assert '"Category" (A, B|C), "Sales". The user asks: What is the total of A?\n' in words
-    assert "Attached files" not in words
+def step_of(messages: list[Message]) -> TableStep:
+    step = table_step(messages, TOOLS)
+    assert step is not None
+    return step
 
 
-@pytest.mark.parametrize(("name", "loader"), [("a.TSV", "read_table"), ("a.xlsx", "read_excel"), ("a.csv", "read_csv")])
-def test_each_kind_of_table_has_its_own_loader(name: str, loader: str) -> None:
-    words = after_a_result(read(TABLE, f"files/b/{name}", name), TOOLS)
-    assert words is not None
-    assert f"pd.{loader}" in words
+def test_the_description_of_a_table_takes_the_place_of_its_rows() -> None:
+    step = step_of(read(TABLE))
+    assert step.messages[-1].text() == (
+        "df: my sales.csv, 2 rows with the columns 'Date' (date: 2025-10-01, 2025-10-02), 'Category' (text: A, B|C), "
+        "'Sales' (number: 1,500, 900.5)"
+    )
+    assert (step.computed, step.ask) == (False, ASK)
+    assert list(step.messages[:-1]) == read(TABLE)[:-1]
 
 
-def test_of_many_long_values_the_first_ones_are_shown() -> None:
-    rows = "".join(f"| value {number} {'x' * 90} |\n" for number in range(50))
-    words = after_a_result(read(f"| words |\n| --- |\n{rows}"), TOOLS)
-    assert words is not None
-    assert "value 5 " in words
-    assert "value 6 " not in words
-    assert "x" * 31 not in words
+def test_an_expression_becomes_a_program_that_loads_the_table_first() -> None:
+    step = step_of(read(TABLE))
+    written = '[{"tool":"table","arguments":{"expression":"df.nlargest(1, \'Sales\')"}}]'
+    assert step.calls(written) == [("execute_code", {"code": f"{LOADING}\ndf.nlargest(1, 'Sales')"})]
+    program = '[{"tool":"execute_code","arguments":{"code":"df.plot()"}}]'
+    assert step.calls(program) == [("execute_code", {"code": f"{LOADING}\ndf.plot()"})]
+    assert step.calls('[{"tool":"reply"}]') == []
+    assert step.calls('[{"tool":"table","arguments":{"expr') == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_allowed"),
+    [
+        ("df[df['Category'] == 'B|C']['Sales'].sum()", True),
+        ("df.nlargest(1, 'Sales')", True),
+        ("df[df['Category'] == 'D']", False),
+        ("df['Profit'].sum()", False),
+        ("df\nimport os", False),
+        ('df["Sales"]', False),
+        ("", False),
+    ],
+)
+def test_an_expression_names_only_columns_and_values_of_the_table(expression: str, is_allowed: bool) -> None:
+    schema = step_of(read(TABLE)).schema()
+    Draft202012Validator.check_schema(schema)
+    steps = [{"tool": "table", "arguments": {"expression": expression}}]
+    assert Draft202012Validator(schema).is_valid(steps) is is_allowed
+
+
+@pytest.mark.parametrize("tool", ["reply", "rm"])
+def test_a_reply_is_possible_and_no_other_tool(tool: str) -> None:
+    assert Draft202012Validator(step_of(read(TABLE)).schema()).is_valid([{"tool": tool}]) is (tool == "reply")
+
+
+def test_of_a_table_with_many_values_any_may_be_compared_with() -> None:
+    rows = "".join(f"| value {number} |\n" for number in range(90))
+    schema = step_of(read(f"| words |\n| --- |\n{rows}")).schema()
+    steps = [{"tool": "table", "arguments": {"expression": "df[df['words'] == 'value 1234']"}}]
+    assert Draft202012Validator(schema).is_valid(steps)
+
+
+def test_several_tables_have_variables_of_their_own() -> None:
+    more = call("file_content_extraction_tool", file_url="files/b/more.csv")
+    messages = [*read(TABLE), assistant(calls=[more]), tool_message(more, "| x |\n| --- |\n| 1 |\n")]
+    step = step_of(messages)
+    assert step.messages[-1].text() == "df2: more.csv, 1 rows with the columns 'x' (number: 1)"
+    [(_, arguments)] = step.calls('[{"tool":"table","arguments":{"expression":"len(df2)"}}]')
+    assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv')\nlen(df2)"
 
 
 @pytest.mark.parametrize(
@@ -63,20 +112,30 @@ def test_of_many_long_values_the_first_ones_are_shown() -> None:
         read("| broken\n| --- |"),
         [user("Hello")],
         [user("?"), tool_message(call("file_content_extraction_tool", file_url=URL), TABLE)],
+        ran("3", "print(3)"),
     ],
-    ids=["text", "no-table-file", "damaged-table", "no-result", "no-call"],
+    ids=["text", "no-table-file", "damaged-table", "no-result", "no-call", "another-program"],
 )
-def test_no_other_result_leads_to_a_program(messages: list[Message]) -> None:
-    assert after_a_result(messages, TOOLS) is None
+def test_no_other_result_leads_to_a_step_about_tables(messages: list[Message]) -> None:
+    assert table_step(messages, TOOLS) is None
 
 
-def test_without_an_interpreter_there_is_no_program() -> None:
-    assert after_a_result(read(TABLE), ("file_content_extraction_tool", "calculator")) is None
+def test_without_an_interpreter_there_is_no_such_step() -> None:
+    assert table_step(read(TABLE), ("file_content_extraction_tool", "calculator")) is None
+    assert unread_tables([asked(("a.csv", URL))], ("file_content_extraction_tool",)) == []
 
 
 def test_only_a_failed_program_is_to_be_corrected() -> None:
-    assert after_a_result(ran("**Output:**\n```\nTraceback …\nKeyError: 'Sale'\n```"), TOOLS) == CORRECT
-    assert after_a_result(ran("**Output:**\n```\nErrors: 3\n```"), TOOLS) is None
+    failed = step_of(ran("**Output:**\n```\nTraceback …\nKeyError: 'Sale'\n```"))
+    assert (failed.computed, failed.ask) == (False, CORRECT)
+    assert step_of(ran("**Output:**\n```\nErrors: 3\n```")).computed
+
+
+def test_tables_attached_to_the_question_are_read_first_and_other_files_are_not() -> None:
+    question = asked(("a.csv", URL), ("b.XLSX", "files/b/b"), ("manual.pdf", "files/b/manual.pdf"))
+    assert unread_tables([user("Hi"), question], TOOLS) == [URL, "files/b/b"]
+    assert unread_tables([question, assistant("1500"), user("And of B?")], TOOLS) == []
+    assert unread_tables(read(TABLE), TOOLS) == []
 
 
 def test_programs_find_files_under_their_titles() -> None:

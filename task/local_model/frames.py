@@ -1,0 +1,200 @@
+"""Tables that were read, as programs find them: loaded with the reader's delimiter, decimal sign, columns and types."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal, cast
+
+import orjson
+
+LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # others are named by themselves
+TABLES = frozenset({*LOADERS, ".json"})
+SHOWN_VALUES = 8  # of a column of words: enough to see what a filter compares with
+SAMPLES = 2
+VALUE_CHARS = 30
+_SHEET = re.compile(r"^## Sheet: (.+)$", re.MULTILINE)
+_TABLE = re.compile(r"^\|(.+)\|\n\|[ |:-]+\|\n((?:\|.*\|(?:\n|$))*)", re.MULTILINE)
+_CELLS = re.compile(r"(?<!\\)\|")
+_SEPARATED = re.compile(r"cells separated by ([^;\n]+|;)")
+_ENCODED = re.compile(r"\*\*Report\*\*: (?:[^\n]*; )?encoding ([\w-]+)")
+_ROWS = re.compile(r"([\d,]+) rows?, ")
+_AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
+_NUMBER = re.compile(rf"([^\w\s.,+-] ?)?({_AMOUNT})( ?(?:%|[^\w\s.,]|[A-Z]{{3}}))?")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
+_DOTTED = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
+_COMMA_DECIMALS = re.compile(r"\.\d{3},\d|^[-+]?\d+,(?:\d{1,2}|\d{4,})$|^[-+]?0,\d")
+_POINT_DECIMALS = re.compile(r",\d{3}\.\d|^[-+]?\d*\.(?:\d{1,2}|\d{4,})$|^[-+]?0\.\d")
+Kind = Literal["number", "date", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's name and type, with its different values as far as the read page shows them."""
+
+    name: str
+    kind: Kind
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        count = SHOWN_VALUES if self.kind == "text" else SAMPLES
+        shown = ", ".join(value[:VALUE_CHARS] for value in self.values[:count])
+        return f"{self.name!r} ({self.kind}: {shown}{', …' if len(self.values) > count else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One table: its title, its columns, how many rows it has, the expression that loads it, and what repairs columns.
+
+    `repairs` are statements over `{df}`, which stands for the variable that holds the table.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: str
+    loaded: str
+    repairs: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.title}, {self.rows} rows with the columns {', '.join(map(str, self.columns))}"
+
+    def program(self, variable: str) -> str:
+        """The lines that put the table into a variable."""
+        lines = [f"{variable} = {self.loaded}", *(repair.replace("{df}", variable) for repair in self.repairs)]
+        return "\n".join(lines)
+
+
+def is_table(name: str) -> bool:
+    """Whether a file of this name may hold a table."""
+    return PurePosixPath(name).suffix.lower() in TABLES
+
+
+def frames_of(name: str, text: str) -> tuple[Frame, ...]:
+    """The tables in what the reader has made of the file `name`: one, or one for each sheet."""
+    if not is_table(name):
+        return ()
+    if name.lower().endswith(".json"):
+        return tuple(_json_frame(name, text))
+    sheets = _SHEET.split(text)
+    if len(sheets) <= 3:
+        return tuple(_frame(name, text))
+    pairs = zip(sheets[1::2], sheets[2::2], strict=True)
+    return tuple(frame for sheet, part in pairs for frame in _frame(name, part, sheet))
+
+
+def _frame(name: str, text: str, sheet: str = "") -> Iterator[Frame]:
+    found = _TABLE.search(text)
+    if found is None:
+        return
+    head, rows = _cells(f"|{found[1]}|"), [_cells(line) for line in found[2].splitlines()]
+    names = [cell or f"column {place}" for place, cell in enumerate(head, 1)]
+    unnamed = names != head and _is_text(name)
+    if not rows or len(set(names)) < len(names) or (unnamed and _titles(text[: found.start()])):
+        return
+    columns = tuple(_column(column, [row[place] for row in rows]) for place, column in enumerate(names))
+    counted = _ROWS.search(text[: found.start()])
+    options = _text_options(name, text[: found.start()], columns, unnamed) if _is_text(name) else []
+    if sheet:
+        options.append(f"sheet_name={sheet!r}")
+    if dates := [column.name for column in columns if column.kind == "date"]:
+        options.append(f"parse_dates={dates!r}")
+        if any(_DOTTED.fullmatch(value) for column in columns if column.kind == "date" for value in column.values):
+            options.append("dayfirst=True")
+    loader = LOADERS[PurePosixPath(name).suffix.lower()]
+    loaded = f"pd.{loader}({', '.join([repr(name), *options])})"
+    comma = "decimal=','" in options
+    signs = tuple(_without_signs(column.name, comma) for column in columns if _has_signs(column))
+    size = counted[1] if counted else str(len(rows))
+    yield Frame(f"{name}, sheet {sheet}" if sheet else name, columns, size, loaded, signs)
+
+
+def _is_text(name: str) -> bool:
+    return LOADERS[PurePosixPath(name).suffix.lower()] == "read_csv"
+
+
+def _text_options(name: str, before: str, columns: Sequence[Column], unnamed: bool) -> list[str]:
+    # How pandas reads what our reader has read: its report names whatever differs from plain UTF-8 with commas
+    options: list[str] = []
+    separated = _SEPARATED.search(before)
+    usual = "\t" if name.lower().endswith(".tsv") else ","
+    delimiter = DELIMITERS.get(separated[1], separated[1]) if separated else usual
+    if delimiter != ",":
+        options.append(f"sep={delimiter!r}")
+    options += _signs([value for column in columns if column.kind == "number" for value in column.values], delimiter)
+    titles = _titles(before)
+    if unnamed:  # rows may be longer than the header, which pandas would refuse
+        options.append(f"header=None, skiprows=1, names={[column.name for column in columns]!r}")
+    elif titles:
+        options.append(f"header={len(titles)}")
+    encoded = _ENCODED.search(before)
+    if encoded and (codec := _codec(encoded[1])):
+        options.append(f"encoding={codec!r}")
+    return options
+
+
+def _titles(before: str) -> list[str]:
+    return [line for line in before.splitlines() if line.strip() and not line.startswith("**Report**")]
+
+
+def _signs(values: Sequence[str], delimiter: str) -> list[str]:
+    bare = [match[2] for value in values if (match := _NUMBER.fullmatch(value))]
+    commas, points = (any(sign in value for value in bare) for sign in ",.")
+    by_comma = any(map(_COMMA_DECIMALS.search, bare)) and not any(map(_POINT_DECIMALS.search, bare))
+    if by_comma or (delimiter == ";" and commas and not any(map(_POINT_DECIMALS.search, bare))):
+        return ["decimal=','", *(["thousands='.'"] if points else [])]
+    return ["thousands=','"] if commas else []
+
+
+def _codec(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return ""
+
+
+def _has_signs(column: Column) -> bool:
+    numbers = (_NUMBER.fullmatch(value) for value in column.values) if column.kind == "number" else ()
+    return any(match and (match[1] or match[3]) for match in numbers)
+
+
+def _without_signs(name: str, comma: bool) -> str:
+    # Amounts with a currency or a percent sign, which pandas leaves as text
+    plain = r""".str.replace(r"[^\d.,+-]", "", regex=True)"""
+    points = """.str.replace(".", "").str.replace(",", ".")""" if comma else """.str.replace(",", "")"""
+    return f"{{df}}[{name!r}] = {{df}}[{name!r}].astype(str){plain}{points}.astype(float)"
+
+
+def _column(name: str, cells: Sequence[str]) -> Column:
+    values = tuple(dict.fromkeys(filter(None, cells)))
+    kinds: tuple[tuple[Kind, Sequence[re.Pattern[str]]], ...] = (("number", (_NUMBER,)), ("date", (_ISO, _DOTTED)))
+    for kind, patterns in kinds:
+        if values and any(all(pattern.fullmatch(value) for value in values) for pattern in patterns):
+            return Column(name, kind, values)
+    return Column(name, "text", values)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line.strip()[1:-1])]
+
+
+def _json_frame(name: str, text: str) -> Iterator[Frame]:
+    try:
+        content: Any = orjson.loads(text)
+    except orjson.JSONDecodeError:  # one page of several, or not JSON at all
+        return
+    for key, value in ((None, content), *(content.items() if isinstance(content, dict) else ())):
+        records = cast("list[dict[str, Any]]", value)
+        if isinstance(value, list) and records and all(isinstance(record, dict) for record in records):
+            names = list(dict.fromkeys(field for record in records for field in record))
+            columns = tuple(_column(field, [_shown(record.get(field)) for record in records]) for field in names)
+            opened = f"json.loads(Path({name!r}).read_bytes())" + (f"[{key!r}]" if key is not None else "")
+            title = name if key is None else f"{name}, {key}"
+            yield Frame(title, columns, str(len(records)), f"pd.DataFrame({opened})")
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else orjson.dumps(value).decode()

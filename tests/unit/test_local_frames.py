@@ -1,0 +1,102 @@
+"""The program that loads a table gives what our reader read: the same rows, and numbers and dates as such."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.local_answers import content_of
+from task.documents.extract import extract
+from task.documents.model import page_of, pages_of
+from task.local_model.frames import Frame, frames_of
+
+
+def read(name: str, content: bytes) -> tuple[Frame, ...]:
+    return frames_of(name, page_of(pages_of(extract(name, content, "")), 1))
+
+
+def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> list[list[Any]]:
+    """The rows of `df` after the frame's program has run in the file's folder."""
+    [frame] = read(name, content)
+    folder.joinpath(name).write_bytes(content)
+    monkeypatch.chdir(folder)
+    space: dict[str, Any] = {}
+    exec(f"import json\nfrom pathlib import Path\nimport pandas as pd\n{frame.program('df')}", space)
+    df = space["df"]
+    assert list(df.columns) == [column.name for column in frame.columns]
+    return df.astype(object).where(df.notna(), None).to_numpy().tolist()
+
+
+DAY = datetime.datetime(2024, 2, 14)
+FILES = {
+    "commas.csv": ("A,B\nx,1.5\ny,2\n".encode(), [["x", 1.5], ["y", 2.0]]),
+    "thousands.csv": (b'A,B\nx,"1,500"\ny,"2,300,000"\n', [["x", 1500], ["y", 2_300_000]]),
+    "semicolons.csv": ("A;B\nx;1.200,50\ny;3,5\n".encode(), [["x", 1200.5], ["y", 3.5]]),
+    "tabs.tsv": (b"A\tB\nx\t1\ny\t2\n", [["x", 1], ["y", 2]]),
+    "semicolons.tsv": (b"A;B\nx;1\ny;2\n", [["x", 1], ["y", 2]]),
+    "commas.tsv": (b"A,B\nx,1\ny,2\n", [["x", 1], ["y", 2]]),
+    "pipes.csv": (b"A|B\nx|1\ny|2\n", [["x", 1], ["y", 2]]),
+    "titled.csv": ("Report über Äpfel\n\nA;B\nx;1\ny;2\n".encode("cp1252"), [["x", 1], ["y", 2]]),
+    "ragged.csv": (b"A,B\nx,1\ny,2,3\nz\n", [["x", 1.0, None], ["y", 2.0, 3.0], ["z", None, None]]),
+    "dates.csv": (b"A,B\nx,14.02.2024\n", [["x", DAY]]),
+    "iso.csv": (b"A,B\nx,2024-02-14\n", [["x", DAY]]),
+    "signs.csv": (b'A,B,C\nx,"$1,200.50",5%\ny,$3,12%\n', [["x", 1200.5, 5.0], ["y", 3.0, 12.0]]),
+    "euros.csv": ("A;B\nx;1.200,50 €\ny;3,00 €\n".encode(), [["x", 1200.5], ["y", 3.0]]),
+    "a.xlsx": (content_of("a.xlsx", "A,B,C\nx,1.5,2024-02-14\n"), [["x", 1.5, DAY]]),
+    "list.json": (b'[{"A":"x","B":1.5},{"A":"y","C":true}]', [["x", 1.5, None], ["y", None, True]]),
+    "inner.json": (b'{"made":"today","rows":[{"A":"x"},{"A":"y"}]}', [["x"], ["y"]]),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_program_loads_the_rows_that_the_reader_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, rows = FILES[name]
+    assert loaded(tmp_path, monkeypatch, name, content) == rows
+
+
+def test_columns_are_described_by_type_and_values() -> None:
+    [frame] = read("a.csv", b"who,when,n\n" + b"".join(b"p%d,2024-01-%02d,%d\n" % (n, n, n) for n in range(1, 20)))
+    assert str(frame) == (
+        "a.csv, 19 rows with the columns 'who' (text: p1, p2, p3, p4, p5, p6, p7, p8, …), "
+        "'when' (date: 2024-01-01, 2024-01-02, …), 'n' (number: 1, 2, …)"
+    )
+
+
+def test_each_sheet_is_a_table() -> None:
+    from io import BytesIO
+
+    from openpyxl import Workbook
+
+    book, out = Workbook(), BytesIO()
+    for title in ("North", "South"):
+        sheet = book.create_sheet(title)
+        sheet.append(["city", "people"])
+        sheet.append([title, 3])
+    book.remove(book.worksheets[0])
+    book.save(out)
+    frames = read("a.xlsx", out.getvalue())
+    assert [frame.title for frame in frames] == ["a.xlsx, sheet North", "a.xlsx, sheet South"]
+    assert frames[1].program("df2") == "df2 = pd.read_excel('a.xlsx', sheet_name='South')"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b"just text"),
+        ("a.csv", b"A,B\n"),
+        ("a.csv", b"A,A\n1,2\n"),
+        ("a.txt", b"A,B\n1,2\n"),
+        ("a.json", b'{"a": 1}'),
+        ("a.json", b'[{"a": '),
+        ("a.json", b"[]"),
+        ("a.csv", b""),
+    ],
+    ids=["text", "no-rows", "same-names", "no-table-file", "object", "damaged", "empty-list", "empty"],
+)
+def test_what_is_no_table_with_named_columns_has_no_frame(name: str, content: bytes) -> None:
+    assert read(name, content) == ()
