@@ -32,9 +32,9 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: by
 
 DAY = datetime.datetime(2024, 2, 14)
 FILES = {
-    "commas.csv": ("A,B\nx,1.5\ny,2\n".encode(), [["x", 1.5], ["y", 2.0]]),
+    "commas.csv": (b"A,B\nx,1.5\ny,2\n", [["x", 1.5], ["y", 2.0]]),
     "thousands.csv": (b'A,B\nx,"1,500"\ny,"2,300,000"\n', [["x", 1500], ["y", 2_300_000]]),
-    "semicolons.csv": ("A;B\nx;1.200,50\ny;3,5\n".encode(), [["x", 1200.5], ["y", 3.5]]),
+    "semicolons.csv": (b"A;B\nx;1.200,50\ny;3,5\n", [["x", 1200.5], ["y", 3.5]]),
     "tabs.tsv": (b"A\tB\nx\t1\ny\t2\n", [["x", 1], ["y", 2]]),
     "semicolons.tsv": (b"A;B\nx;1\ny;2\n", [["x", 1], ["y", 2]]),
     "commas.tsv": (b"A,B\nx,1\ny,2\n", [["x", 1], ["y", 2]]),
