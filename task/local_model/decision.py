@@ -11,6 +11,7 @@ import orjson
 
 from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolSchema
+from task.local_model.frames import PAGES
 from task.local_model.prompt import CARDS
 from task.local_model.tables import READER, RUNNER, names_of, with_names
 
@@ -20,7 +21,6 @@ TEXT = 300  # characters of an argument of the product's own tools
 LONG = frozenset({"code"})
 DEPTH = 5  # of nested arguments
 SHORT = 4000  # characters of a file that needs no search in it
-PAGES = "**Page #"  # below a text with several pages
 FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
 PAGE_ARGUMENTS = frozenset({"url", "urls"})
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")

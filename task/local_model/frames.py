@@ -14,6 +14,7 @@ import orjson
 LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # others are named by themselves
 TABLES = frozenset({*LOADERS, ".json"})
+PAGES = "**Page #"  # below a text with several pages
 SHOWN_VALUES = 8  # of a column of words: enough to see what a filter compares with
 SAMPLES = 2
 VALUE_CHARS = 30
@@ -50,13 +51,15 @@ class Column:
 class Frame:
     """One table: its title, its columns, how many rows it has, the expression that loads it, and what repairs columns.
 
-    `repairs` are statements over `{df}`, which stands for the variable that holds the table.
+    `is_whole`: the columns' values are those of all rows, not only of a first page. `repairs` are statements over
+    `{df}`, which stands for the variable that holds the table.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: str
     loaded: str
+    is_whole: bool = True
     repairs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -109,7 +112,8 @@ def _frame(name: str, text: str, sheet: str = "") -> Iterator[Frame]:
     comma = "decimal=','" in options
     signs = tuple(_without_signs(column.name, comma) for column in columns if _has_signs(column))
     size = counted[1] if counted else str(len(rows))
-    yield Frame(f"{name}, sheet {sheet}" if sheet else name, columns, size, loaded, signs)
+    is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text
+    yield Frame(f"{name}, sheet {sheet}" if sheet else name, columns, size, loaded, is_whole, signs)
 
 
 def _is_text(name: str) -> bool:

@@ -92,6 +92,7 @@ class _Request:
         is_free = options.tool_choice in (None, "auto")
         self._unread = unread_tables(messages, names) if is_free else []
         self._table = table_step(messages, names) if is_free else None
+        self._reply_bias = 0.0 if self._table else model.reply_bias
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         decision = Decision()
@@ -128,7 +129,7 @@ class _Request:
             reasoning_effort="none",
             extra={
                 "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
-                "logit_bias": [[REPLY, self._model.reply_bias]],
+                "logit_bias": [[REPLY, self._reply_bias]],
                 "top_logprobs": LIKELIEST,
             },
         )
@@ -158,7 +159,7 @@ class _Request:
     def _replies(self, text: str, delta: TextDelta) -> bool:
         if not isinstance(delta, WeighedText) or _CHOOSES.fullmatch(text) is None:
             return False
-        return delta.text != REPLY and delta.nearly(REPLY, self._model.reply_bias)
+        return delta.text != REPLY and delta.nearly(REPLY, self._reply_bias)
 
     def _read_so_far(self) -> Usage:
         # An estimate: the engine counts only answers that it may finish.

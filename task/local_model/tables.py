@@ -1,4 +1,4 @@
-"""Lets a small model compute with a table it has just read: by an expression over the table, not from memory."""
+"""Lets a small model compute with a table it has just read: by choosing rows and a result, not from memory."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ import orjson
 
 from task.conversation.messages import Message, Role, ToolCall
 from task.local_model.frames import Frame, frames_of, is_table
+from task.local_model.selection import result_pattern, rows_pattern, variable
 
 READER, RUNNER, TABLE = "file_content_extraction_tool", "execute_code", "table"
 MOST_FILES = 4  # that are read at once
-MOST_VALUES = 60  # of all columns of words that an expression may only compare with
-# With other columns than the user's: a small model copies an expression that fits, including its filter.
+# With other columns than the user's: a small model copies a selection that fits, including its values.
 HEAD = """\
-You answer questions about tables with pandas. The table is `df`. Choose the next step as JSON:
-- [{"tool":"table","arguments":{"expression":"..."}}] to look up or compute something: one expression over `df`
+You answer questions about tables. The table is `df`. Choose the next step as JSON:
+- [{"tool":"table","arguments":{"rows":"...","result":"..."}}] to look up or compute something: first the rows that \
+the question is about, then what it wants of these rows
 - [{"tool":"execute_code","arguments":{"code":"..."}}] for charts and files: a program that uses `df`
 - [{"tool":"reply"}] for a summary, a translation, or what has nothing to do with the table
 
-Examples, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, green), \
-'price' (number), 'count' (number), 'picked' (date):
-Which fruit is the dearest? -> df.nlargest(1, 'price')
-Who picked first? -> df.nsmallest(1, 'picked')
-What is the second line? -> df.iloc[[1]]
-What is the last one in the list? -> df.tail(1)
-What color are the plums? -> df[df['fruit'] == 'plum']
-Which fruits cost more than 2? -> df[df['price'] > 2]
-What do the red ones cost on average? -> df[df['color'] == 'red']['price'].mean()
-How many pears are there in all? -> df[df['fruit'] == 'pear']['count'].sum()
-How many lines are red? -> len(df[df['color'] == 'red'])
-What is everything worth? -> (df['price'] * df['count']).sum()
-What are all the pears worth? -> (df['price'] * df['count'])[df['fruit'] == 'pear'].sum()
-Which color has most pieces? -> df.groupby('color')['count'].sum().nlargest(1)
-What is 8% of all prices? -> 0.08 * df['price'].sum()
-What share of the pieces is green? -> df[df['color'] == 'green']['count'].sum() / df['count'].sum()
-How much dearer is the dearest than the cheapest? -> df['price'].max() - df['price'].min()
+Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
+green), 'price' (number), 'count' (number), 'picked' (date):
+Which fruit is the dearest? -> "df", "rows.nlargest(1, 'price')"
+Which red fruit is the cheapest? -> "df[(df['color'] == 'red')]", "rows.nsmallest(1, 'price')"
+Which was picked first? -> "df", "rows.nsmallest(1, 'picked')"
+Which is the last one in the list? -> "df", "rows.tail(1)"
+What is the second line? -> "df", "rows.iloc[[1]]"
+What color are the plums? -> "df[(df['fruit'] == 'plum')]", "rows"
+Which fruits cost more than 2? -> "df[(df['price'] > 2)]", "rows"
+What do the red ones cost on average? -> "df[(df['color'] == 'red')]", "rows['price'].mean()"
+How many pieces are there? -> "df", "rows['count'].sum()"
+How many pears are there in all? -> "df[(df['fruit'] == 'pear')]", "rows['count'].sum()"
+How many lines are red? -> "df[(df['color'] == 'red')]", "len(rows)"
+What are all the pears worth? -> "df[(df['fruit'] == 'pear')]", "(rows['price'] * rows['count']).sum()"
+Which color has most pieces? -> "df", "rows.groupby('color')['count'].sum().nlargest(1)"
+What is 8% of all prices? -> "df", "0.08 * rows['price'].sum()"
+What share of the pieces is green, in percent? -> "df[(df['color'] == 'green')]", \
+"100 * rows['count'].sum() / df['count'].sum()"
+How much dearer is the dearest than the cheapest? -> "df", "rows['price'].max() - rows['price'].min()"
 """
 ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
-_SPECIAL = re.compile(r"[^\w\s]")
-_UNFIT = re.compile(r"['\"\\\n]")
 _Json = dict[str, Any]
 
 
@@ -64,10 +65,11 @@ class TableStep:
     ask: str
 
     def schema(self) -> _Json:
-        """The JSON schema of this step: a reply, an expression over `df`, or a program that uses it."""
+        """The JSON schema of this step: a selection, a program, or a reply."""
         reply = {"type": "object", "properties": {"tool": {"const": "reply"}}, "required": ["tool"]}
-        expression = {"type": "string", "pattern": _pattern(self.frames)}
-        steps = [_call(TABLE, "expression", expression), _call(RUNNER, "code", {"type": "string"}), reply]
+        selection = {"rows": rows_pattern(self.frames), "result": result_pattern(self.frames)}
+        table = _call(TABLE, {name: {"type": "string", "pattern": pattern} for name, pattern in selection.items()})
+        steps = [table, _call(RUNNER, {"code": {"type": "string"}}), reply]
         one = {"type": "array", "minItems": 1, "maxItems": 1}
         return {"anyOf": [{**one, "items": {**step, "additionalProperties": False}} for step in steps]}
 
@@ -77,8 +79,8 @@ class TableStep:
             steps: list[_Json] = orjson.loads(text)
         except orjson.JSONDecodeError:
             return []
-        written = [step["arguments"] for step in steps if "arguments" in step]
-        return [(RUNNER, {"code": f"{_loading(self.frames)}\n{next(iter(each.values()))}"}) for each in written]
+        written = [_program(step["arguments"]) for step in steps if "arguments" in step]
+        return [(RUNNER, {"code": f"{_loading(self.frames)}\n{program}"}) for program in written]
 
 
 def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep | None:
@@ -98,7 +100,7 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
     shown = list(messages)
     numbers = iter(range(len(frames)))
     for place, each in found.items():
-        shown[place] = replace(messages[place], content="\n".join(f"{_variable(next(numbers))}: {f}" for f in each))
+        shown[place] = replace(messages[place], content="\n".join(f"{variable(next(numbers))}: {f}" for f in each))
     return TableStep(frames, tuple(shown), call.name == RUNNER and not failed, CORRECT if failed else ASK)
 
 
@@ -125,31 +127,23 @@ def with_names(code: str, names: dict[str, str]) -> str:
     return code
 
 
-def _variable(number: int) -> str:
-    return f"df{number + 1}" if number else "df"
-
-
 def _loading(frames: Sequence[Frame]) -> str:
     uses_json = any("json.loads" in frame.loaded for frame in frames)
     imports = [*(["import json", "from pathlib import Path"] if uses_json else []), "import pandas as pd"]
-    return "\n".join([*imports, *(frame.program(_variable(number)) for number, frame in enumerate(frames))])
+    return "\n".join([*imports, *(frame.program(variable(number)) for number, frame in enumerate(frames))])
 
 
-def _call(tool: str, argument: str, schema: _Json) -> _Json:
-    arguments = {"type": "object", "properties": {argument: schema}, "required": [argument]}
-    fields = {"tool": {"const": tool}, "arguments": {**arguments, "additionalProperties": False}}
-    return {"type": "object", "properties": fields, "required": ["tool", "arguments"]}
+def _program(arguments: _Json) -> str:
+    return str(arguments["code"]) if "code" in arguments else f"rows = {arguments['rows']}\n{arguments['result']}"
 
 
-def _pattern(frames: Sequence[Frame]) -> str:
-    # Texts are columns and their values: a small model would make up others
-    columns = [column for frame in frames for column in frame.columns]
-    names = [column.name for column in columns]
-    values = [value for column in columns if column.kind != "number" for value in column.values]
-    texts = list(dict.fromkeys([*names, *values]))
-    known = len(texts) <= MOST_VALUES and not any(map(_UNFIT.search, texts))
-    quoted = "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts) if known else r"[^'\"\\]*"
-    return rf"^([-+*/%(),.0-9 \[\]A-Za-z_=<>&|~:!]|'({quoted})')+$"
+def _call(tool: str, arguments: _Json) -> _Json:
+    fields = {"type": "object", "properties": arguments, "required": list(arguments), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {"tool": {"const": tool}, "arguments": fields},
+        "required": ["tool", "arguments"],
+    }
 
 
 def _read(result: Message, messages: Sequence[Message]) -> tuple[Frame, ...]:

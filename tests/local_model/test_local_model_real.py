@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
-import aiohttp
 import psutil
 import pytest
 
+from scripts.local_answers import MEASURED, asked, measured, person_with_the_model, questions_of, staged, summary
 from scripts.local_model import saved_state, speed, verdict
 from scripts.local_prompts import PROMPTS
 from task.commands.model import memory_bytes
@@ -22,11 +20,10 @@ from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
 from task.local_model.process import running
 from task.settings import load_settings
-from tests.support.chat_reader import Answer, ChatReader, read_line
+from tests.support.chat_reader import ChatReader
 from tests.support.documents import SALES, csv_bytes, manual
 from tests.support.isolation import OUTSIDE
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT
-from tests.support.up import running_product
 
 pytestmark = [pytest.mark.local_model, pytest.mark.system, pytest.mark.timeout(3600)]
 SETTINGS = load_settings(environ=OUTSIDE)
@@ -49,38 +46,6 @@ ROWS = (("Date", "Category", "Sales"), ("2025-10-01", "A", "1500"), ("2025-10-02
         ("2025-10-06", "B", "1200"))  # fmt: skip
 
 
-@asynccontextmanager
-async def person_with_the_model(home: Path) -> AsyncGenerator[ChatReader]:
-    """The whole product as `dial-agent up` starts it, and a person at its chat."""
-    environ = {"FOLDER": str(MODEL.store.folder), "THREADS": str(MODEL.threads)}
-    async with running_product(
-        home, **{f"AGENT_LOCAL_MODEL__{name}": value for name, value in environ.items()}
-    ) as product:
-        assert product.ready["model"] == MODEL.name
-        key = (home / ".local/share/dial-agent/core.key").read_text().strip()
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(900)) as session:
-            yield ChatReader(session, product.ready["core"], key, "general-purpose-agent")
-
-
-async def asked(reader: ChatReader, question: str, *attachments: dict[str, Any]) -> Answer:
-    """The answer to a question in a new conversation; a small model may take its time."""
-    message: dict[str, Any] = {"role": "user", "content": question}
-    if attachments:
-        message["custom_content"] = {"attachments": list(attachments)}
-    reader.messages = [message]
-    answer, started = Answer(), perf_counter()
-    async with asyncio.timeout(900), reader._post(True) as response:
-        async for line in response.content:
-            read_line(answer, line, perf_counter() - started)
-    assert answer.error is None, answer.error
-    return answer
-
-
-def staged(answer: Answer) -> str:
-    """What the stages show: names and contents."""
-    return "\n".join(f"{stage.name}\n{stage.content}" for stage in answer.stages.values())
-
-
 async def test_of_forty_fresh_questions_thirty_six_are_decided_right() -> None:
     async with running(MODEL, print) as (chat, _):
         verdicts = [await verdict(chat, prompt, DEFAULT_TOOLS) for prompt in PROMPTS]
@@ -90,10 +55,10 @@ async def test_of_forty_fresh_questions_thirty_six_are_decided_right() -> None:
 
 async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> None:
     await saved_state(MODEL)
-    measured = await speed(MODEL, DEFAULT_TOOLS)
-    assert measured.cold <= 12
-    assert measured.warm <= 3
-    assert measured.memory == pytest.approx(memory_bytes(SETTINGS), rel=0.2)
+    start = await speed(MODEL, DEFAULT_TOOLS)
+    assert start.cold <= 12
+    assert start.warm <= 3
+    assert start.memory == pytest.approx(memory_bytes(SETTINGS), rel=0.2)
 
 
 async def test_a_saved_state_shortens_the_next_start_and_a_damaged_one_is_ignored() -> None:
@@ -158,6 +123,12 @@ async def test_a_file_and_then_a_calculation_is_right_in_six_of_ten(tmp_path: Pa
             right.append(expected.replace(",", "") in answer.content.replace(",", ""))
             print("right" if right[-1] else "WRONG", question, repr(answer.content), repr(staged(answer)))
     assert sum(right) >= 6
+
+
+@pytest.mark.parametrize(("group", "needed"), [("question", 37), ("two_steps", 6)])
+async def test_questions_that_were_never_tuned_for_are_answered_right(group: str, needed: int) -> None:
+    outcomes = await measured(questions_of(MEASURED, group))
+    assert sum(item.right for item in outcomes) >= needed, summary(outcomes)
 
 
 async def one_is_listed(person: ChatReader) -> None:

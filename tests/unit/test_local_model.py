@@ -262,7 +262,7 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
     session: aiohttp.ClientSession,
 ) -> None:
     question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
-    expression = calls({"tool": "table", "arguments": {"expression": "df.nlargest(1, 'n')"}})
+    expression = calls({"tool": "table", "arguments": {"rows": "df", "result": "rows.nlargest(1, 'n')"}})
     async with openai_upstream(expression, says("B.")) as peer:
         model = served_by(peer, session)
         [reading] = (await answered(model, question)).message().tool_calls
@@ -270,7 +270,7 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
         [running] = (await answered(model, *read)).message().tool_calls
         answer = await answered(model, *read, assistant(calls=[running]), tool_message(running, "B 7"))
     assert json.loads(reading.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
-    assert json.loads(running.function.arguments)["code"].endswith("pd.read_csv('a.csv')\ndf.nlargest(1, 'n')")
+    assert json.loads(running.function.arguments)["code"].endswith("\nrows = df\nrows.nlargest(1, 'n')")
     assert answer.message().content == "B."
     assert len(peer.requests) == 2
     assert all("| B | 7 |" not in json.dumps(request.messages) for request in peer.requests)
@@ -290,7 +290,7 @@ async def test_a_program_that_has_failed_is_not_repeated(session: aiohttp.Client
     question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
     reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
     read = [question, assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
-    same = calls({"tool": "table", "arguments": {"expression": "df.max('p')"}})
+    same = calls({"tool": "table", "arguments": {"rows": "df", "result": "rows['p'].nunique()"}})
     async with openai_upstream(same, same, says("I could not compute that.")) as peer:
         model = served_by(peer, session)
         [running] = (await answered(model, *read)).message().tool_calls

@@ -1,4 +1,4 @@
-"""A small model that has read a table writes an expression over it, and the product loads it as the reader read it."""
+"""A small model that has read a table selects rows and a result; the product loads the table as the reader read it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,20 @@ def test_the_description_of_a_table_takes_the_place_of_its_rows() -> None:
     assert list(step.messages[:-1]) == read(TABLE)[:-1]
 
 
-def test_an_expression_becomes_a_program_that_loads_the_table_first() -> None:
+def selected(rows: str, result: str) -> str:
+    return json.dumps([{"tool": "table", "arguments": {"rows": rows, "result": result}}])
+
+
+def is_allowed(step: TableStep, rows: str = "df", result: str = "rows") -> bool:
+    schema = step.schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema).is_valid(json.loads(selected(rows, result)))
+
+
+def test_a_selection_becomes_a_program_that_loads_the_table_first() -> None:
     step = step_of(read(TABLE))
-    written = '[{"tool":"table","arguments":{"expression":"df.nlargest(1, \'Sales\')"}}]'
-    assert step.calls(written) == [("execute_code", {"code": f"{LOADING}\ndf.nlargest(1, 'Sales')"})]
+    code = f"{LOADING}\nrows = df\nrows.nlargest(1, 'Sales')"
+    assert step.calls(selected("df", "rows.nlargest(1, 'Sales')")) == [("execute_code", {"code": code})]
     program = '[{"tool":"execute_code","arguments":{"code":"df.plot()"}}]'
     assert step.calls(program) == [("execute_code", {"code": f"{LOADING}\ndf.plot()"})]
     assert step.calls('[{"tool":"reply"}]') == []
@@ -65,22 +75,72 @@ def test_an_expression_becomes_a_program_that_loads_the_table_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "is_allowed"),
+    "rows",
     [
-        ("df[df['Category'] == 'B|C']['Sales'].sum()", True),
-        ("df.nlargest(1, 'Sales')", True),
-        ("df[df['Category'] == 'D']", False),
-        ("df['Profit'].sum()", False),
-        ("df\nimport os", False),
-        ('df["Sales"]', False),
-        ("", False),
+        "df",
+        "df[(df['Category'] == 'B|C')]",
+        "df[(df['Category'] != 'A') & (df['Sales'] >= 900.5)]",
+        "df[(df['Date'] < '2025-10-02') | (df['Date'].dt.year == 2025)]",
     ],
 )
-def test_an_expression_names_only_columns_and_values_of_the_table(expression: str, is_allowed: bool) -> None:
-    schema = step_of(read(TABLE)).schema()
-    Draft202012Validator.check_schema(schema)
-    steps = [{"tool": "table", "arguments": {"expression": expression}}]
-    assert Draft202012Validator(schema).is_valid(steps) is is_allowed
+def test_rows_are_all_or_those_that_fulfil_conditions_on_columns(rows: str) -> None:
+    assert is_allowed(step_of(read(TABLE)), rows=rows)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "",
+        "...",
+        "df2",
+        "df[(df['Category'] == 'D')]",
+        "df[(df['Profit'] > 1)]",
+        "df[(df['Sales'] == 'A')]",
+        "df\nx",
+        "df[]",
+    ],
+)
+def test_no_other_column_value_or_table_can_be_selected(rows: str) -> None:
+    assert not is_allowed(step_of(read(TABLE)), rows=rows)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "rows",
+        "rows.tail(1)",
+        "rows.iloc[[1]]",
+        "len(rows)",
+        "rows.nlargest(1, 'Sales')",
+        "rows.nsmallest(2, 'Date')",
+        "rows['Category'].nunique()",
+        "rows['Sales'].mean()",
+        "0.19 * rows['Sales'].sum()",
+        "100 * rows['Sales'].sum() / df['Sales'].sum()",
+        "rows['Sales'].max() - rows['Sales'].min()",
+        "(rows['Sales'] * rows['Sales']).sum()",
+        "rows.groupby('Category')['Sales'].sum().nlargest(1)",
+        "rows.groupby('Category').size()",
+    ],
+)
+def test_a_result_is_rows_a_number_of_them_or_computed_from_columns_of_numbers(result: str) -> None:
+    assert is_allowed(step_of(read(TABLE)), result=result)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "",
+        "...",
+        "Ben",
+        "rows['Category'].sum()",
+        "rows.nlargest(1, 'Category')",
+        "rows['Sales'].max()",
+        "rows\nimport os",
+    ],
+)
+def test_a_result_that_cannot_be_computed_or_does_not_show_its_row_is_impossible(result: str) -> None:
+    assert not is_allowed(step_of(read(TABLE)), result=result)
 
 
 @pytest.mark.parametrize("tool", ["reply", "rm"])
@@ -88,11 +148,17 @@ def test_a_reply_is_possible_and_no_other_tool(tool: str) -> None:
     assert Draft202012Validator(step_of(read(TABLE)).schema()).is_valid([{"tool": tool}]) is (tool == "reply")
 
 
-def test_of_a_table_with_many_values_any_may_be_compared_with() -> None:
-    rows = "".join(f"| value {number} |\n" for number in range(90))
-    schema = step_of(read(f"| words |\n| --- |\n{rows}")).schema()
-    steps = [{"tool": "table", "arguments": {"expression": "df[df['words'] == 'value 1234']"}}]
-    assert Draft202012Validator(schema).is_valid(steps)
+@pytest.mark.parametrize("ending", ["", "\n**Page #1. Total pages: 2**"], ids=["many-values", "more-pages"])
+def test_of_a_table_whose_values_are_not_all_known_any_may_be_compared_with(ending: str) -> None:
+    rows = "".join(f"| value {number} |\n" for number in range(3 if ending else 90))
+    step = step_of(read(f"| words |\n| --- |\n{rows}{ending}"))
+    assert is_allowed(step, rows="df[(df['words'] == 'value 1234')]")
+
+
+def test_columns_with_quotes_in_their_names_are_left_out() -> None:
+    step = step_of(read("| it's | n |\n| --- | --- |\n| a | 1 |\n"))
+    assert is_allowed(step, result="rows['n'].sum()")
+    assert is_allowed(step)
 
 
 def test_several_tables_have_variables_of_their_own() -> None:
@@ -100,8 +166,9 @@ def test_several_tables_have_variables_of_their_own() -> None:
     messages = [*read(TABLE), assistant(calls=[more]), tool_message(more, "| x |\n| --- |\n| 1 |\n")]
     step = step_of(messages)
     assert step.messages[-1].text() == "df2: more.csv, 1 rows with the columns 'x' (number: 1)"
-    [(_, arguments)] = step.calls('[{"tool":"table","arguments":{"expression":"len(df2)"}}]')
-    assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv')\nlen(df2)"
+    assert is_allowed(step, rows="df2[(df2['x'] == 1)]", result="df2['x'].sum() - df['Sales'].sum()")
+    [(_, arguments)] = step.calls(selected("df2", "len(rows)"))
+    assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv')\nrows = df2\nlen(rows)"
 
 
 @pytest.mark.parametrize(
