@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from task.local_model.frames import Column, Frame
 
 MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
+STEM, ENDING = 3, 3  # letters that two forms of a word share at least, and in which they differ at most
 AGGREGATES = "sum|mean|median|max|min"
 _SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
 _UNFIT = re.compile(r"['\"\\\n]")
+_WRITTEN = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _ANY = r"[^'\"\\]+"
 
 
-def rows_pattern(frames: Sequence[Frame]) -> str:
-    """All rows of a table, `df`, or those that fulfil conditions on its columns: `df[(df['a'] == 'x') & …]`."""
-    columns = _fitting(frames)
-    tables = _variables(frames)
-    conditions = [condition for column in columns for condition in _conditions(column, _known(frames), tables)]
+def rows_pattern(frames: Sequence[Frame], question: str) -> str:
+    """All rows of a table, `df`, or those that fulfil conditions on its columns: `df[(df['a'] == 'x') & …]`.
+
+    What is compared with stands in the question, words perhaps in another form: a small model would make up conditions
+    for "the most" otherwise.
+    """
+    tables, numbers = _variables(frames), _numbers_in(question)
+    known, words = _known(frames), _words(question)
+    conditions = [
+        condition for column in _fitting(frames) for condition in _conditions(column, known, tables, numbers, words)
+    ]
+    if not conditions:
+        return rf"^({tables})$"
     condition = rf"\(({'|'.join(conditions)})\)"
     return rf"^({tables})(\[{condition}( [&|] {condition})?\])?$"
 
@@ -46,27 +58,53 @@ def result_pattern(frames: Sequence[Frame]) -> str:
 
 def _computed(numbers: str, tables: str) -> list[str]:
     # A highest or lowest value alone is no result: the row that has it also shows whose it is.
-    column = rf"(rows|{tables})\['({numbers})'\]"
     aggregate = rf"\.({AGGREGATES})\(\)"
-    product = rf"\({column} [-+*/] {column}\){aggregate}"
-    term = rf"({column}({aggregate})?|{product}|len\((rows|{tables})\)|[0-9]+(\.[0-9]+)?)"
+    product = rf"\(rows\['({numbers})'\] [-+*/] rows\['({numbers})'\]\){aggregate}"
+    term = rf"(rows\['({numbers})'\]{aggregate}|{product}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
+    of_all = rf"(({tables})\['({numbers})'\]{aggregate}|len\(({tables})\))"
     return [
         rf"rows\['({numbers})'\]\.(sum|mean|median|std)\(\)",
         product,
-        rf"{term}( [-+*/] {term})+",
+        rf"{term}( [-+*/] {term})+( [-/] {of_all})?",
+        rf"{term} [-/] {of_all}",
     ]
 
 
-def _conditions(column: Column, known: bool, tables: str) -> Iterable[str]:
-    cell = rf"({tables})\['{_literal(column.name)}'\]"
-    if column.kind == "number":
-        yield rf"{cell} (==|!=|<|<=|>|>=) -?[0-9]+(\.[0-9]+)?"
-    elif column.kind == "date":
-        yield rf"{cell} (==|!=|<|<=|>|>=) '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'"
-        yield rf"{cell}\.dt\.(year|month|day) (==|!=|<|<=|>|>=) [0-9]+"
-    else:
-        values = [_literal(value) for value in column.values if not _UNFIT.search(value)] if known else []
-        yield rf"{cell} (==|!=) '({'|'.join(values) or _ANY})'"
+def _conditions(
+    column: Column, known: bool, tables: str, numbers: Sequence[str], words: Sequence[str]
+) -> Iterable[str]:
+    cell, compared = rf"({tables})\['{_literal(column.name)}'\]", "(==|!=|<|<=|>|>=)"
+    if column.kind == "text" and not known:
+        yield rf"{cell} (==|!=) '{_ANY}'"
+    elif column.kind == "text":
+        named = [value for value in column.values if not _UNFIT.search(value) and _is_named(value, words)]
+        if named:
+            yield rf"{cell} (==|!=) '({'|'.join(map(_literal, named))})'"
+    elif numbers and column.kind == "number":
+        yield rf"{cell} {compared} ({'|'.join(numbers)})"
+    elif numbers:
+        yield rf"{cell} {compared} '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'"
+        yield rf"{cell}\.dt\.(year|month|day) {compared} ({'|'.join(numbers)})"
+
+
+def _words(text: str) -> list[str]:
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return re.findall(r"\w+", "".join(letter for letter in plain if not unicodedata.combining(letter)))
+
+
+def _is_named(value: str, words: Sequence[str]) -> bool:
+    # "lamps" names Lamp and "Hämmer" Hammer; short words have to be the same
+    return any(word == part or _is_form(word, part) for part in _words(value) for word in words)
+
+
+def _is_form(word: str, part: str) -> bool:
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, part, strict=False)))
+    return shared >= STEM and shared >= max(len(word), len(part)) - ENDING
+
+
+def _numbers_in(question: str) -> list[str]:
+    written = [number.replace(",", "") for number in _WRITTEN.findall(question)]
+    return [_literal(number) for number in dict.fromkeys(written)]
 
 
 def _known(frames: Sequence[Frame]) -> bool:

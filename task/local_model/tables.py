@@ -27,6 +27,7 @@ the question is about, then what it wants of these rows
 Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
 green), 'price' (number), 'count' (number), 'picked' (date):
 Which fruit is the dearest? -> "df", "rows.nlargest(1, 'price')"
+Who has the fewest pieces? -> "df", "rows.nsmallest(1, 'count')"
 Which red fruit is the cheapest? -> "df[(df['color'] == 'red')]", "rows.nsmallest(1, 'price')"
 Which was picked first? -> "df", "rows.nsmallest(1, 'picked')"
 Which is the last one in the list? -> "df", "rows.tail(1)"
@@ -61,13 +62,14 @@ class TableStep:
 
     frames: tuple[Frame, ...]
     messages: tuple[Message, ...]
+    question: str
     computed: bool
     ask: str
 
     def schema(self) -> _Json:
         """The JSON schema of this step: a selection, a program, or a reply."""
         reply = {"type": "object", "properties": {"tool": {"const": "reply"}}, "required": ["tool"]}
-        selection = {"rows": rows_pattern(self.frames), "result": result_pattern(self.frames)}
+        selection = {"rows": rows_pattern(self.frames, self.question), "result": result_pattern(self.frames)}
         table = _call(TABLE, {name: {"type": "string", "pattern": pattern} for name, pattern in selection.items()})
         steps = [table, _call(RUNNER, {"code": {"type": "string"}}), reply]
         one = {"type": "array", "minItems": 1, "maxItems": 1}
@@ -93,6 +95,7 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
         place for place, message in enumerate(messages) if message.role is not Role.TOOL and not message.tool_calls
     )
     found = {place: frames for place in range(asked, len(messages)) if (frames := _read(messages[place], messages))}
+    question = _NOTE.sub("", messages[asked].text())
     frames = tuple(frame for each in found.values() for frame in each)
     if not frames or (call.name == RUNNER and not _code(call).startswith(_loading(frames))):
         return None
@@ -101,7 +104,7 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
     numbers = iter(range(len(frames)))
     for place, each in found.items():
         shown[place] = replace(messages[place], content="\n".join(f"{variable(next(numbers))}: {f}" for f in each))
-    return TableStep(frames, tuple(shown), call.name == RUNNER and not failed, CORRECT if failed else ASK)
+    return TableStep(frames, tuple(shown), question, call.name == RUNNER and not failed, CORRECT if failed else ASK)
 
 
 def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:

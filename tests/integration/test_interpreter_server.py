@@ -90,6 +90,11 @@ frame
     assert read.content == b"name,value\na|b,1\nc,2\n"
 
 
+async def test_a_number_from_a_column_is_shown_as_a_number(same: Talk) -> None:
+    assert (await same.run("import pandas as pd\npd.Series([1.5, 2]).mean()"))["result"] == "1.75"
+    assert (await same.run("pd.Series([1, 2]).sum()"))["result"] == "3"
+
+
 async def test_long_tables_and_long_output_are_cut_and_kept_whole_as_a_file(
     server: RunningInterpreter, same: Talk
 ) -> None:

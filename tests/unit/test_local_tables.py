@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from task.local_model.tables import ASK, CORRECT, TableStep, names_of, table_ste
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
 TOOLS = ("file_content_extraction_tool", "execute_code", "calculator")
+QUESTION = "What is the total of A, or B|C, above 900.5 in 2025?"
 LOADING = "import pandas as pd\ndf = pd.read_csv('my sales.csv', thousands=',', parse_dates=['Date'])"
 
 
@@ -23,7 +25,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 def asked(*files: tuple[str, str]) -> Message:
     listed = "\n".join(f"- {title} (text/csv): {url}" for title, url in files)
-    return user(f"What is the total of A?\n\nAttached files:\n{listed}" if files else "What is the total of A?")
+    return user(f"{QUESTION}\n\nAttached files:\n{listed}" if files else QUESTION)
 
 
 def read(text: str, url: str = URL, title: str = "my sales.csv") -> list[Message]:
@@ -155,6 +157,23 @@ def test_of_a_table_whose_values_are_not_all_known_any_may_be_compared_with(endi
     assert is_allowed(step, rows="df[(df['words'] == 'value 1234')]")
 
 
+@pytest.mark.parametrize(
+    ("question", "value", "is_named"),
+    [
+        ("How many lamps?", "Lamp", True),
+        ("Was kosten die Hämmer?", "Hammer", True),
+        ("What did Ute's trips cost?", "Ute", True),
+        ("And new york?", "New York", True),
+        ("Who has the most?", "Ben", False),
+        ("What about B?", "BC", False),
+    ],
+)
+def test_text_is_compared_only_with_values_that_the_question_names(question: str, value: str, is_named: bool) -> None:
+    step = step_of(read(f"| who | n |\n| --- | --- |\n| {value} | 1 |\n"))
+    assert is_allowed(replace(step, question=question), rows=f"df[(df['who'] == '{value}')]") is is_named
+    assert is_allowed(replace(step, question=question))
+
+
 def test_columns_with_quotes_in_their_names_are_left_out() -> None:
     step = step_of(read("| it's | n |\n| --- | --- |\n| a | 1 |\n"))
     assert is_allowed(step, result="rows['n'].sum()")
@@ -166,7 +185,7 @@ def test_several_tables_have_variables_of_their_own() -> None:
     messages = [*read(TABLE), assistant(calls=[more]), tool_message(more, "| x |\n| --- |\n| 1 |\n")]
     step = step_of(messages)
     assert step.messages[-1].text() == "df2: more.csv, 1 rows with the columns 'x' (number: 1)"
-    assert is_allowed(step, rows="df2[(df2['x'] == 1)]", result="df2['x'].sum() - df['Sales'].sum()")
+    assert is_allowed(step, rows="df2", result="rows['x'].sum() - df['Sales'].sum()")
     [(_, arguments)] = step.calls(selected("df2", "len(rows)"))
     assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv')\nrows = df2\nlen(rows)"
 

@@ -1,0 +1,41 @@
+"""The judge of the local model's answers, and the questions it is measured and tuned with."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.local_answers import MEASURED, Question, numbers, questions_of
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("It is 1,234.50 euros.", 1234.5),
+        ("Es sind 1.234,50 Euro.", 1234.5),
+        ("16", 16),
+        ("7 126,25", 7126.25),
+        ("-3", -3),
+    ],
+)
+def test_numbers_are_found_in_each_notation(text: str, number: float) -> None:
+    assert number in numbers(text)
+
+
+def test_an_answer_is_right_only_when_it_fulfils_everything() -> None:
+    who = Question("Who?", contains=("Fay|Ms F",), without=("Anna",))
+    assert who.right("Ms F has.", 2)
+    assert not who.right("Fay, before Anna.", 2)
+    assert not who.right("Ben.", 2)
+    much = Question("How much?", number=12.5, within=0.01)
+    assert much.right("That is 12.50 in all.", 0)
+    assert not much.right("112.5", 0)
+    assert not much.right("", 0)
+    assert not Question("Hello", tools=False).right("Hello!", 1)
+
+
+def test_forty_and_ten_questions_are_measured_and_none_of_them_is_tuned_for() -> None:
+    tuning = MEASURED.with_name("tuning.toml")
+    measured = [*questions_of(MEASURED), *questions_of(MEASURED, "two_steps")]
+    tuned = {question.text for group in ("question", "two_steps") for question in questions_of(tuning, group)}
+    assert (len(questions_of(MEASURED)), len(measured)) == (40, 50)
+    assert not tuned & {question.text for question in measured}
