@@ -101,7 +101,7 @@ def _without(soup: BeautifulSoup, menus: Sequence[Tag]) -> bool:
 
 
 def _is_unseen(tag: Tag) -> bool:
-    return tag.name in _UNSEEN or is_hidden(tag.name, tag.attrs)
+    return tag.name in _UNSEEN or is_hidden(tag.name, tag.get("hidden"), tag.get("style"))
 
 
 def _is_menu(tag: Tag, in_article: bool) -> bool:

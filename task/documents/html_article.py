@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bs4 import BeautifulSoup
 
@@ -140,7 +140,7 @@ def _found(html: str) -> list[Piece]:
     if tree is None:
         return []
     _drop_hidden(tree)
-    _lift_captions(tree)
+    _prepare(tree)
     found = bare_extraction(
         tree,
         output_format="xml",
@@ -154,21 +154,24 @@ def _found(html: str) -> list[Piece]:
     return pieces_of(BeautifulSoup(tostring(found.body, encoding="unicode"), "html.parser"))
 
 
-def is_hidden(name: str, attributes: Mapping[Any, Any]) -> bool:
-    """Whether a person does not see the element; scripts often show a page only when it is complete."""
+def is_hidden(name: str, hidden: object, style: object) -> bool:
+    """Whether a person does not see the element, by its attributes; scripts often show a page only when complete."""
     if name in ("html", "body"):
         return False
-    return "hidden" in attributes or _HIDDEN.search(str(attributes.get("style") or "").lower()) is not None
+    return hidden is not None or (style is not None and _HIDDEN.search(str(style).lower()) is not None)
 
 
 def _drop_hidden(tree: _Element) -> None:
     for element in list(tree.iter("*")):
-        if element.tag in _UNSEEN or is_hidden(str(element.tag), dict(element.attrib)):
+        if element.tag in _UNSEEN or is_hidden(str(element.tag), element.get("hidden"), element.get("style")):
             element.tag = "script"  # which the library removes, and not the text after it
 
 
-def _lift_captions(tree: _Element) -> None:
-    # The library turns a caption into a row of its table.
+def _prepare(tree: _Element) -> None:
+    # The library turns a listing without <code> into a quotation, and a caption into a row of its table.
+    for listing in list(tree.iter("pre")):
+        if listing.find(".//code") is None:
+            listing.tag = "code"
     for caption in list(tree.iter("caption")):
         table = caption.getparent()
         if table is not None and table.tag == "table" and (parent := table.getparent()) is not None:
@@ -177,17 +180,18 @@ def _lift_captions(tree: _Element) -> None:
 
 
 def _rename(body: _Element) -> None:
-    for element in body.iter():
+    for element in body.iter("*"):
         name = str(element.tag)
         if name == "head":
-            element.tag = element.get("rend", "h3")
+            level = element.get("rend", "")
+            element.tag = level if level in HEADINGS else "h3"
         elif name == "cell":
             element.tag = "th" if element.get("role") == "head" else "td"
         elif name == "list":
             element.tag = "ol" if element.get("rend") == "ol" else "ul"
         elif name == "code" and (element.getparent() is body or any("\n" in str(text) for text in element.itertext())):
             element.tag = "pre"
-        else:
-            element.tag = _TAGS.get(name, name)
+        elif name in _TAGS:
+            element.tag = _TAGS[name]
         if target := element.get("target"):
             element.set("href", target)

@@ -138,3 +138,19 @@ def test_soft_hyphens_are_not_letters() -> None:
 def test_scripts_do_not_make_a_page_too_large_to_find_its_article() -> None:
     script = f"<script>var state = '{'x' * 1_100_000}'</script>"
     assert extract("page.html", site(paragraphs(PROSE), script)).text == "\n\n".join(PROSE)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["<span< x>a</span<>", "<p {\"a\":\"b\"});f(\"=1 c'<d>e</p>", "<a< href=/x>y</a>", "<p 1=2 @=3>x</p>",
+     "&#1;&#xD800;&#0;", "<table><caption>c</caption></table>", "<head rend=p>h</head>"],
+)  # fmt: skip
+def test_broken_tags_in_an_article_cost_nothing_else(broken: str) -> None:
+    found = extract("page.html", site(f"<article>{paragraphs(PROSE[:2])}{broken}{paragraphs(PROSE[2:])}</article>"))
+    assert [text for text in PROSE if text not in found.text] == []
+
+
+def test_a_listing_in_an_article_keeps_its_lines() -> None:
+    listing = "def f():\n\n    return 1"
+    found = extract("page.html", site(f"<article>{paragraphs(PROSE)}<pre>{listing}</pre></article>")).text
+    assert found.endswith(f"```\n{listing}\n```")
