@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from playwright.async_api import expect
 
 from task.llm.scripted import says, wants
 from tests.support.browser import NARROW, WIDE
@@ -53,12 +54,27 @@ async def _journey(name: str, size: tuple[int, int], *, dark: bool) -> None:
             await p.page.locator(".chart .main-svg").first.wait_for()
             await _take(p, f"{name}-chart")
             await p.says("Make a note for the invoice")
-            await p.button("Approve").wait_for()
+            await expect(p.button("Approve")).to_be_enabled()  # not in its first second
             await _take(p, f"{name}-approval")
             await p.page.goto(f"{p.url}/#/traces")
             await p.page.locator(".traces-list a").last.click()
             await p.page.locator(".step.call").first.click()
             await _take(p, f"{name}-trace")
+            if name == "desk":
+                await _take_list(p)
+
+
+async def _take_list(p: Person) -> None:
+    for question in ("Plan three days in Kyiv", "Which invoices are open?", "Compare the two insurance offers"):
+        await p.starts_a_new_conversation()
+        await p.asks(question)
+    await p.button("Actions for Which invoices are open?").focus()
+    await p.page.keyboard.press("Enter")
+    await p.page.get_by_role("menuitem", name="Pin").click()
+    await expect(p.page.get_by_role("heading", name="Pinned")).to_be_visible()
+    await p.button("Actions for Plan three days in Kyiv").focus()
+    await p.page.keyboard.press("Enter")
+    await _take(p, "desk-list")
 
 
 async def _take(p: Person, name: str) -> None:

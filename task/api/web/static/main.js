@@ -64,7 +64,8 @@ const chat = h("div", { class: "chat" }, welcome, conversation.element, conversa
 const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
 const burger = iconButton("menu", t("Conversations"), () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
 const actions = menuButton(t("Actions for this conversation"), () => sidebar.actions(sidebar.currentRow()), { hidden: true });
-const main = h("main", {}, h("header", { class: "bar" }, burger, title, endButton, actions), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
+const tools = h("span", { class: "row" }, endButton, actions);
+const main = h("main", {}, h("header", { class: "bar" }, burger, title, tools), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
 document.getElementById("app").append(sidebar.element, sidebar.veil, main);
 
 function send(message) {
@@ -73,7 +74,8 @@ function send(message) {
 }
 
 function retitle() {
-  actions.hidden = !traces.hidden || !conversation.sessionId;
+  tools.hidden = !traces.hidden;
+  actions.hidden = !conversation.sessionId;
   if (!traces.hidden) return;
   title.textContent = conversation.sessionId ? sidebar.titleOf(conversation.sessionId) || t("Conversation") : t("New conversation");
   document.title = conversation.sessionId ? t("{title} – Agent", { title: title.textContent }) : t("General Purpose Agent");
@@ -92,7 +94,7 @@ async function route() {
   traces.hidden = !inTraces;
   chat.hidden = inTraces;
   if (inTraces) {
-    actions.hidden = true;
+    tools.hidden = true;
     sidebar.mark(null);
     title.textContent = titleOf(first, second);
     document.title = t("{title} – Agent", { title: title.textContent });
