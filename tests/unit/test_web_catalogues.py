@@ -1,0 +1,51 @@
+"""The page's message catalogues: each has every text of the page, and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from task.api.web.page import STATIC
+
+FORMS = {"de": 2, "uk": 4, "zh": 1}  # of a text that depends on a number
+COMMENT = re.compile(r"^\s*(//|\*|/\*).*$", re.MULTILINE)
+CALL = re.compile(r'(?<![\w.])t\(\s*("(?:[^"\\\n]|\\.)*")?')
+# Where people see or hear a text: an attribute, or the child of an element.
+SHOWN = re.compile(r'(?:"aria-label"|\btitle|\bplaceholder|\balt): "([^"\n]*)"|\}, "([^"\n]*)"\)')
+MODULES = [path for path in sorted(STATIC.glob("*.js")) if path.name != "i18n.js"]
+
+
+def code(path: Path) -> str:
+    return COMMENT.sub("", path.read_text("utf-8"))
+
+
+def texts() -> set[str]:
+    return {json.loads(found) for path in MODULES for found in CALL.findall(code(path)) if found}
+
+
+def placeholders(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\{\w+\}", text))
+
+
+@pytest.mark.parametrize("language", FORMS)
+def test_a_catalogue_has_each_text_of_the_page_and_no_other(language: str) -> None:
+    catalogue = json.loads((STATIC / "lang" / f"{language}.json").read_text("utf-8"))
+    assert sorted(set(catalogue) ^ texts()) == []
+    for text, translation in catalogue.items():
+        forms, translated = text.split(" | "), translation.split(" | ")
+        assert len(translated) == (FORMS[language] if len(forms) > 1 else 1), text
+        assert all(placeholders(form) == placeholders(forms[-1]) for form in translated), text
+        assert translation.strip(), text
+        assert language == "zh" or text[0].isspace() == translation[0].isspace(), text
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_a_module_translates_what_people_see_and_only_literal_texts(path: Path) -> None:
+    source = code(path)
+    assert [found for found in CALL.findall(source) if not found] == []
+    shown = [one or other for one, other in SHOWN.findall(source)]
+    assert [text for text in shown if re.search(r"[A-Za-z]{2}", text)] == []
