@@ -16,8 +16,8 @@ from task.store.trace_records import Rating
 
 if TYPE_CHECKING:
     from task.store.store import Store
+    from task.store.trace_filters import TraceFilter
     from task.store.trace_records import Trace
-    from task.store.traces import TraceFilter
 
 PAGE = 200
 
@@ -176,7 +176,7 @@ def _filter(
     text: str | None,
     rated: Rating | None,
 ) -> TraceFilter:
-    from task.store.traces import TraceFilter
+    from task.store.trace_filters import TraceFilter
 
     return TraceFilter(
         session_id=session, experiment=experiment, status=status, door=door, model=model, tool=tool, text=text,

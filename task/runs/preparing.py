@@ -13,16 +13,12 @@ from task.conversation.replies import codes_in
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.product import Product
 from task.runs.deciding import ANSWERED, Deciding, files_of, is_bare, last_run, options_of, words_of
-from task.runs.replay import message_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
 from task.store.merge import merged
 from task.store.records import Answer, Approval, Origin, Run, Session
 from task.store.store import Store
-from task.store.trace_records import Trace
 from task.tools.client_tools import NO_RESULT
-
-REPLAYED_DOOR = "runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +113,6 @@ class Preparing:
             return None
         return await Deciding(self.product, store, caller, options).resuming(run_id, asked)
 
-    async def again(self, caller: RunCaller, trace_id: str, model: str) -> RunRequest:
-        """The run that asks another model what the run of a trace was asked, in a new session.
-
-        Raises:
-            NotFound: the caller has no such trace.
-            InvalidRequest: what was asked is not kept, or the run continues another one.
-        """
-        store = await self.product.store.get()
-        trace = await store.traces.get(caller.owner, trace_id)
-        history, asked = await _asked(store, trace)
-        options = RunOptions("", model)
-        with suppress(NotFound):
-            options = await options_of(store, caller.owner, trace.run_id or "")
-        options = replace(options, door=REPLAYED_DOOR, model=model, experiment=None, previous=None, metadata={})
-        if trace.session_id is not None:
-            session = await store.sessions.branch(caller.owner, trace.session_id, len(history))
-        else:
-            session = await store.sessions.start(caller.owner, session_title(asked[-1]))
-        return RunRequest(caller, options, asked, history, session, files_of([*history, *asked]))
-
     async def _alone(self, store: Store, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
         run = await _run_of_results(store, caller.owner, sent)
         if run is not None and run.session_id is not None:
@@ -166,20 +142,6 @@ class Preparing:
             caller, options, (*given_up, *new), history, session, files_of([*history, *new]), answered,
             resumes=last.run_id if last is not None and answered else None,
         )  # fmt: skip
-
-
-async def _asked(store: Store, trace: Trace) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The messages before the trace's run, and those that it was asked."""
-    name, before, end = trace.trace_id, trace.history, trace.history + trace.asked
-    if trace.session_id is not None:
-        messages = (await store.sessions.get(trace.owner, trace.session_id)).messages
-    elif before == 0 and trace.content:
-        messages = tuple(map(message_of, trace.turns[:end]))
-    else:
-        raise InvalidRequest(f"the messages before {name} are not kept, so it cannot be asked again")
-    if not any(message.role is Role.USER for message in messages[before:end]):
-        raise InvalidRequest(f"{name} continues another run, or its messages are gone; replay the run that was asked")
-    return messages[:before], messages[before:end]
 
 
 async def _open_session(store: Store, caller: RunCaller, session_id: str) -> Session:

@@ -28,7 +28,7 @@ from task.store.records import packed
 from task.store.search import reindex
 from task.store.sessions import SessionFilter
 from task.store.store import Store, open_store
-from task.store.traces import TraceFilter
+from task.store.trace_filters import TraceFilter
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4

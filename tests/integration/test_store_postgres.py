@@ -25,7 +25,7 @@ from task.store.experiments import variants
 from task.store.records import Answer
 from task.store.sessions import SessionFilter
 from task.store.store import Retention, Store, open_store
-from task.store.traces import TraceFilter
+from task.store.trace_filters import TraceFilter
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced

@@ -22,7 +22,7 @@ from task.store.schema import HEAD, migrate
 from task.store.sessions import SessionFilter
 from task.store.store import Store
 from task.store.tables import metadata
-from task.store.traces import TraceFilter
+from task.store.trace_filters import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {

@@ -19,8 +19,8 @@ from task.store import tables
 from task.store.experiments import labels, variants
 from task.store.intervals import of_means, of_percentiles, of_shares, percentile, t_quantile
 from task.store.store import DAY, Retention, Store
+from task.store.trace_filters import TraceFilter
 from task.store.trace_records import Price, Rating, Trace
-from task.store.traces import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 

@@ -19,8 +19,8 @@ from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred,
 from task.permissions.icerc import ICERC
 from task.runs.replay import parting, replayed
 from task.store.store import Store
+from task.store.trace_filters import TraceFilter
 from task.store.trace_records import Price, Trace, cost_of
-from task.store.traces import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.tools import MadeTool, answering
 from tests.support.traced import traced

@@ -22,11 +22,12 @@ from task.api.platform.trace_body import (
     VariantList,
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
+from task.runs.asked_again import asked_again
 from task.runs.request import RunRequest
 from task.store.experiments import labels, variants
 from task.store.records import RunStatus
+from task.store.trace_filters import TraceFilter
 from task.store.trace_records import Rating
-from task.store.traces import TraceFilter
 
 routes = router("Traces")
 
@@ -102,13 +103,18 @@ async def retract_rating(trace_id: str, caller: CurrentCaller, store: CurrentSto
     "/traces/{trace_id}/replay", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415)
 )
 async def replay(
-    trace_id: str, body: ReplayRequest, request: Request, service: CurrentService, caller: CurrentCaller
+    trace_id: str,
+    body: ReplayRequest,
+    request: Request,
+    service: CurrentService,
+    caller: CurrentCaller,
+    store: CurrentStore,
 ) -> Any:
     """Ask again what a trace of the caller's own was asked, with another model, in a new session; the tools run, and
     ask, as in any other run."""
 
     async def prepare() -> RunRequest:
-        return await service.preparing.again(caller, trace_id, body.model)
+        return await asked_again(await store.get(), caller, trace_id, body.model)
 
     return await service.start_in_background(request, caller, prepare)
 
