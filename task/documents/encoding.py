@@ -91,7 +91,7 @@ def _wide(sample: bytes) -> str | None:
 
 def _is_binary(content: bytes) -> bool:
     controls = len(content) - len(content.translate(None, _CONTROLS))
-    return controls > len(content) * _MOST_CONTROLS or content.count(0) > len(content) * _MOST_NULS
+    return controls > max(1, len(content) * _MOST_CONTROLS) or content.count(0) > len(content) * _MOST_NULS
 
 
 def _is_utf8(content: bytes) -> bool:

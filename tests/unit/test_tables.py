@@ -240,3 +240,7 @@ def test_comments_above_the_table_are_text() -> None:
     found = extract("a.csv", b"# by the desk, in euros\n# of 2025\na,b,c\n1,2,3\n4,5,6\n")
     rows = table("| a | b | c |", "| 1 | 2 | 3 |", "| 4 | 5 | 6 |")
     assert found.text == f"# by the desk, in euros\n# of 2025\n\n{rows}"
+
+
+def test_one_control_character_does_not_make_a_small_file_binary() -> None:
+    assert extract("a.csv", b"a,b\n1,x\x012\n").text == table("| a | b |", "| 1 | x\x012 |")
