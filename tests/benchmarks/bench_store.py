@@ -142,7 +142,7 @@ def _fill_conversations(first: int, connection: Connection) -> None:
         message = assistant(text) if place % 2 else user(text)
         rows.append({"session_id": f"sess_p{n:07x}", "position": place, "data": packed(message.as_stored())})
     connection.execute(insert(tables.messages), rows)
-    reindex(connection, *(row["id"] for row in sessions))
+    reindex(connection, *(f"sess_p{n:07x}" for n in numbers))
 
 
 def _fill(connection: Connection) -> None:

@@ -6,6 +6,7 @@ import { askKey, shortcuts, sure } from "./dialogs.js";
 import { h, icon, iconButton } from "./dom.js";
 import { t } from "./i18n.js";
 import { followOthers } from "./live.js";
+import { actions as actionsOf } from "./managing.js";
 import { menuButton } from "./menu.js";
 import { Sidebar } from "./sidebar.js";
 import { showTraces, titleOf } from "./traces.js";
@@ -63,7 +64,7 @@ const chat = h("div", { class: "chat" }, welcome, conversation.element, conversa
   h("div", { class: "dock" }, closed, composer.element));
 const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
 const burger = iconButton("menu", t("Conversations"), () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
-const actions = menuButton(t("Actions for this conversation"), () => sidebar.actions(sidebar.currentRow()), { hidden: true });
+const actions = menuButton(t("Actions for this conversation"), () => actionsOf(sidebar, sidebar.currentRow()), { hidden: true });
 const tools = h("span", { class: "row" }, endButton, actions);
 const main = h("main", {}, h("header", { class: "bar" }, burger, title, tools), banner, chat, traces, h("div", { class: "drop" }, icon("clip"), t("Drop files to attach them")));
 document.getElementById("app").append(sidebar.element, sidebar.veil, main);

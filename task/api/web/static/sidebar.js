@@ -1,13 +1,12 @@
-// The list of conversations: search, pin, rename, export, delete, begin another.
+// The list of conversations: found, pinned, selected, marked, and where another begins.
 import * as api from "./api.js";
-import { line, sure } from "./dialogs.js";
 import { day, h, icon, iconButton, announce } from "./dom.js";
 import { t } from "./i18n.js";
+import { actions, forAll, removeMany } from "./managing.js";
 import { menuButton } from "./menu.js";
 
 const TYPING = 180; // milliseconds after the last key
 const TITLE_WAITS = [1500, 3500, 8000]; // when a generated title may have come
-const AT_ONCE = 1000; // conversations that one request lists or deletes
 
 /** `chosen()` is called when a conversation was followed, `removed(sessionId, family)` when one was deleted. */
 export class Sidebar {
@@ -29,7 +28,7 @@ export class Sidebar {
       h("header", {}, h("a", { class: "brand", href: "#/" }, h("img", { src: "static/icon.svg", alt: "", width: 24, height: 24 }), "Agent"),
         iconButton("cross", t("Close the list"), () => this.toggle(false), { class: "icon-button only-narrow" })),
       h("a", { class: "new", href: "#/", onclick: () => this.toggle(false) }, icon("plus"), t("New conversation")),
-      h("div", { class: "finding", role: "search" }, icon("search"), this.field, menuButton(t("All conversations"), () => this.forAll())),
+      h("div", { class: "finding", role: "search" }, icon("search"), this.field, menuButton(t("All conversations"), () => forAll(this))),
       h("nav", { "aria-label": t("Conversations") }, this.list), this.bar,
       h("footer", {}, h("a", { class: "quiet", href: "#/traces", onclick: () => this.toggle(false) }, icon("trace"), t("Traces")), ...tools));
     this.veil = h("div", { class: "veil", onclick: () => this.toggle(false) });
@@ -183,7 +182,7 @@ export class Sidebar {
     const link = h("a", { href: `#/c/${row.session_id}`, onclick: () => { this.toggle(false); this.listeners.chosen(); }, title },
       h("span", {}, title), row.snippet && this.words ? h("small", {}, marked(row.snippet, this.words)) : "");
     Object.assign(link.dataset, { session: row.session_id, family: row.family });
-    return h("div", { class: "conversation" }, link, menuButton(t("Actions for {title}", { title }), () => this.actions(row)));
+    return h("div", { class: "conversation" }, link, menuButton(t("Actions for {title}", { title }), () => actions(this, row)));
   }
 
   choice(row) {
@@ -196,31 +195,10 @@ export class Sidebar {
     return h("label", { class: "conversation" }, box, h("span", {}, row.title || t("Untitled")));
   }
 
-  /** What can be done with a conversation; its menu in the list and the one above the conversation show this. */
-  actions(row) {
-    return [
-      { name: "edit", label: t("Rename"), run: () => this.rename(row) },
-      { name: "pin", label: row.pinned ? t("Unpin") : t("Pin"), run: () => this.pin(row) },
-      { name: "save", label: t("Export as Markdown"), run: () => this.save(row.session_id, "markdown") },
-      { name: "save", label: t("Export as JSON"), run: () => this.save(row.session_id, "json") },
-      { name: "trash", label: t("Delete"), danger: true, run: () => this.remove(row) },
-    ];
-  }
-
   /** The row of the conversation that is shown, as the version that is shown. */
   currentRow() {
     const row = this.rows.find((each) => this.isCurrent(each.session_id, each.family));
     return { pinned: false, title: this.titleOf(this.current), family: this.family, ...row, session_id: this.current };
-  }
-
-  forAll() {
-    const others = this.startedBy === "own" ? "programs" : "own";
-    return [
-      { name: "trace", label: others === "own" ? t("Back to yours") : t("From programs"), run: () => this.show(others) },
-      { name: "check", label: t("Select…"), run: () => this.select(true) },
-      { name: "save", label: t("Export all"), run: () => this.save(null) },
-      { name: "trash", label: t("Delete all…"), danger: true, run: () => this.removeAll() },
-    ];
   }
 
   show(startedBy) {
@@ -242,18 +220,7 @@ export class Sidebar {
     const count = this.selected.size;
     this.bar.replaceChildren(h("span", { role: "status" }, t("{count} selected", { count })),
       h("button", { type: "button", class: "quiet small", onclick: () => this.select(false) }, t("Cancel")),
-      h("button", { type: "button", class: "danger small", disabled: count === 0, onclick: () => this.removeMany([...this.selected]) }, t("Delete")));
-  }
-
-  async rename(row) {
-    const title = await line(t("Rename"), t("Title"), row.title);
-    if (title === null) return;
-    await this.tried(() => api.change(row.session_id, { title }));
-    await this.loadAt(row);
-  }
-
-  async pin(row) {
-    if (await this.tried(() => api.change(row.session_id, { pinned: !row.pinned }))) await this.loadAt(row);
+      h("button", { type: "button", class: "danger small", disabled: count === 0, onclick: () => removeMany(this, [...this.selected]) }, t("Delete")));
   }
 
   async loadAt(row) {
@@ -262,46 +229,8 @@ export class Sidebar {
     this.linkTo(row.session_id)?.focus();
   }
 
-  async save(sessionId, format) {
-    await this.tried(async () => {
-      const { blob, name } = await api.exported(sessionId, format);
-      const link = h("a", { href: URL.createObjectURL(blob), download: name });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-      announce(t("Exported"));
-    });
-  }
-
-  async remove(row) {
-    const title = row.title || t("Untitled");
-    const text = t("“{title}” is deleted with all versions of its answers, its messages and traces. This cannot be undone.", { title });
-    if (await sure(t("Delete this conversation?"), text, t("Delete"))) await this.removed([row.session_id]);
-  }
-
-  async removeMany(ids) {
-    const text = t("They are deleted with all versions of their answers, their messages and traces. This cannot be undone.");
-    const question = t("Delete {count} conversation? | Delete {count} conversations?", { count: ids.length });
-    if (ids.length && await sure(question, text, t("Delete"))) await this.removed(ids);
-  }
-
-  async removeAll() {
-    await this.tried(async () => {
-      const ids = [];
-      for (let cursor = null, first = true; first || cursor; first = false) {
-        const page = await api.sessions({ started_by: this.startedBy, families: true, limit: AT_ONCE }, cursor);
-        ids.push(...page.sessions.map((row) => row.session_id));
-        cursor = page.cursor;
-      }
-      await this.removeMany(ids);
-    });
-  }
-
-  async removed(ids) {
-    const gone = await this.tried(async () => {
-      for (let place = 0; place < ids.length; place += AT_ONCE) await api.remove(ids.slice(place, place + AT_ONCE));
-    });
-    if (!gone) return;
-    announce(t("Deleted"));
+  /** These conversations are deleted. */
+  async forget(ids) {
     for (const id of ids) this.listeners.removed(id, this.rows.find((row) => row.session_id === id)?.family);
     this.selected = null;
     this.drawBar();
