@@ -13,7 +13,7 @@ export class Composer {
     this.files = [];
     this.answering = false;
     this.uploadBytes = Infinity;
-    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, drop a file, or type / for your prompts"), "aria-label": t("Message"), enterkeyhint: "send" });
+    this.field = h("textarea", { id: "message", rows: 1, placeholder: t("Ask anything, or type / for prompts"), "aria-label": t("Message"), enterkeyhint: "send" });
     this.chips = h("ul", { class: "chips", "aria-label": t("Attached files"), hidden: true });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": t("Files") });
     this.go = iconButton("send", t("Send"), () => this.pressed(), { class: "icon-button go" });
@@ -70,7 +70,7 @@ export class Composer {
       return;
     }
     const { PromptCompletion } = await import("./prompts.js");
-    this.prompts ??= new PromptCompletion(this.field, (text) => { this.fill(text, this.kept()); this.field.focus(); });
+    this.prompts ??= new PromptCompletion(this.field, (text) => { this.fill(text, this.kept()); this.field.focus(); }, (message) => this.fail(message));
     await this.prompts.show(asked).catch(() => this.prompts.close()); // the message can be sent without
   }
 
@@ -151,7 +151,9 @@ export class Composer {
       this.voice ??= new Voice(button, (text) => this.write(text), (message) => this.fail(message));
       await this.voice.toggle();
     }, { "aria-pressed": "false", class: "icon-button mic" });
-    this.go.before(button);
+    const ends = h("span", { class: "ends" });
+    this.go.replaceWith(ends);
+    ends.append(button, this.go);
   }
 
   /** Add words to what stands in the field; the person reads and sends them. */

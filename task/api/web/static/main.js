@@ -28,7 +28,7 @@ const closed = h("div", { class: "over", role: "status", hidden: true }, h("p", 
   h("button", { type: "button", class: "quiet", onclick: () => conversation.continue().catch((error) => conversation.newest()?.trouble(error.message)) }, t("Continue in a branch")),
   h("a", { class: "quiet", href: "#/" }, t("New conversation")));
 const conversation = new Conversation({
-  opened: (id) => { endButton.hidden = false; composer.started(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
+  opened: (id) => { endButton.hidden = false; composer.started(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id, conversation.family); sidebar.load().then(retitle); },
   switched: (id) => { composer.enter(id); history.replaceState(null, "", `#/c/${id}`); sidebar.mark(id, conversation.family); retitle(); },
   changed: () => sidebar.load().then(retitle).then(awaitTitle),
   ended: (isOver, id) => {

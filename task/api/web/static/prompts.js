@@ -8,11 +8,15 @@ const VARIABLE = /\{\{\s*([^{}]+?)\s*\}\}/g;
 const NAME = /^[\p{L}\p{N}_-]{1,60}$/u;
 const ID = "prompt-list";
 
-/** The list above the message field; `insert(text)` puts a prompt in place of what was typed. */
+/**
+ * The list above the message field; `insert(text)` puts a prompt in place of what was typed,
+ * `fail(message)` shows what went wrong.
+ */
 export class PromptCompletion {
-  constructor(field, insert) {
+  constructor(field, insert, fail) {
     this.field = field;
     this.insert = insert;
+    this.fail = fail;
     this.place = 0;
     this.saved = null; // the prompts, for as long as the list is open
     this.list = h("ul", { class: "prompt-list", id: ID, role: "listbox", "aria-label": t("Your prompts"), hidden: true });
@@ -76,7 +80,7 @@ export class PromptCompletion {
   async manage() {
     this.close();
     this.insert("");
-    await managePrompts();
+    await managePrompts().catch((error) => this.fail(error.message));
     this.field.focus();
   }
 }
