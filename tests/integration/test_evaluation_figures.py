@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
+from evaluation.library import library_questions, measured, places, prepare_library
 from evaluation.measures import difference, figure
 from evaluation.report import answerable, english
 from evaluation.run import all_modes, prepare
@@ -29,3 +30,16 @@ async def test_hybrid_search_finds_what_dense_search_alone_misses(tmp_path: Path
     assert figure([item.in_top for item in english(found["hybrid"])]).mean >= 0.95
     assert sum(refused) / len(refused) >= 0.9
     assert sum(item.not_literal for item in found["hybrid"]) == 0
+
+
+@pytest.mark.system
+async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(tmp_path: Path) -> None:
+    asked = library_questions("development")
+    embedder = Embedder(tmp_path / "embedder")
+    try:
+        corpus = await prepare_library(asked, embedder)
+    finally:
+        await embedder.close()
+    first, third, _ = measured([place.rank for place in places(corpus, asked, SearchOptions())])
+    assert figure(first).mean >= 0.58
+    assert figure(third).mean >= 0.72
