@@ -92,8 +92,9 @@ def questions_of(path: Path, group: str = "question") -> list[Question]:
 
 def _question(fields: dict[str, Any], files: dict[str, Any]) -> Question:
     name = fields.pop("file", None)
-    lists = {key: tuple(fields.pop(key, ())) for key in ("contains", "without")}
-    return Question(**fields, **lists, file=(name, files[name]["content"].lstrip("\n")) if name else None)
+    contains, without = (tuple(fields.pop(key, ())) for key in ("contains", "without"))
+    file = (name, files[name]["content"].lstrip("\n")) if name else None
+    return Question(**fields, contains=contains, without=without, file=file)
 
 
 def content_of(name: str, text: str) -> bytes:

@@ -191,13 +191,17 @@ def _json_frame(name: str, text: str) -> Iterator[Frame]:
     except orjson.JSONDecodeError:  # one page of several, or not JSON at all
         return
     for key, value in ((None, content), *(content.items() if isinstance(content, dict) else ())):
-        records = cast("list[dict[str, Any]]", value)
-        if isinstance(value, list) and records and all(isinstance(record, dict) for record in records):
+        if _is_records(value):
+            records = cast("list[dict[str, Any]]", value)
             names = list(dict.fromkeys(field for record in records for field in record))
             columns = tuple(_column(field, [_shown(record.get(field)) for record in records]) for field in names)
             opened = f"json.loads(Path({name!r}).read_bytes())" + (f"[{key!r}]" if key is not None else "")
             title = name if key is None else f"{name}, {key}"
             yield Frame(title, columns, str(len(records)), f"pd.DataFrame({opened})")
+
+
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in cast("list[Any]", value))
 
 
 def _shown(value: Any) -> str:
