@@ -29,7 +29,7 @@ export class ApprovalCard {
     this.command = h("pre", { class: "command", tabindex: "0", "aria-label": t("The call") }, card.command || `${approval.tool} ${pretty(approval.arguments)}`);
     const title = t("May {tool} run?", { tool: approval.tool });
     this.element = h(
-      "section", { class: `approval risk-${this.level}`, "aria-label": title, "data-approval": approval.approval_id, tabindex: "-1", onkeydown: ignoreHeldKeys },
+      "section", { class: `approval risk-${this.level}`, "aria-label": title, tabindex: "-1", onkeydown: ignoreHeldKeys },
       h("header", {}, icon("shield"), h("h3", {}, title), h("span", { class: "risk" }, RISKS[this.level])),
       this.command,
       h("dl", {},

@@ -4,8 +4,6 @@ import { ApprovalCard } from "./approval.js";
 import { h, announce } from "./dom.js";
 import { t } from "./i18n.js";
 
-const CHECKED = 5000; // milliseconds after which the page looks whether somebody has answered elsewhere
-
 /**
  * `decided(run)` is called after the last decision with the run that continues; null where that decision was taken in
  * another tab or the console. All calls at once cannot be approved: each is to be read.
@@ -33,7 +31,6 @@ export class ApprovalList {
     }
     this.count();
     announce(this.waiting.length === 1 ? t("{tool} waits for your approval", { tool: approvals[0].tool }) : this.heading.textContent);
-    this.timer ??= setInterval(() => this.look(), CHECKED);
   }
 
   count(resumed = null) {
@@ -43,18 +40,12 @@ export class ApprovalList {
     if (count === 0) this.decided(resumed);
   }
 
-  look() {
-    if (this.waiting.length === 0 || !this.element.isConnected) {
-      clearInterval(this.timer);
-      this.timer = null;
-    } else if (document.visibilityState === "visible") this.check();
-  }
-
   /** Settle the cards that were answered elsewhere, or have expired. */
   async check() {
-    const [{ approval }] = this.cards;
-    const { approvals } = await api.decisions(approval.session_id, approval.run_id).catch(() => ({ approvals: [] }));
     const before = this.waiting;
+    if (before.length === 0) return;
+    const [{ approval }] = before;
+    const { approvals } = await api.decisions(approval.session_id, approval.run_id).catch(() => ({ approvals: [] }));
     for (const card of before.filter((item) => !item.sending)) {
       const known = approvals.find((item) => item.approval_id === card.approval.approval_id);
       if (known && known.status !== "waiting") card.settle(known);

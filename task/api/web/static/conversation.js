@@ -96,8 +96,8 @@ export class Conversation {
     this.looking = true;
     try {
       const { runs: [run] } = await api.runs(id);
-      const isSame = stateOf(run) === this.known && (run?.status !== "suspended" || !await this.answeredElsewhere(id));
-      if (isSame || this.runId || this.starting || this.sessionId !== id) return false;
+      if (stateOf(run) === this.known && run?.status === "suspended") await this.newest()?.questions?.check();
+      if (stateOf(run) === this.known || this.runId || this.starting || this.sessionId !== id) return false;
       await this.open(id, { again: true });
       return true;
     } catch {
@@ -106,12 +106,6 @@ export class Conversation {
     } finally {
       this.looking = false;
     }
-  }
-
-  async answeredElsewhere(id) {
-    const open = new Set((await api.approvals(id)).approvals.map((approval) => approval.approval_id));
-    const shown = [...this.list.querySelectorAll(".approval:not(.done)")].map((element) => element.dataset.approval);
-    return shown.some((approval) => approval && !open.has(approval));
   }
 
   annotate() {
