@@ -2,34 +2,25 @@
 import * as api from "./api.js";
 import { Annotations } from "./annotations.js";
 import { Answer } from "./answer.js";
-import { attached } from "./attachments.js";
-import { textOf } from "./cards.js";
-import { copy, h, iconButton, announce } from "./dom.js";
+import { announce, h } from "./dom.js";
+import { Following } from "./following.js";
 import { t } from "./i18n.js";
-import { markdown } from "./markdown.js";
+import { asWritten, grouped, questionElement } from "./questions.js";
 import { focusSwitch, versionSwitch } from "./versions.js";
 
 const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
-const NEAR_END = 90; // pixels
-const LONG = 1200; // characters of a message of which only the beginning is shown first
-const LONG_LINES = 18;
-const MARKED = /```|\$\$|\$\S(?:[^$\n]*[^\s$])?\$(?!\w)|\\[([]/; // code or formulas; any other question stays as it was typed
 const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 
 /**
  * `listeners`: `opened(sessionId)`, `switched(sessionId)` to another version, `changed()`, `busy(answering)`,
  * `ended(isOver, sessionId)`, `refused(message, trouble)`, `manner()`.
  */
-export class Conversation {
+export class Conversation extends Following {
   constructor(listeners) {
+    super();
     this.listeners = listeners;
     this.actions = { retry: (answer) => this.again(answer), decided: (answer, run) => this.resume(answer, run) };
-    this.list = h("div", { class: "messages" });
-    this.down = iconButton("chevron", t("To the newest message"), () => this.toEnd(), { class: "icon-button to-end", hidden: true });
-    this.element = h("div", { class: "scroller", id: "main", tabindex: "-1" }, this.list);
-    this.element.addEventListener("scroll", () => this.scrolled(), { passive: true });
-    new ResizeObserver(() => { if (this.follows) this.toEnd(); }).observe(this.list);
-    this.list.addEventListener("click", (event) => { if (event.target.closest("summary, .more")) this.follows = false; }, { capture: true });
+    this.askInstead = (element, message) => this.askAgain(element, message);
     this.reset();
   }
 
@@ -144,7 +135,7 @@ export class Conversation {
 
   restored({ messages, from, to }) {
     if (messages[0]?.role === "user") {
-      const question = this.question(asWritten(messages[0]), messages[0].attachments ?? []);
+      const question = questionElement(asWritten(messages[0]), messages[0].attachments ?? [], this.askInstead);
       question.place = from;
       this.markQuestion(question);
       return question;
@@ -183,19 +174,9 @@ export class Conversation {
     return answer;
   }
 
-  question(text, files) {
-    const copying = iconButton("copy", t("Copy the message"), () => copy(text, copying));
-    const element = h("article", { class: "question", "aria-label": t("You") },
-      h("div", { class: "bubble" }, text ? shortened(text) : "",
-        files.length ? h("ul", { class: "chips" }, files.map((item) => attached(item))) : ""),
-      h("div", { class: "question-actions" }, copying, iconButton("edit", t("Edit and ask again"), () => this.edit(element))));
-    element.message = { text, files };
-    return element;
-  }
-
   /** Ask: a new run in this conversation, or in a new one. */
   async send({ text, files }, place = null) {
-    const question = this.question(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })));
+    const question = questionElement(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })), this.askInstead);
     const answer = this.made();
     this.list.append(question, answer.element);
     answer.begin();
@@ -311,24 +292,6 @@ export class Conversation {
     if (before) this.askAgain(before, before.message);
   }
 
-  edit(element) {
-    const field = h("textarea", { rows: 3, "aria-label": t("Your message"), value: element.message.text });
-    const bubble = element.querySelector(".bubble");
-    const before = [...bubble.childNodes];
-    const back = () => { bubble.replaceChildren(...before); element.classList.remove("editing"); };
-    const go = () => { if (field.value.trim()) this.askAgain(element, { ...element.message, text: field.value.trim() }); };
-    field.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") { event.stopPropagation(); back(); }
-      if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); go(); }
-    });
-    element.classList.add("editing");
-    bubble.replaceChildren(field, h("div", { class: "row end" },
-      h("small", {}, t("The first version stays; you switch between them below the message.")),
-      h("button", { type: "button", class: "quiet", onclick: back }, t("Cancel")),
-      h("button", { type: "button", class: "primary", onclick: go }, t("Ask"))));
-    field.focus();
-  }
-
   /** Continue from there in a branch, so that the version before stays. */
   async askAgain(element, { text, files }) {
     if (this.runId || !this.sessionId) return;
@@ -373,58 +336,6 @@ export class Conversation {
     this.list.append(answer.element);
     return answer;
   }
-
-  nearEnd(pixels = NEAR_END) {
-    return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < pixels;
-  }
-
-  /** Scrolling up, by any means, stops following the answer; scrolling back to the end follows it again. */
-  scrolled() {
-    const { scrollTop } = this.element;
-    if (scrollTop < this.top && !this.nearEnd(2)) this.follows = false;
-    else if (scrollTop > this.top && this.nearEnd()) this.follows = true;
-    this.top = scrollTop;
-    this.down.hidden = this.nearEnd();
-  }
-
-  toEnd() {
-    this.element.scrollTop = this.element.scrollHeight;
-    this.top = this.element.scrollTop;
-  }
-}
-
-/** What the person wrote; the agent adds a list of the attached files for the model, which the page shows as chips. */
-function asWritten({ content, attachments = [] }) {
-  const text = textOf(content);
-  return attachments.length ? text.replace(/(^|\n\n)Attached files:\n- [\s\S]*$/, "") : text;
-}
-
-/** The text of a message; of a very long one the beginning, until the rest is asked for. */
-function shortened(text) {
-  const place = MARKED.test(text) ? markdown(text) : h("p", {}, text);
-  if (text.length < LONG && text.split("\n").length < LONG_LINES) return place;
-  place.classList.add("cut");
-  const more = h("button", { type: "button", class: "quiet small more", "aria-expanded": "false" }, t("Show all"));
-  more.addEventListener("click", () => {
-    const isCut = place.classList.toggle("cut");
-    more.setAttribute("aria-expanded", String(!isCut));
-    more.textContent = isCut ? t("Show all") : t("Show less");
-  });
-  return [place, more];
-}
-
-/** A message of the user stands alone; what follows, up to the next one, is an answer, which may be empty. */
-function grouped(messages) {
-  const groups = [];
-  const add = (from, ...items) => groups.push({ messages: items, from, to: Infinity });
-  for (const message of messages) {
-    const isQuestion = groups.at(-1)?.messages[0]?.role === "user";
-    if (message.role === "user" && isQuestion) add(groups.at(-1).from + 1); // of that answer nothing was kept
-    if (message.role === "user" && groups.length > 0) groups.at(-1).to = message.place;
-    if (message.role === "user" || isQuestion || groups.length === 0) add(message.place, message);
-    else groups.at(-1).messages.push(message);
-  }
-  return groups;
 }
 
 const stateOf = (run) => (run ? `${run.run_id} ${run.status}` : "");
