@@ -51,7 +51,7 @@ def matches(text: str) -> ColumnElement[bool] | None:
     return exists().where(_words.c.session_id == _sessions.id, *contained)
 
 
-def snippet(messages: Sequence[Message], text: str) -> str:
+def snippet(messages: Iterable[Message], text: str) -> str:
     """The place in the messages where the text's words are found first; empty where they stand in the title only."""
     wanted = list(_words_in([text]))
     for written in _texts(messages):

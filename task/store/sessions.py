@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
@@ -281,7 +282,13 @@ def _as_row(made: Session) -> dict[str, Any]:
 
 
 def _found(connection: Connection, page: Page[Session], text: str) -> tuple[Session, ...]:
-    return tuple(replace(item, snippet=snippet(messages_of(connection, item.session_id), text)) for item in page.items)
+    which = _messages.c.session_id.in_([item.session_id for item in page.items])
+    rows = connection.execute(select(_messages).where(which).order_by(_messages.c.session_id, _messages.c.position))
+    found = {
+        session_id: snippet((message_from(unpacked(row.data)) for row in rows_of_one), text)
+        for session_id, rows_of_one in groupby(rows, lambda row: row.session_id)
+    }
+    return tuple(replace(item, snippet=found.get(item.session_id, "")) for item in page.items)
 
 
 def _chosen(owner: str, session_ids: Sequence[str], families: bool) -> ColumnElement[bool]:

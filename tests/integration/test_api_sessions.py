@@ -11,6 +11,7 @@ import pytest
 from task.llm.scripted import says, wants
 from tests.support.http_api import Api, http_api, key_of, said
 
+UNTITLED = {"titles": "off"}  # a title would take one of the model's scripted answers
 ASKED = {"messages": [said("Wie heißt die Straße?")], "origin": "page"}
 
 
@@ -27,7 +28,7 @@ async def listed(api: Api, query: str = "") -> list[str]:
 
 async def test_a_person_finds_pins_and_exports_a_conversation(tmp_path: Path) -> None:
     items = (wants("calculator", expression="25*47"), says("It is ", "1175 ```here```."))
-    async with http_api(*items, then=says("yes"), tmp_path=tmp_path) as api:
+    async with http_api(*items, then=says("yes"), tmp_path=tmp_path, http=UNTITLED) as api:
         own = await answered(api)
         await api.post("/v1/responses", {"input": "Von einem Programm: straße"})
         assert len(await listed(api, "?q=STRASSE")) == 2
@@ -65,7 +66,7 @@ async def test_a_title_is_never_the_output_of_a_tool(tmp_path: Path) -> None:
 
 async def test_several_are_deleted_at_once_but_only_ones_own(tmp_path: Path) -> None:
     ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
-    async with http_api(then=says("yes"), tmp_path=tmp_path, http={"mode": "keys"}) as api:
+    async with http_api(then=says("yes"), tmp_path=tmp_path, http={**UNTITLED, "mode": "keys"}) as api:
         hers, his = api.with_key(ann), api.with_key(bob)
         mine, theirs = await answered(hers), await answered(his)
         branch = (await hers.post(f"/session/{mine}/branch", {"keep": 2})).json["session_id"]

@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.errors import NotFound
+from task.store.database import SqliteDatabase
 from task.store.sessions import SessionFilter
 from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
@@ -97,6 +99,18 @@ async def test_search_is_paged_like_the_list(store: Store) -> None:
         cursor = page.cursor
     assert cursor is None
     assert sorted(seen) == [str(number) for number in range(7)]
+
+
+@pytest.mark.parametrize("conversations", [2, 30])
+async def test_a_search_asks_the_database_as_often_for_few_hits_as_for_many(store: Store, conversations: int) -> None:
+    for number in range(conversations):
+        await kept(store, f"{number}", user("needle"), assistant("found"))
+    statements = list[str]()
+    assert isinstance(store.database, SqliteDatabase)
+    event.listen(store.database.reader, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    page = await store.sessions.list(OWNER, which=SessionFilter("needle", families=True))
+    assert [item.snippet for item in page.items] == ["needle"] * conversations
+    assert len(statements) == 2
 
 
 async def test_a_generated_title_replaces_only_the_one_it_was_made_for(store: Store) -> None:
