@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from task.llm.scripted import says, wants
+from tests.support.core_peers import answers, peer
 from tests.support.http_api import http_api, said
 
 SEARCH = '''
@@ -189,3 +190,26 @@ async def test_a_session_is_renamed_branched_listed_and_deleted(tmp_path: Path) 
     assert (branch["messages"], branch["parent"]) == ([said("1")], session_id)
     assert {item["session_id"] for item in listed["sessions"]} == {session_id, branch["session_id"]}
     assert (gone.status, after.status) == (204, 404)
+
+
+async def test_ending_a_session_withdraws_its_questions_and_leaves_it_to_be_read_and_branched(tmp_path: Path) -> None:
+    rules = {"permissions": {"rules": [{"action": "ask", "tool": "calculator"}]}}
+    async with http_api(wants("calculator", expression="1+1"), tmp_path=tmp_path, **rules) as api:
+        run = (await api.post("/runs", {"messages": [said("1+1?")]})).json
+        await api.events(run["run_id"])
+        session_id = run["session_id"]
+        asked = (await api.get("/approvals", params={"session_id": session_id})).json
+        await api.post("/session/end", {"session_id": session_id})
+        withdrawn = (await api.get("/approvals", params={"session_id": session_id})).json
+        read = (await api.get(f"/session/{session_id}/messages")).json
+        branch = (await api.post(f"/session/{session_id}/branch", {"keep": 1000})).json
+    assert (asked["count"], withdrawn["count"]) == (1, 0)
+    assert (read["status"], read["messages"][0]["content"]) == ("completed", "1+1?")
+    assert (branch["status"], branch["parent"]) == ("active", session_id)
+
+
+async def test_the_models_are_those_that_the_provider_lists_each_once(tmp_path: Path) -> None:
+    listing = answers(body={"data": [{"id": "test-model"}, {"id": "other"}, {"id": "other"}]})
+    async with peer(listing) as provider, http_api(tmp_path=tmp_path, openai_base_url=provider.url) as api:
+        models = (await api.get("/v1/models")).json["data"]
+    assert [model["id"] for model in models] == ["general-purpose-agent", "test-model", "other"]

@@ -11,10 +11,10 @@ export function versionSwitch({ sessions, shown, position }, choose) {
     step("chevron", t("Next version"), shown + 1));
 }
 
-/** After another version has been opened: the switch stands where it was, with the focus on the same step. */
+/** After another version has been opened: the switch stands where it was, with the focus unless it is elsewhere by now. */
 export function focusSwitch(list, position, step) {
   const found = list.querySelector(`.versions[data-position="${position}"]`);
-  if (!found) return;
+  if (!found || document.activeElement !== document.body) return;
   found.scrollIntoView({ block: "center" });
   (found.querySelector(`[data-step="${step}"]:enabled`) ?? found.querySelector("button:enabled"))?.focus({ preventScroll: true });
   announce(found.getAttribute("aria-label"));
