@@ -88,6 +88,7 @@ async def ended(api: Api, run: dict[str, Any]) -> dict[str, Any]:
     return (await api.get(f"/runs/{run['run_id']}")).json
 
 
+@pytest.mark.system
 async def test_a_replay_asks_another_model_the_same_in_a_new_session(tmp_path: Path) -> None:
     sum_ = wants("calculator", expression="25*47")
     async with http_api(says("Hello."), sum_, says("1175"), says("Around 1200"), tmp_path=tmp_path) as api:
