@@ -193,8 +193,8 @@ async def test_a_session_is_renamed_branched_listed_and_deleted(tmp_path: Path) 
 
 
 async def test_ending_a_session_withdraws_its_questions_and_leaves_it_to_be_read_and_branched(tmp_path: Path) -> None:
-    rules = {"permissions": {"rules": [{"action": "ask", "tool": "calculator"}]}}
-    async with http_api(wants("calculator", expression="1+1"), tmp_path=tmp_path, **rules) as api:
+    rules = {"rules": [{"action": "ask", "tool": "calculator"}]}
+    async with http_api(wants("calculator", expression="1+1"), tmp_path=tmp_path, permissions=rules) as api:
         run = (await api.post("/runs", {"messages": [said("1+1?")]})).json
         await api.events(run["run_id"])
         session_id = run["session_id"]
