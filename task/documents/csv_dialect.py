@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COMMON = (",", ";", "\t", "|")
 _RARE = (":", " ", "^", "~")
+NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", ":": "colon", " ": "space"}
 _QUOTES = ('"', "'", "`")
 _SAMPLE = 65_536
 _ROWS, _CELLS = 200, 2_000

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, pairwise
 
-from task.documents.csv_dialect import COMMON, Dialect, detect, lines_of
+from task.documents.csv_dialect import COMMON, NAMES, Dialect, detect, lines_of
 from task.documents.encoding import decode
 from task.documents.markdown import as_markdown
 from task.documents.model import Block, Extraction
 
 _NAMED_LINES = 5
-_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", ":": "colon", " ": "space"}
+# Notes that programs are written by
+ESCAPED, SPACED = "marks in cells escaped by backslash", "spaces in front of cells left out"
+LEFT_OUT = "empty cells at the end left out"
 _TALLEST = 500  # lines of one row
 _EXCEL = re.compile(r"sep=([,;|\t:^~])\n", re.IGNORECASE)  # Excel's own first line names the delimiter
 
@@ -34,7 +36,7 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
     """A Markdown table whose first row is the header; text with a note where it cannot be read as a table."""
     decoded = decode(content)
     declared = _EXCEL.match(decoded.text)
-    text = decoded.text[declared.end() :] if declared else decoded.text
+    text = f"\n{decoded.text[declared.end() :]}" if declared else decoded.text  # lines keep their numbers
     dialect = replace(
         detect(text, declared[1] if declared else expected), **{"delimiter": declared[1]} if declared else {}
     )
@@ -139,10 +141,11 @@ def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
     for place, row in enumerate(cells):
         if len(row) < usual and (mark := _other(lines[ends[place] - 1], dialect, usual)):
             cells[place] = next(replace(dialect, delimiter=mark).rows([lines[ends[place] - 1]]))
-            repairs.setdefault(f"separated by {_NAMES[mark]}", []).append(ends[place])
+            repairs.setdefault(f"separated by {NAMES[mark]}", []).append(ends[place])
     width = widest = max(map(len, cells), default=0)
     while width and not any(row[width - 1 : width] and row[width - 1].strip() for row in cells):
         width -= 1
+    repairs[LEFT_OUT] = [end for row, end in zip(cells, ends, strict=True) if len(row) > width]
     return _Rows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
 
 
@@ -187,15 +190,20 @@ def _has_text(row: Iterable[str]) -> bool:
 
 def _remarks(dialect: Dialect, expected: str) -> Iterator[str]:
     if dialect.delimiter != expected:
-        yield f"cells separated by {_NAMES.get(dialect.delimiter, dialect.delimiter)}"
+        yield f"cells separated by {NAMES.get(dialect.delimiter, dialect.delimiter)}"
     if dialect.quote not in ('"', ""):
         yield f"cells quoted by {dialect.quote}"
     if dialect.escape:
-        yield "marks in cells escaped by backslash"
+        yield ESCAPED
+    if dialect.skips_spaces:
+        yield SPACED
 
 
 def _figures(rows: _Rows, titles: int) -> Iterator[str]:
     usual = _usual(rows.cells)
+    header = rows.ends[titles] - sum(cell.count("\n") for cell in rows.cells[titles])
+    if header > 1:
+        yield f"header in line {header}"
     ragged = [end for row, end in zip(rows.cells[titles:], rows.ends[titles:], strict=True) if len(row) != usual]
     yield f"{_counted(len(rows.cells) - titles - 1, 'row')}, {_counted(max(map(len, rows.cells)), 'column')}"
     if ragged:

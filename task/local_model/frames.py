@@ -11,8 +11,11 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from task.documents.csv_dialect import NAMES
+from task.documents.tables import ESCAPED, LEFT_OUT, SPACED
+
 LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
-DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # others are named by themselves
+DELIMITERS = {name: mark for mark, name in NAMES.items()}  # others are named by themselves
 TABLES = frozenset({*LOADERS, ".json"})
 PAGES = "**Page #"  # below a text with several pages
 SHOWN_VALUES = 8  # of a column of words: enough to see what a filter compares with
@@ -23,6 +26,8 @@ _TABLE = re.compile(r"^\|(.+)\|\n\|[ |:-]+\|\n((?:\|.*\|(?:\n|$))*)", re.MULTILI
 _CELLS = re.compile(r"(?<!\\)\|")
 _SEPARATED = re.compile(r"cells separated by ([^;\n]+|;)")
 _ENCODED = re.compile(r"\*\*Report\*\*: (?:[^\n]*; )?encoding ([\w-]+)")
+_QUOTED = re.compile(r"cells quoted by (.)")
+_HEADER = re.compile(r"header in line (\d+)")
 _ROWS = re.compile(r"([\d,]+) rows?, ")
 _AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
 _NUMBER = re.compile(rf"([^\w\s.,+-] ?)?({_AMOUNT})( ?(?:%|[^\w\s.,]|[A-Z]{{3}}))?")
@@ -49,10 +54,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One table: its title, its columns, how many rows it has, the expression that loads it, and what repairs columns.
+    """One table: its title, its columns, how many rows it has, and the expression that loads it.
 
-    `is_whole`: the columns' values are those of all rows, not only of a first page. `repairs` are statements over
-    `{df}`, which stands for the variable that holds the table.
+    `is_whole`: the columns' values are those of all rows, not only a first page. `amounts` are the columns of numbers
+    with a currency or a percent sign, which pandas leaves as text; `comma`: it is their decimal sign.
     """
 
     title: str
@@ -60,15 +65,16 @@ class Frame:
     rows: str
     loaded: str
     is_whole: bool = True
-    repairs: tuple[str, ...] = ()
+    amounts: tuple[str, ...] = ()
+    comma: bool = False
 
     def __str__(self) -> str:
         return f"{self.title}, {self.rows} rows with the columns {', '.join(map(str, self.columns))}"
 
     def program(self, variable: str) -> str:
         """The lines that put the table into a variable."""
-        lines = [f"{variable} = {self.loaded}", *(repair.replace("{df}", variable) for repair in self.repairs)]
-        return "\n".join(lines)
+        repairs = (_without_signs(f"{variable}[{name!r}]", self.comma) for name in self.amounts)
+        return "\n".join([f"{variable} = {self.loaded}", *repairs])
 
 
 def is_table(name: str) -> bool:
@@ -90,17 +96,18 @@ def frames_of(name: str, text: str) -> tuple[Frame, ...]:
 
 
 def _frame(name: str, text: str, sheet: str = "") -> Iterator[Frame]:
-    found = _TABLE.search(text)
-    if found is None:
+    tables = [each for each in _TABLE.finditer(text) if each[2]]
+    if not tables:
         return
+    found = tables[-1 if _is_text(name) else 0]  # what stands above a table of a text file may be one as well
     head, rows = _cells(f"|{found[1]}|"), [_cells(line) for line in found[2].splitlines()]
     names = [cell or f"column {place}" for place, cell in enumerate(head, 1)]
-    unnamed = names != head and _is_text(name)
-    if not rows or len(set(names)) < len(names) or (unnamed and _titles(text[: found.start()])):
+    report, titles = _report(text[: found.start()])
+    if len(set(names)) < len(names) or (titles and not _is_text(name)):  # pandas would take a title for the header
         return
     columns = tuple(_column(column, [row[place] for row in rows]) for place, column in enumerate(names))
-    counted = _ROWS.search(text[: found.start()])
-    options = _text_options(name, text[: found.start()], columns, unnamed) if _is_text(name) else []
+    counted = _ROWS.search(report)
+    options = _text_options(name, report, columns, names != head) if _is_text(name) else []
     if sheet:
         options.append(f"sheet_name={sheet!r}")
     if dates := [column.name for column in columns if column.kind == "date"]:
@@ -109,39 +116,48 @@ def _frame(name: str, text: str, sheet: str = "") -> Iterator[Frame]:
             options.append("dayfirst=True")
     loader = LOADERS[PurePosixPath(name).suffix.lower()]
     loaded = f"pd.{loader}({', '.join([repr(name), *options])})"
-    comma = "decimal=','" in options
-    signs = tuple(_without_signs(column.name, comma) for column in columns if _has_signs(column))
+    if "skipinitialspace=True" in options:
+        loaded += r".replace(r'\s+$', '', regex=True)"
+    amounts = tuple(column.name for column in columns if _has_signs(column))
     size = counted[1] if counted else str(len(rows))
     is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text
-    yield Frame(f"{name}, sheet {sheet}" if sheet else name, columns, size, loaded, is_whole, signs)
+    yield Frame(
+        f"{name}, sheet {sheet}" if sheet else name, columns, size, loaded, is_whole, amounts, "decimal=','" in options
+    )
 
 
 def _is_text(name: str) -> bool:
     return LOADERS[PurePosixPath(name).suffix.lower()] == "read_csv"
 
 
-def _text_options(name: str, before: str, columns: Sequence[Column], unnamed: bool) -> list[str]:
+def _text_options(name: str, report: str, columns: Sequence[Column], unnamed: bool) -> list[str]:
     # How pandas reads what our reader has read: its report names whatever differs from plain UTF-8 with commas
     options: list[str] = []
-    separated = _SEPARATED.search(before)
+    separated = _SEPARATED.search(report)
     usual = "\t" if name.lower().endswith(".tsv") else ","
     delimiter = DELIMITERS.get(separated[1], separated[1]) if separated else usual
     if delimiter != ",":
         options.append(f"sep={delimiter!r}")
     options += _signs([value for column in columns if column.kind == "number" for value in column.values], delimiter)
-    titles = _titles(before)
-    if unnamed:  # rows may be longer than the header, which pandas would refuse
-        options.append(f"header=None, skiprows=1, names={[column.name for column in columns]!r}")
-    elif titles:
-        options.append(f"header={len(titles)}")
-    encoded = _ENCODED.search(before)
+    if quoted := _QUOTED.search(report):
+        options.append(f"quotechar={quoted[1]!r}")
+    options += ["escapechar='\\\\'"] if ESCAPED in report else []
+    options += ["skipinitialspace=True"] if SPACED in report else []
+    header, names = _HEADER.search(report), [column.name for column in columns]
+    # Rows may be longer than the header, which pandas would refuse; and it keeps line ends and spaces in names
+    if unnamed or header or SPACED in report or LEFT_OUT in report or any("<br>" in each for each in names):
+        options.append(f"skiprows={header[1] if header else 1}, names={names!r}, usecols=range({len(names)})")
+    encoded = _ENCODED.search(report)
     if encoded and (codec := _codec(encoded[1])):
         options.append(f"encoding={codec!r}")
     return options
 
 
-def _titles(before: str) -> list[str]:
-    return [line for line in before.splitlines() if line.strip() and not line.startswith("**Report**")]
+def _report(before: str) -> tuple[str, bool]:
+    # The reader's notes, and whether there is more than they and a sheet's name
+    first, _, others = before.strip().partition("\n")
+    report, others = (first, others) if first.startswith("**Report**") else ("", before)
+    return report, any(line.strip() and not line.startswith("## Sheet: ") for line in others.splitlines())
 
 
 def _signs(values: Sequence[str], delimiter: str) -> list[str]:
@@ -165,11 +181,10 @@ def _has_signs(column: Column) -> bool:
     return any(match and (match[1] or match[3]) for match in numbers)
 
 
-def _without_signs(name: str, comma: bool) -> str:
-    # Amounts with a currency or a percent sign, which pandas leaves as text
+def _without_signs(column: str, comma: bool) -> str:
     plain = r""".str.replace(r"[^\d.,+-]", "", regex=True)"""
     points = """.str.replace(".", "").str.replace(",", ".")""" if comma else """.str.replace(",", "")"""
-    return f"{{df}}[{name!r}] = {{df}}[{name!r}].astype(str){plain}{points}.astype(float)"
+    return f"{column} = {column}.astype(str){plain}{points}.astype(float)"
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:

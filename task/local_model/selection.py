@@ -13,7 +13,7 @@ MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any
 STEM, ENDING = 3, 3  # letters that two forms of a word share at least, and in which they differ at most
 AGGREGATES = "sum|mean|median|max|min"
 _SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
-_UNFIT = re.compile(r"['\"\\\n]")
+_UNFIT = re.compile(r"['\"\\\r\n]")
 _WRITTEN = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _ANY = r"[^'\"\\]+"
 

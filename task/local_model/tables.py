@@ -49,6 +49,7 @@ ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
+_UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 _Json = dict[str, Any]
 
@@ -124,9 +125,9 @@ def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]
 
 
 def with_names(code: str, names: dict[str, str]) -> str:
-    """The program with the files' names in place of their addresses."""
+    """The program with the files' names in place of their addresses; no name can end the string that it stands in."""
     for url in sorted(names, key=len, reverse=True):
-        code = code.replace(url, names[url])
+        code = code.replace(url, _UNSAFE.sub(lambda mark: f"\\U{ord(mark[0]):08x}", names[url]))
     return code
 
 

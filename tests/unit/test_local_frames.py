@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from openpyxl import Workbook
 
 from scripts.local_answers import content_of
 from task.documents.extract import extract
@@ -45,6 +49,20 @@ FILES = {
     "iso.csv": (b"A,B\nx,2024-02-14\n", [["x", DAY]]),
     "signs.csv": (b'A,B,C\nx,"$1,200.50",5%\ny,$3,12%\n', [["x", 1200.5, 5.0], ["y", 3.0, 12.0]]),
     "euros.csv": ("A;B\nx;1.200,50 €\ny;3,00 €\n".encode(), [["x", 1200.5], ["y", 3.0]]),
+    "excel.csv": (b"sep=;\nA;B\nx;1,5\n", [["x", 1.5]]),
+    "titled-unnamed.csv": (b"Report\nA,,C\nx,1,2\ny,2,3\n", [["x", 1, 2], ["y", 2, 3]]),
+    "titles-of-cells.csv": (b"By,me\nIn,2024\n\nA,B,C\nx,1,2\ny,2,3\n", [["x", 1, 2], ["y", 2, 3]]),
+    "misleading-title.csv": (b"cells quoted by x; header in line 9\nA,B\nx,1\ny,2\n", [["x", 1], ["y", 2]]),
+    "comments.csv": (b"# by me\n# v2\nA,B\nx,1\ny,2\n", [["x", 1], ["y", 2]]),
+    "apostrophes.csv": (b"A,B\n'x,y',1\n'it''s',2\n'z',2\n", [["x,y", 1], ["it's", 2], ["z", 2]]),
+    "backticks.csv": (b"A,B\n`x,y`,1\n`z`,2\n", [["x,y", 1], ["z", 2]]),
+    "escaped.csv": (b'A,B\n"x \\"y\\", z",1\n"q\\"r",2\n', [['x "y", z', 1], ['q"r', 2]]),
+    "aligned.csv": (b"A      B   C\nBen    30  Rome\nAnna   31  Oslo\n", [["Ben", 30, "Rome"], ["Anna", 31, "Oslo"]]),
+    "padded.csv": (b"A    , B\nBen  , 30\nAnna , 31\n", [["Ben", 30], ["Anna", 31]]),
+    "colons.csv": (b"A:B:C\nx:1:2\ny:2:3\n", [["x", 1, 2], ["y", 2, 3]]),
+    "longer-rows.csv": (b"A,B\nx,1,\ny,2,\n", [["x", 1], ["y", 2]]),
+    "one-longer-row.csv": (b"A,B\nx,1\ny,2,\n", [["x", 1], ["y", 2]]),
+    "tall-header.csv": (b'Report\n\nA,"B\nC"\nx,1\n', [["x", 1]]),
     "a.xlsx": (content_of("a.xlsx", "A,B,C\nx,1.5,2024-02-14\n"), [["x", 1.5, DAY]]),
     "list.json": (b'[{"A":"x","B":1.5},{"A":"y","C":true}]', [["x", 1.5, None], ["y", None, True]]),
     "inner.json": (b'{"made":"today","rows":[{"A":"x"},{"A":"y"}]}', [["x"], ["y"]]),
@@ -59,6 +77,27 @@ def test_a_program_loads_the_rows_that_the_reader_read(
     assert loaded(tmp_path, monkeypatch, name, content) == rows
 
 
+HOSTILE = """a'); b"c \\ {df} {__import__('os')} ''' """
+
+
+def test_names_and_values_never_become_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{mark}{HOSTILE}{mark}" for mark in ("1", "2\n", "3,")]
+    out = io.StringIO()
+    csv.writer(out).writerows([names, ["$1", "2024-01-02", HOSTILE]])
+    [row] = loaded(tmp_path, monkeypatch, f"{HOSTILE.strip()}.csv", f"Title\n\n{out.getvalue()}".encode())
+    assert row == [1.0, datetime.datetime(2024, 1, 2), HOSTILE]
+    records = json.dumps({HOSTILE: [{HOSTILE: HOSTILE}]}).encode()
+    assert loaded(tmp_path, monkeypatch, f"{HOSTILE.strip()}.json", records) == [[HOSTILE]]
+
+
+def test_below_titles_a_sheet_has_no_frame_because_its_header_is_not_found() -> None:
+    book, out = Workbook(), io.BytesIO()
+    for row in (["Sales of the year"], [], ["city", "people"], ["Rome", 3]):
+        book.worksheets[0].append(row)
+    book.save(out)
+    assert read("a.xlsx", out.getvalue()) == ()
+
+
 def test_columns_are_described_by_type_and_values() -> None:
     [frame] = read("a.csv", b"who,when,n\n" + b"".join(b"p%d,2024-01-%02d,%d\n" % (n, n, n) for n in range(1, 20)))
     assert str(frame) == (
@@ -68,11 +107,7 @@ def test_columns_are_described_by_type_and_values() -> None:
 
 
 def test_each_sheet_is_a_table() -> None:
-    from io import BytesIO
-
-    from openpyxl import Workbook
-
-    book, out = Workbook(), BytesIO()
+    book, out = Workbook(), io.BytesIO()
     for title in ("North", "South"):
         sheet = book.create_sheet(title)
         sheet.append(["city", "people"])

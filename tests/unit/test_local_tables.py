@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import replace
 from typing import Any
@@ -180,6 +181,14 @@ def test_columns_with_quotes_in_their_names_are_left_out() -> None:
     assert is_allowed(step)
 
 
+def test_marks_of_patterns_in_names_and_values_are_only_themselves() -> None:
+    step = replace(step_of(read("| a.*\\|b] | n |\n| --- | --- |\n| x.+ | 1 |\n")), question="Which are x?")
+    assert is_allowed(step, rows="df[(df['a.*|b]'] == 'x.+')]", result="rows['a.*|b]'].unique()")
+    assert not is_allowed(step, rows="df[(df['a.*|b]'] == 'xyz')]")
+    assert not is_allowed(step, result="rows['axy'].unique()")
+    assert not is_allowed(step, result="rows['b]'].unique()")
+
+
 def test_several_tables_have_variables_of_their_own() -> None:
     more = call("file_content_extraction_tool", file_url="files/b/more.csv")
     messages = [*read(TABLE), assistant(calls=[more]), tool_message(more, "| x |\n| --- |\n| 1 |\n")]
@@ -230,3 +239,9 @@ def test_programs_find_files_under_their_titles() -> None:
     assert names == {URL: "my sales.csv", "files/b/x.csv": "x.csv", "files/b/x.csv.gz": "x.csv.gz"}
     code = f"open('{URL}'); open('files/b/x.csv.gz'); open('files/b/x.csv')"
     assert with_names(code, names) == "open('my sales.csv'); open('x.csv.gz'); open('x.csv')"
+
+
+@pytest.mark.parametrize("literal", ["'{}'", '"{}"', "f'{}'", 'f"{}"', "'''{}'''"])
+def test_no_name_of_a_file_ends_the_string_that_it_stands_in(literal: str) -> None:
+    name = """a'); b"c \\ {x} ''' \n é 😀.csv"""
+    assert ast.literal_eval(with_names(literal.format("files/b/x"), {"files/b/x": name}).removeprefix("f")) == name

@@ -34,13 +34,13 @@ def test_a_report_becomes_a_markdown_table() -> None:
         ("a.csv", b"x|y\n1|2\n", "cells separated by pipe"),
         ("a.tsv", b"x\ty\n1\t2\n", None),
         ("a.tsv", b"x,y\n1,2\n", "cells separated by comma"),
-        ("a.csv", b"sep=;\r\nx;y\r\n1;2\r\n", "cells separated by semicolon"),
+        ("a.csv", b"sep=;\r\nx;y\r\n1;2\r\n", "cells separated by semicolon; header in line 2"),
     ],
 )
 def test_the_delimiter_is_detected(name: str, content: bytes, note: str | None) -> None:
     found = extract(name, content)
     assert found.text == table("| x | y |", "| 1 | 2 |")
-    assert found.notes == (*([note] if note else []), "1 row, 2 columns")
+    assert "; ".join(found.notes) == "; ".join([*([note] if note else []), "1 row, 2 columns"])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_nul_bytes_are_removed_and_reported() -> None:
 def test_rows_without_text_are_dropped() -> None:
     found = extract("a.csv", b' \n, , , \na,b\n\n1,2\n , \n""\n3,4\n\t\n')
     assert found.text == table("| a | b |", "| 1 | 2 |", "| 3 | 4 |")
-    assert found.notes == ("2 rows, 2 columns",)
+    assert found.notes == ("header in line 3", "2 rows, 2 columns")
 
 
 def test_a_header_without_rows_is_a_table() -> None:
@@ -175,7 +175,7 @@ def test_a_quote_that_is_never_closed_costs_no_other_row(line: str) -> None:
         (b"x,y\n`1,5`,2\n`say 'a'`,3\n", ["cells quoted by `"]),
         (b'x,y\n"1,5",2\n"say \\"a\\"",3\n', ["marks in cells escaped by backslash"]),
         (b"x,y\n1\\,5,2\nsay 'a',3\n", ["marks in cells escaped by backslash"]),
-        (b'x, y\n"1,5", 2\n"say \'a\'", 3\n', []),
+        (b'x, y\n"1,5", 2\n"say \'a\'", 3\n', ["spaces in front of cells left out"]),
         (b'x:y\n"1,5":2\n"say \'a\'":3\n', ["cells separated by colon"]),
         (b'x y\n"1,5" 2\n"say \'a\'" 3\n', ["cells separated by space"]),
         (b'x^y\n"1,5"^2\n"say \'a\'"^3\n', ["cells separated by ^"]),
@@ -224,7 +224,7 @@ def test_a_row_with_another_delimiter_is_read_by_it_and_named() -> None:
 def test_empty_columns_at_the_end_are_dropped() -> None:
     found = extract("a.csv", b"a,b,\n1,2,\n3,4,\n")
     assert found.text == table("| a | b |", "| 1 | 2 |", "| 3 | 4 |")
-    assert found.notes == ("2 rows, 2 columns",)
+    assert found.notes == ("2 rows, 2 columns", "empty cells at the end left out (line 1, 2, 3)")
 
 
 def test_cells_above_the_table_are_not_its_header() -> None:
