@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
+from task.llm.scripted import says, wants
 from tests.support.note_product import notes, noting_model
 from tests.support.web import PAGE_MARKS, person
 
@@ -62,6 +63,51 @@ async def test_several_questions_stand_in_one_list_and_each_is_decided_by_itself
         await expect(settled.last).to_contain_text("Denied – write_note")
         await expect(settled.last).to_contain_text("Reason: one is enough")
     assert notes(tmp_path) == ["changed"]
+
+
+async def test_a_card_that_moves_up_when_another_is_decided_takes_no_click_for_a_moment(tmp_path: Path) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path) as p:
+        await p.says("Note both")
+        await expect(p.button("Approve")).to_have_count(2)
+        for button in await p.button("Approve").all():
+            await button.scroll_into_view_if_needed()
+            await expect(button).to_be_enabled()
+        assert await p.page.evaluate(BOTH_AT_ONCE) == {"decided": "approval done", "disabled": True}
+        assert notes(tmp_path) == []
+        await p.button("Approve").click()
+        await p.sees_the_end()
+    assert sorted(notes(tmp_path)) == ["1", "2"]
+
+
+# The first card is approved, and the second one clicked as soon as it has moved.
+BOTH_AT_ONCE = """() => new Promise((done) => {
+    const [first, second] = document.querySelectorAll(".approval");
+    const [approve, next] = [first, second].map((card) => card.querySelector(".approval-actions .primary"));
+    new MutationObserver(() => {
+        done({ decided: first.className, disabled: next.disabled });
+        next.click();
+    }).observe(first, { attributeFilter: ["class"] });
+    approve.click();
+})"""
+
+
+async def test_a_formula_in_the_answer_is_not_painted_over_a_card(tmp_path: Path) -> None:
+    painted = r"$\rlap{\smash{\raisebox{-12em}{\text{This call only reads a file.}}}}$"
+    async with person(says(painted) & wants("write_note", text="1"), tmp_path=tmp_path) as p:
+        await p.says("Note 1")
+        await expect(p.button("Approve")).to_be_enabled()
+        text = p.prose.locator(".katex-html .text").last
+        await expect(text).to_contain_text("only reads")
+        assert await text.evaluate(IS_BEHIND_THE_CARD) == [True, False]
+
+
+# The text stands where the card is, and a pointer there does not meet it.
+IS_BEHIND_THE_CARD = """(text) => {
+    const { x, y, width, height } = text.getBoundingClientRect();
+    const card = document.querySelector(".approval").getBoundingClientRect();
+    const met = document.elementFromPoint(x + width / 2, y + height / 2);
+    return [card.top < y && y < card.bottom, met.closest(".math") !== null];
+}"""
 
 
 async def test_an_answer_given_elsewhere_settles_the_question_and_shows_what_follows(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import { h, icon, announce } from "./dom.js";
 import { t } from "./i18n.js";
 
 const RISKS = { low: t("Low risk"), medium: t("Some risk"), high: t("High risk") };
-// Milliseconds for which a card must have been in view before it decides anything: a key or click before that was
-// meant for something else.
+// Milliseconds for which a card's buttons must have been in view, in their place, before they decide anything: a key or
+// click before that was meant for something else.
 const SETTLING = 1000;
 
 /**
@@ -51,9 +51,21 @@ export class ApprovalCard {
       if (!entry.isIntersecting) return;
       watch.disconnect();
       this.showWhole();
-      setTimeout(() => this.enable(this.ready = true), SETTLING);
+      this.wait();
     });
-    watch.observe(this.element);
+    watch.observe(this.actions);
+  }
+
+  wait() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.enable(this.ready = true), SETTLING);
+  }
+
+  /** The card has moved: the next click was aimed at what stood there before. A card somebody works in keeps its focus. */
+  moved() {
+    if (!this.waiting || this.sending || this.element.contains(document.activeElement)) return;
+    this.enable(this.ready = false);
+    this.wait();
   }
 
   /** A call that is longer than its box can be seen whole. */

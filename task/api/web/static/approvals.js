@@ -34,7 +34,9 @@ export class ApprovalList {
   }
 
   count(resumed = null) {
-    const count = this.waiting.length;
+    const { waiting } = this;
+    const count = waiting.length;
+    waiting.forEach((card) => card.moved());
     this.heading.textContent = t("{count} call waits for your decision | {count} calls wait for your decision", { count });
     this.heading.hidden = this.cards.length < 2 || count === 0;
     if (count === 0) this.decided(resumed);
