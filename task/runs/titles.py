@@ -17,6 +17,7 @@ from task.product import Product
 from task.runs.request import RunRequest, session_title
 from task.runs.state import RunState
 from task.runs.traces import TraceStart, recorded
+from task.store.sessions import short_title
 from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Titles:
     def begin(self, request: RunRequest, state: RunState) -> None:
         """Start to make the title of the request's conversation, if it still needs one."""
         model = request.options.model if self._deployment == SAME else self._deployment
-        if model in NEVER | {OFF} or not _is_first_answer(request, state):
+        if model in NEVER | {OFF} or not _needs_title(request, state):
             return
         task = asyncio.create_task(self._title(request, state.answer, model))
         self._tasks.add(task)
@@ -96,11 +97,13 @@ def cleaned(text: str) -> str:
     return _DECORATION.sub("", first)[:MOST_CHARS].strip()
 
 
-def _is_first_answer(request: RunRequest, state: RunState) -> bool:
-    session = request.session
+def _needs_title(request: RunRequest, state: RunState) -> bool:
+    session, asked = request.session, (*request.history, *request.new)
     if session is None or session.origin != "page" or state.status not in ("finished", "limited"):
         return False
-    return sum(message.role is Role.USER for message in (*request.history, *request.new)) == 1
+    is_first_answer = sum(message.role is Role.USER for message in asked) == 1
+    # A branch has the title of its family: a generated one, or a person's.
+    return is_first_answer and session.title in ("", short_title(session_title(asked)))
 
 
 def _conversation(asked: tuple[Message, ...], answer: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from task.errors import InvalidRequest, NotFound
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new
 
 MOST_PROMPTS = 200
 _prompts = tables.prompts
@@ -45,7 +45,8 @@ class Prompts:
             count = select(func.count()).select_from(_prompts).where(_prompts.c.owner == owner)
             if (connection.scalar(count) or 0) >= MOST_PROMPTS:
                 raise InvalidRequest(f"there are {MOST_PROMPTS} saved prompts; delete one first")
-            connection.execute(insert(_prompts), {"owner": owner, "name": prompt.name, "text": prompt.text})
+            if not insert_new(connection, _prompts, {"owner": owner, "name": prompt.name, "text": prompt.text}):
+                connection.execute(named.values(text=prompt.text))  # saved by another request meanwhile
 
         await self.database.write(work)
 

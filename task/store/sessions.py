@@ -64,7 +64,7 @@ class Sessions:
     clock: Callable[[], float]
 
     async def start(self, owner: str, title: str = "", origin: Origin = "api") -> Session:
-        made = Session(new_id("sess"), owner, now := self.clock(), now, title=_short_title(title), origin=origin)
+        made = Session(new_id("sess"), owner, now := self.clock(), now, title=short_title(title), origin=origin)
         return await self.database.write(lambda connection: _insert(connection, made))
 
     async def get(self, owner: str, session_id: str) -> Session:
@@ -97,12 +97,12 @@ class Sessions:
 
     async def rename(self, owner: str, session_id: str, title: str, instead_of: str | None = None) -> None:
         """Give the session and its family another title; with `instead_of` only those that still have that one."""
-        titled = [_sessions.c.title == _short_title(instead_of)] if instead_of is not None else []
+        titled = [_sessions.c.title == short_title(instead_of)] if instead_of is not None else []
 
         def work(connection: Connection) -> None:
             family = _row_of(connection, owner, session_id).family
             which = update(_sessions).where(_sessions.c.family == family, _sessions.c.owner == owner, *titled)
-            for row in connection.execute(which.values(title=_short_title(title)).returning(_sessions.c.id)).all():
+            for row in connection.execute(which.values(title=short_title(title)).returning(_sessions.c.id)).all():
                 reindex(connection, row.id)
 
         await self.database.write(work)
@@ -264,6 +264,12 @@ def add_messages(
     return True
 
 
+def short_title(text: str) -> str:
+    """The text as the title that the store keeps."""
+    sound = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    return " ".join(sound.split())[:TITLE_LENGTH]
+
+
 def _insert(connection: Connection, made: Session) -> Session:
     while True:
         made = replace(made, family=made.family if made.parent else made.session_id)
@@ -317,11 +323,6 @@ def _load(connection: Connection, owner: str, session_id: str) -> Session:
     query = select(columns.id).where(columns.session_id == session_id).order_by(columns.started_at, columns.id)
     traces = tuple(found.id for found in connection.execute(query))
     return _session(row, messages_of(connection, session_id), traces)
-
-
-def _short_title(text: str) -> str:
-    sound = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    return " ".join(sound.split())[:TITLE_LENGTH]
 
 
 def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:

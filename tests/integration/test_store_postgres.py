@@ -22,6 +22,7 @@ from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import PostgresDatabase
 from task.store.experiments import variants
+from task.store.prompts import Prompt
 from task.store.records import Answer
 from task.store.sessions import SessionFilter
 from task.store.store import Retention, Store, open_store
@@ -69,6 +70,13 @@ async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit
 
 def _skewed(seconds: float) -> float:
     return time.time() + seconds
+
+
+async def test_a_prompt_that_many_requests_save_at_once_is_there_once(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    for name in "abcdef":
+        await asyncio.gather(*(each.prompts.save(OWNER, Prompt(name, "x")) for each in (one, other) * 4))
+    assert await other.prompts.list(OWNER) == tuple(Prompt(name, "x") for name in "abcdef")
 
 
 async def test_ratings_filters_and_experiments_of_two_processes_are_the_same(pair: tuple[Store, Store]) -> None:
