@@ -140,17 +140,21 @@ async def test_a_prompt_is_saved_completed_after_a_slash_and_asks_for_its_variab
         await keyboard.press("Escape")
         await expect(dialog).to_have_count(0)
         await expect(p.field).to_be_focused()
-        await p.field.fill("/tra")
+        await keyboard.type("/tra")
         await expect(p.page.get_by_role("option", name="/translate")).to_have_attribute("aria-selected", "true")
         await keyboard.press("Enter")
         await expect(dialog.get_by_label("text")).to_be_focused()
-        await dialog.get_by_label("text").fill("Hello")
-        await dialog.get_by_label("language").fill("Ukrainian")
+        await keyboard.type("Hello")
+        await keyboard.press("Tab")
+        await keyboard.type("Ukrainian")
         await keyboard.press("Enter")
         await expect(p.field).to_have_value("Translate “Hello” into Ukrainian.")
+        await expect(dialog).to_have_count(0)
+        await keyboard.type(" Now.")
+        await expect(p.field).to_have_value("Translate “Hello” into Ukrainian. Now.")
         await keyboard.press("Enter")
         await p.sees("Done.")
-    assert p.upstream.requests[0].messages[-1]["content"] == "Translate “Hello” into Ukrainian."
+    assert p.upstream.requests[0].messages[-1]["content"] == "Translate “Hello” into Ukrainian. Now."
 
 
 async def test_what_is_spoken_is_written_into_the_field_and_not_sent(tmp_path: Path) -> None:

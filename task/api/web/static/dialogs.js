@@ -12,12 +12,18 @@ export function ask(title, build, className = null) {
     form.append(...build(finish));
     form.addEventListener("submit", (event) => event.preventDefault());
     dialog.append(form);
-    dialog.addEventListener("close", () => { dialog.remove(); done(null); });
+    dialog.addEventListener("close", () => { dialog.remove(); restoreCaret(); done(null); });
     dialog.addEventListener("click", (event) => { if (event.target === dialog) finish(null); });
     document.body.append(dialog);
     dialog.showModal();
     (dialog.querySelector("[autofocus]") ?? dialog.querySelector("footer button"))?.focus();
   });
+}
+
+/** Chromium sometimes leaves the caret at the removed dialog's place: the field has the focus, and typing does nothing. */
+function restoreCaret() {
+  const field = document.activeElement;
+  if (Number.isInteger(field.selectionStart)) field.setSelectionRange(field.selectionStart, field.selectionEnd, field.selectionDirection);
 }
 
 /** Yes or no. */
