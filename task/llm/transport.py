@@ -27,7 +27,7 @@ _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENDABLE = (aiohttp.NonHttpUrlClientError, ValueError)  # aiohttp.InvalidURL is a ValueError too
 Result = TypeVar("Result")
-_LARGE_BODY = 2**20  # a larger body goes to aiohttp as a file, so that writing it does not block the event loop
+_LARGE_BODY = 2**20
 
 
 def new_session(read_seconds: float = READ_SECONDS) -> aiohttp.ClientSession:
@@ -120,14 +120,18 @@ async def answer_bytes(
         raise
 
 
+def sendable(body: bytes) -> bytes | io.BytesIO:
+    """The body for aiohttp: a large one as a file, so that writing it does not block the event loop."""
+    return body if len(body) < _LARGE_BODY else io.BytesIO(body)
+
+
 async def _open(
     session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str]
 ) -> tuple[aiohttp.ClientResponse, bytes]:
-    data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
     try:
         response = await session.post(
             URL(url, encoded=True),
-            data=data,
+            data=sendable(body),
             headers={**_HEADERS, **headers},
             allow_redirects=False,  # a redirect would take the key to another host
         )

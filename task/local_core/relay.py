@@ -15,7 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from task.llm.transport import KEEP_ALIVE_SECONDS
+from task.llm.transport import KEEP_ALIVE_SECONDS, sendable
 from task.local_core.clock import Clock, IdleLimit
 from task.local_core.responses import Refusal
 from task.local_core.sharing import ResponseWatch
@@ -98,7 +98,7 @@ class Relay:
                     request.method,
                     URL(target.url, encoded=True),
                     headers=target.headers,
-                    data=body or None,
+                    data=sendable(body) if body else None,
                     allow_redirects=False,
                     skip_auto_headers=_AUTO_HEADERS,
                 ) as origin,

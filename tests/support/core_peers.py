@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, web
 from yarl import URL
 
+from task.llm.transport import sendable
 from tests.support.core import RunningCore, local_core, served
 from tests.support.core_files import Answer
 
@@ -164,4 +165,4 @@ def completion(
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     path = URL(f"/openai/deployments/{deployment}/chat/completions{query and '?' + query}", encoded=True)
-    return session.post(path, data=data, headers={"Content-Type": "application/json"} | named)
+    return session.post(path, data=sendable(data), headers={"Content-Type": "application/json"} | named)

@@ -97,8 +97,9 @@ async def test_13_4_defaults_are_added_for_missing_keys_only(tmp_path: Path) -> 
         }
 
 
-async def test_a_body_that_needs_no_change_arrives_byte_for_byte(tmp_path: Path) -> None:
-    body = b'{ "messages" : [ ], "big": 123456789012345678901234567890, "x": 1.10 }'
+@pytest.mark.parametrize("text", [b"", b"a" * 2_000_000], ids=["small", "large"])
+async def test_a_body_that_needs_no_change_arrives_byte_for_byte(tmp_path: Path, text: bytes) -> None:
+    body = b'{ "messages" : [ ], "big": 123456789012345678901234567890, "x": 1.10, "text": "%s" }' % text
     async with peer(answers()) as app, local_core(config({"app": app.url}), tmp_path) as core:
         async with calling(core) as session:
             await ask(session, body=body)
