@@ -17,7 +17,7 @@ _traces, _words = tables.traces, tables.trace_words
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
-    """Which traces a listing shows; times are seconds since 1970.
+    """Which traces a listing shows; times are seconds since 1970. Those of `except_door` are left out.
 
     `tool` is the name of a tool that was called; `text` is part of the question or the answer, in any case.
     """
@@ -33,11 +33,14 @@ class TraceFilter:
     tool: str | None = None
     text: str | None = None
     rating: Rating | None = None
+    except_door: str | None = None
 
     def applied(self, query: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
         for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
             value = getattr(self, name)
             query = query.where(_traces.c[name] == storable(value)) if value is not None else query
+        if self.except_door is not None:
+            query = query.where(_traces.c.door != storable(self.except_door))
         if self.tool is not None or self.text is not None:
             query = query.join(_words, _words.c.trace_id == _traces.c.id)
         if self.tool is not None:

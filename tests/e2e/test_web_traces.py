@@ -31,6 +31,7 @@ def answering(request: Received) -> Reply:
 async def traces(p: Person) -> None:
     await p.page.evaluate("location.hash = '#/traces'")
     await expect(p.page.locator(".traces-list tbody tr").first).to_be_visible()
+    await expect(p.button("End this conversation")).to_be_hidden()
 
 
 async def nothing_is_cut(p: Person) -> None:
@@ -44,8 +45,10 @@ async def nothing_is_cut(p: Person) -> None:
 async def test_an_answer_is_rated_found_by_its_rating_and_asked_of_another_model(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
-    async with person(then=answering, tmp_path=tmp_path, size=size) as p:
+    async with person(then=answering, tmp_path=tmp_path, size=size, http={"titles": "model"}) as p:
         await p.asks("Who are you?")
+        await expect(p.page.locator("h1")).to_contain_text("This is")  # a model made that title, which left a trace
+        await expect(p.button("End this conversation")).to_be_visible()
         await p.button("Bad answer").click()
         field = p.page.get_by_label("What was wrong with it?")
         await field.fill("I meant your name")

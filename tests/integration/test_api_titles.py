@@ -50,6 +50,8 @@ async def test_a_person_s_conversation_gets_a_title_whose_tokens_are_counted(tmp
                 traces = (await api.get("/traces?door=title")).json["traces"]
         assert traces[0]["total_tokens"] > 0
         assert QUESTION not in str(traces)
+        others = (await api.get("/traces?except_door=title")).json["traces"]
+        assert [trace["door"] for trace in others] == ["runs"]
         await asked(api, "And then?", session_id=session_id)
         assert len(api.upstream.requests) == 3
 

@@ -200,6 +200,7 @@ async def test_traces_are_found_by_what_they_are(store: Store) -> None:
     assert await found(experiment="a") == [a.trace_id]
     assert await found(status="failed") == [b.trace_id]
     assert await found(door="dial") == [b.trace_id]
+    assert await found(except_door="dial") == [a.trace_id]
     assert await found(experiment="a", status="failed") == []
     assert await found(until=a.started_at) == []
     assert sorted(await found(since=a.started_at)) == sorted([a.trace_id, b.trace_id])

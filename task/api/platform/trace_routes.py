@@ -44,8 +44,11 @@ async def _filter(
     tool: QueryText = None,
     text: QueryText = None,
     rating: Rating | None = None,
+    except_door: QueryText = None,
 ) -> TraceFilter:
-    return TraceFilter(session_id, run_id, experiment, status, door, since, until, model, tool, text, rating)
+    return TraceFilter(
+        session_id, run_id, experiment, status, door, since, until, model, tool, text, rating, except_door
+    )
 
 
 Which = Annotated[TraceFilter, Depends(_filter)]

@@ -100,7 +100,8 @@ export const cancelRun = (id) => call("POST", `runs/${part(id)}/cancel`);
 /** The questions of a session, or of one of its runs, with those that are answered. */
 export const decisions = (sessionId, runId) => json("GET", `approvals${query({ session_id: sessionId, run_id: runId, waiting: false })}`);
 export const decide = (id, body) => json("POST", `approvals/${part(id)}`, { body });
-export const traces = (given) => json("GET", `traces${query({ limit: 50, ...given })}`);
+/** A page of traces; those of titles only where their door is asked for. */
+export const traces = (given) => json("GET", `traces${query({ limit: 50, except_door: given.door ? null : "title", ...given })}`);
 export const ratings = (given) => json("GET", `traces/ratings${query(given)}`);
 export const rate = (name, body) => json("POST", `traces/${part(name)}/rating`, { body });
 export const unrate = (name) => call("DELETE", `traces/${part(name)}/rating`);

@@ -6,7 +6,7 @@ import { date, t } from "./i18n.js";
 import { badge, questionOf, STATUS } from "./tracewords.js";
 import { showWaterfalls } from "./waterfall.js";
 
-const DOORS = ["runs", "v1", "responses", "chat", "dial", "console", "coding"];
+const DOORS = ["runs", "v1", "responses", "chat", "dial", "console", "coding", "title"];
 const STARTED = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
 const filters = {}; // kept while the page is open
 const seen = { model: new Set(), tool: new Set() };
