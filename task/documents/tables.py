@@ -18,7 +18,7 @@ from task.documents.model import Block, Extraction
 _NAMED_LINES = 5
 # Notes that programs are written by
 ESCAPED, SPACED = "marks in cells escaped by backslash", "spaces in front of cells left out"
-LEFT_OUT = "empty cells at the end left out"
+EMPTY, LEFT_OUT = "empty rows left out", "empty cells at the end left out"
 _TALLEST = 500  # lines of one row
 _EXCEL = re.compile(r"sep=([,;|\t:^~])\n", re.IGNORECASE)  # Excel's own first line names the delimiter
 
@@ -145,6 +145,7 @@ def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
     width = widest = max(map(len, cells), default=0)
     while width and not any(row[width - 1 : width] and row[width - 1].strip() for row in cells):
         width -= 1
+    repairs[EMPTY] = [end for row, end, text in zip(rows.cells, rows.ends, texts, strict=True) if row and not text]
     repairs[LEFT_OUT] = [end for row, end in zip(cells, ends, strict=True) if len(row) > width]
     return _Rows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from task.documents.csv_dialect import NAMES
-from task.documents.tables import ESCAPED, LEFT_OUT, SPACED
+from task.documents.tables import EMPTY, ESCAPED, LEFT_OUT, SPACED
 
 LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
 DELIMITERS = {name: mark for mark, name in NAMES.items()}  # others are named by themselves
@@ -118,6 +118,8 @@ def _frame(name: str, text: str, sheet: str = "") -> Iterator[Frame]:
     loaded = f"pd.{loader}({', '.join([repr(name), *options])})"
     if "skipinitialspace=True" in options:
         loaded += r".replace(r'\s+$', '', regex=True)"
+    if EMPTY in report:
+        loaded += ".dropna(how='all')"
     amounts = tuple(column.name for column in columns if _has_signs(column))
     size = counted[1] if counted else str(len(rows))
     is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text

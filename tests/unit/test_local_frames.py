@@ -62,6 +62,7 @@ FILES = {
     "colons.csv": (b"A:B:C\nx:1:2\ny:2:3\n", [["x", 1, 2], ["y", 2, 3]]),
     "longer-rows.csv": (b"A,B\nx,1,\ny,2,\n", [["x", 1], ["y", 2]]),
     "one-longer-row.csv": (b"A,B\nx,1\ny,2,\n", [["x", 1], ["y", 2]]),
+    "empty-rows.csv": (b"A,B\nx,1\n,\ny,2\n,\n", [["x", 1], ["y", 2]]),
     "tall-header.csv": (b'Report\n\nA,"B\nC"\nx,1\n', [["x", 1]]),
     "a.xlsx": (content_of("a.xlsx", "A,B,C\nx,1.5,2024-02-14\n"), [["x", 1.5, DAY]]),
     "list.json": (b'[{"A":"x","B":1.5},{"A":"y","C":true}]', [["x", 1.5, None], ["y", None, True]]),

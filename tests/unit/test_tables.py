@@ -107,7 +107,7 @@ def test_nul_bytes_are_removed_and_reported() -> None:
 def test_rows_without_text_are_dropped() -> None:
     found = extract("a.csv", b' \n, , , \na,b\n\n1,2\n , \n""\n3,4\n\t\n')
     assert found.text == table("| a | b |", "| 1 | 2 |", "| 3 | 4 |")
-    assert found.notes == ("header in line 3", "2 rows, 2 columns")
+    assert found.notes == ("header in line 3", "2 rows, 2 columns", "empty rows left out (line 1, 2, 6, 7, 9)")
 
 
 def test_a_header_without_rows_is_a_table() -> None:
