@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PROSE, _LEAST, _SHARE = 60, 100, 0.3
 _PER_CONTROL = 30
 _COMPARED = 80
+_MANY = 10_000  # elements; the time of the library's second extractor grows with their square
 _FEW, _ENTRIES = 3, 0.75
 _CONTROLS = "textarea, input:not([type]), input[type=text], input[type=radio], input[type=checkbox], input[type=email]"
 _UNSEEN = ("template", "dialog")
@@ -147,6 +148,7 @@ def _found(html: str) -> list[Piece]:
         include_links=True,
         include_formatting=True,
         include_comments=False,
+        fast=sum(1 for _ in tree.iter("*")) > _MANY,
     )
     if not isinstance(found, Document):
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html import unescape
 
 import pytest
@@ -154,3 +155,16 @@ def test_a_listing_in_an_article_keeps_its_lines() -> None:
     listing = "def f():\n\n    return 1"
     found = extract("page.html", site(f"<article>{paragraphs(PROSE)}<pre>{listing}</pre></article>")).text
     assert found.endswith(f"```\n{listing}\n```")
+
+
+def test_a_long_table_beside_a_menu_takes_little_more_time_than_without_one() -> None:
+    rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(6000))
+
+    def seconds(before: str) -> float:
+        started = time.process_time()
+        assert "row 5999" in extract("t.html", f"{before}<table>{rows}</table>".encode()).text
+        return time.process_time() - started
+
+    menu = "<nav><a href='/'>Home</a></nav>"
+    extract("t.html", f"{menu}<table><tr><td>1</td></tr></table>".encode())  # loads the libraries
+    assert seconds(menu) < 6 * seconds("")
