@@ -83,6 +83,16 @@ async def test_two_tabs_show_the_same_conversation(tmp_path: Path) -> None:
         await p.button("Continue in a branch").click()
         await expect(p.field).to_be_visible()
         await expect(p.page.locator(".question")).to_have_count(2)
+        await p.says("Note 3")
+        await expect(p.button("Approve")).to_be_enabled()
+        async with other_tab(p) as other:
+            await other.get_by_role("button", name="Actions for this conversation").click()
+            await other.get_by_role("menuitem", name="Delete").click()
+            await other.get_by_role("dialog").get_by_role("button", name="Delete").click()
+            await expect(other.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+            await p.page.bring_to_front()
+            await expect(p.page.get_by_text("There is no such conversation.")).to_be_visible()
+            await expect(p.answers).to_have_count(0)
     assert notes(tmp_path) == ["1"]
 
 

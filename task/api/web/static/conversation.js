@@ -13,7 +13,7 @@ const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 
 /**
  * `listeners`: `opened(sessionId)`, `switched(sessionId)` to another version, `changed()`, `busy(answering)`,
- * `ended(isOver, sessionId)`, `refused(message, trouble)`, `manner()`.
+ * `ended(isOver, sessionId)`, `gone(sessionId, error)`, `refused(message, trouble)`, `manner()`.
  */
 export class Conversation extends Following {
   constructor(listeners) {
@@ -91,8 +91,9 @@ export class Conversation extends Following {
       if (stateOf(run) === this.known || this.runId || this.starting || this.sessionId !== id) return false;
       await this.open(id, { again: true });
       return true;
-    } catch {
-      if (this.sessionId === id) this.known ??= "unknown"; // the next look may succeed
+    } catch (error) {
+      if (this.sessionId === id && error.status === 404) this.listeners.gone(id, error);
+      else if (this.sessionId === id) this.known ??= "unknown"; // the next look may succeed
       return false;
     } finally {
       this.looking = false;

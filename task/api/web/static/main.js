@@ -36,6 +36,7 @@ const conversation = new Conversation({
     composer.element.hidden = isOver;
     endButton.hidden = isOver || !id;
   },
+  gone: (id, error) => showMissing(id, error),
   busy: (answering) => composer.busy(answering),
   refused: (message, trouble) => {
     welcome.hidden = !conversation.isEmpty();
@@ -126,13 +127,18 @@ async function openConversation(id) {
     const isTyping = document.activeElement === sidebar.field;
     if (!isTyping && !matchMedia("(pointer: coarse)").matches) composer.field.focus();
   } catch (error) {
-    const isGone = error.status === 404;
-    conversation.reset();
-    conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
-      h("p", {}, isGone ? t("There is no such conversation. It may have been deleted.") + error.note : error.message),
-      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => openConversation(id) }, t("Try again")),
-      h("a", { class: "quiet", href: "#/" }, t("Begin another"))));
+    showMissing(id, error);
   }
+}
+
+/** What stands in place of a conversation that cannot be shown. */
+function showMissing(id, error) {
+  const isGone = error.status === 404;
+  conversation.reset();
+  conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
+    h("p", {}, isGone ? t("There is no such conversation. It may have been deleted.") + error.note : error.message),
+    isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => openConversation(id) }, t("Try again")),
+    h("a", { class: "quiet", href: "#/" }, t("Begin another"))));
 }
 
 function switchTheme() {

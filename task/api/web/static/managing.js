@@ -39,7 +39,7 @@ async function pin(sidebar, row) {
 
 function save(sidebar, sessionId, format) {
   return sidebar.tried(async () => {
-    const { blob, name } = await api.exported(sessionId, format);
+    const { blob, name } = await api.exported(sessionId, format, sidebar.startedBy);
     const link = h("a", { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
