@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 
 from task.llm.scripted import says
 from tests.support.web import PAGE_MARKS, Person, person
@@ -22,6 +23,34 @@ async def chooses(p: Person, menu: str, entry: str) -> None:
 
 def links(p: Person) -> Locator:
     return p.page.locator(".conversation a")
+
+
+async def test_a_conversation_that_opens_late_does_not_stand_for_the_one_that_is_shown(tmp_path: Path) -> None:
+    async with person(then=says("Yes."), tmp_path=tmp_path) as p:
+        for question in QUESTIONS[:2]:
+            await p.starts_a_new_conversation()
+            await p.asks(question)
+        await p.starts_a_new_conversation()
+        late, shown = links(p).filter(has_text=QUESTIONS[0]), links(p).filter(has_text=QUESTIONS[1])
+        may_come = asyncio.Event()
+
+        async def held(route: Route) -> None:
+            await may_come.wait()
+            await route.continue_()
+
+        address = f"**/session/{await late.get_attribute('data-session')}/messages"
+        await p.page.route(address, held)
+        async with p.page.expect_response(address) as response:
+            await late.click()
+            await shown.click()
+            await expect(p.page.locator(".question")).to_contain_text(QUESTIONS[1])
+            await expect(p.field).to_be_focused()
+            may_come.set()
+        await (await response.value).finished()
+        async with p.page.expect_download() as download:
+            await chooses(p, "Actions for this conversation", "Export as Markdown")
+        assert QUESTIONS[1] in (await (await download.value).path()).read_text("utf-8")
+        await expect(shown).to_have_attribute("aria-current", "page")
 
 
 async def test_conversations_are_found_pinned_renamed_exported_and_deleted(

@@ -46,6 +46,12 @@ async def test_versions_of_answers_and_questions_are_one_conversation(tmp_path: 
         await p.button("Previous version").click()
         await p.sees("Second.")
         await expect(switch).to_have_count(2)
+        async with p.page.expect_download() as download:
+            await p.button("Actions for this conversation").click()
+            await p.page.get_by_role("menuitem", name="Export as Markdown", exact=True).click()
+        exported = (await (await download.value).path()).read_text("utf-8")
+        assert "Second." in exported  # the version that is shown
+        assert "After." not in exported
         await question.get_by_role("button", name="Next version").click()
         await p.sees("After.")
 

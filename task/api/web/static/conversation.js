@@ -73,6 +73,7 @@ export class Conversation extends Following {
       const opening = this.open(sessionId, { again: true, position });
       this.listeners.switched(sessionId);
       await opening;
+      if (this.sessionId !== sessionId) return;
       this.listeners.switched(sessionId);
       focusSwitch(this.list, position, step);
     } catch (error) {

@@ -123,11 +123,12 @@ async function openConversation(id) {
   composer.enter(id);
   try {
     await conversation.open(id);
+    if (conversation.sessionId !== id) return; // the person has gone on to another
     sidebar.mark(id, conversation.family);
     const isTyping = document.activeElement === sidebar.field;
     if (!isTyping && !matchMedia("(pointer: coarse)").matches) composer.field.focus();
   } catch (error) {
-    showMissing(id, error);
+    if (conversation.sessionId === id) showMissing(id, error);
   }
 }
 
