@@ -172,6 +172,16 @@ async def test_cited_passages_open_marked_in_their_documents(tmp_path: Path, siz
         await expect(viewer.locator("pre")).to_contain_text("Intro.")
         assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert await p.page.evaluate("window.harmed") is None
+        assert await p.page.evaluate(OPENED_TOO_LATE, urls[0]) == [None, 0]
+
+
+# A PDF whose reading ends after another document has been opened does not take its place.
+OPENED_TOO_LATE = """async (url) => {
+    const [{ content }, { showPdf }] = await Promise.all([import("/static/api.js"), import("/static/pdf.js")]);
+    const place = document.createElement("div");
+    const bytes = new Uint8Array(await (await content(url)).arrayBuffer());
+    return [await showPdf(place, bytes, { isWanted: () => false }), place.childElementCount];
+}"""
 
 
 def letters(text: str) -> str:

@@ -14,13 +14,20 @@ async function loaded() {
   return pdfjs;
 }
 
-/** Show the PDF at the passage: on the page `page`, or wherever the quotation stands. Resolves with whether it was found. */
-export async function showPdf(place, bytes, { page = 1, quote = "" } = {}) {
+/**
+ * Show the PDF at the passage: on the page `page`, or wherever the quotation stands. Resolves with whether it was found;
+ * null when it is no longer wanted, because another document was opened meanwhile.
+ */
+export async function showPdf(place, bytes, { page = 1, quote = "", isWanted = () => true } = {}) {
   const pdfjs = await loaded();
   const wasmUrl = new URL("vendor/pdfjs-dist/wasm/", import.meta.url).href; // the page's policy allows its scripts only
   const task = pdfjs.getDocument({ data: bytes, wasmUrl, useWasm: false, enableXfa: false, maxImageSize: 40_000_000 });
   const file = await task.promise.catch((error) => { throw new Error(trouble(error)); });
-  const cited = quote ? await pageWith(file, quote, page) : null;
+  const cited = quote ? await pageWith(file, quote, page, isWanted) : null;
+  if (!isWanted()) {
+    task.destroy();
+    return null;
+  }
   const view = new Pages(pdfjs, file, place, cited ?? page, quote);
   await view.open();
   return { found: cited !== null, close: () => { view.close(); task.destroy(); } };
@@ -29,10 +36,11 @@ export async function showPdf(place, bytes, { page = 1, quote = "" } = {}) {
 const trouble = (error) => (error.name === "PasswordException" ? t("This PDF asks for a password.") : t("This PDF cannot be shown."));
 
 /** The number of the page that has most of the quotation, the one named first. */
-async function pageWith(file, quote, named) {
+async function pageWith(file, quote, named, isWanted) {
   const numbers = Array.from({ length: Math.min(file.numPages, MOST_PAGES) }, (_, place) => place + 1);
   numbers.sort((one, other) => Math.abs(one - named) - Math.abs(other - named));
   for (const number of numbers) {
+    if (!isWanted()) return null;
     const { items } = await (await file.getPage(number)).getTextContent();
     if (found(letters(items.map((item) => item.str ?? "").join(" ")), quote).length) return number;
   }

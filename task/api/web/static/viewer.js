@@ -96,8 +96,9 @@ class Viewer {
       const bytes = new Uint8Array(await (await api.content(url)).arrayBuffer());
       const { showPdf } = await import("./pdf.js");
       if (!isWanted()) return undefined;
-      this.pages = await showPdf(this.body, bytes, { page: Number(PAGE.exec(`${item.reference_url} ${item.title}`)?.[1] ?? 1), quote });
-      return quote ? this.pages.found : undefined;
+      const page = Number(PAGE.exec(`${item.reference_url} ${item.title}`)?.[1] ?? 1);
+      this.pages = await showPdf(this.body, bytes, { page, quote, isWanted });
+      return quote ? this.pages?.found : undefined;
     }
     if (!kind) {
       this.body.replaceChildren(h("p", {}, t("This kind of file cannot be shown here.")), saving(url, name));
