@@ -28,6 +28,7 @@ _SEPARATED = re.compile(r"cells separated by ([^;\n]+|;)")
 _ENCODED = re.compile(r"\*\*Report\*\*: (?:[^\n]*; )?encoding ([\w-]+)")
 _QUOTED = re.compile(r"cells quoted by (.)")
 _HEADER = re.compile(r"header in line (\d+)")
+_REPAIRED = re.compile(r"(?:kept as they are|separated by \S+) \(line ")
 _ROWS = re.compile(r"([\d,]+) rows?, ")
 _AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
 _NUMBER = re.compile(rf"([^\w\s.,+-] ?)?({_AMOUNT})( ?(?:%|[^\w\s.,]|[A-Z]{{3}}))?")
@@ -103,7 +104,8 @@ def _frame(name: str, text: str, sheet: str = "") -> Iterator[Frame]:
     head, rows = _cells(f"|{found[1]}|"), [_cells(line) for line in found[2].splitlines()]
     names = [cell or f"column {place}" for place, cell in enumerate(head, 1)]
     report, titles = _report(text[: found.start()])
-    if len(set(names)) < len(names) or (titles and not _is_text(name)):  # pandas would take a title for the header
+    # Pandas would take a title for the header, and reads damaged rows in another way.
+    if len(set(names)) < len(names) or (titles and not _is_text(name)) or _REPAIRED.search(report):
         return
     columns = tuple(_column(column, [row[place] for row in rows]) for place, column in enumerate(names))
     counted = _ROWS.search(report)

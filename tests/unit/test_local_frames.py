@@ -136,3 +136,8 @@ def test_each_sheet_is_a_table() -> None:
 )
 def test_what_is_no_table_with_named_columns_has_no_frame(name: str, content: bytes) -> None:
     assert read(name, content) == ()
+
+
+@pytest.mark.parametrize("damaged", [b'A,B,C\nx,"y,3\nz,w,4\n', b"A,B,C\n1,2,3\n4;5;6\n7,8,9\n"])
+def test_a_table_whose_rows_were_repaired_has_no_frame(damaged: bytes) -> None:
+    assert read("damaged.csv", damaged) == ()
