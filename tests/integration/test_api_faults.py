@@ -220,7 +220,7 @@ async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_
     bodies = {
         ("POST", "/session/start"): {"title": 1},
         ("POST", "/session/end"): {},
-        ("PATCH", "/session/sess_1"): {"title": None},
+        ("PATCH", "/session/sess_1"): {"title": 7},
         ("POST", "/session/sess_1/branch"): {"keep": -1},
         ("POST", "/approvals/appr_1"): {"decision": "perhaps"},
         ("POST", "/runs"): {"messages": []},

@@ -214,7 +214,7 @@ async def test_nesting_is_counted_wherever_the_body_is_cut(keys: list[str | None
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
 
-    body = _Body(receive, 2**20, is_json=True)
+    body = _Body(receive, 2**20, is_upload=False)
     while pieces and body.fault is None:
         await body()
     assert (body.fault is not None) is (len(keys) > DEEPEST)

@@ -46,7 +46,7 @@ def confined(command: Sequence[str], tier: str, *argv: str) -> list[str]:
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_reader_reads_in_every_tier(tier: str) -> None:
-    request = json.dumps({"want": "pages", "name": "a.pdf", "content_type": None}).encode()
+    request = json.dumps({"name": "a.pdf", "content_type": None}).encode()
     frames = b"".join([*encoded(Kind.REQUEST, request), *encoded(Kind.CONTENT, pdfs.text_pdf(1))])
     done = subprocess.run(confined(DOCUMENTS, tier), input=frames, capture_output=True, timeout=30, check=False)
     kinds: list[Kind] = []
@@ -55,7 +55,7 @@ def test_a_reader_reads_in_every_tier(tier: str) -> None:
         kind, length = parsed(rest[: HEADER.size])
         kinds.append(kind)
         rest = rest[HEADER.size + length :]
-    assert kinds == [Kind.STARTED, Kind.PAGE, Kind.DONE], done.stderr
+    assert kinds == [Kind.STARTED, Kind.NOTES, Kind.BLOCK, Kind.DONE], done.stderr
 
 
 @pytest.mark.parametrize("tier", TIERS)

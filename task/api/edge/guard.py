@@ -171,9 +171,7 @@ class _Body:
         self._length += len(piece)
         if self._length > self._limit:
             self.fault = _too_large(self._limit, is_upload=self._is_upload)
-        elif (
-            not self._is_upload and b"\0" in piece
-        ):  # UTF-16 or UTF-32, whose brackets cannot be counted by their bytes
+        elif not self._is_upload and b"\0" in piece:  # UTF-16 or UTF-32: their brackets are not countable by bytes
             self.fault = refused(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
         elif not self._is_upload and self._is_too_deep(piece):
             self.fault = refused(400, "The body is JSON that is nested too deeply.", "invalid_json")
