@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from task.llm.scripted import says, wants
 from tests.support.core_peers import DONE, chunk, peer, streams
@@ -64,6 +65,21 @@ async def other_tab(p: Person) -> AsyncGenerator[Page]:
     yield tab
 
 
+@asynccontextmanager
+async def held(page: Page, address: str, following: str) -> AsyncGenerator[None]:
+    """In the block, no request to the address is answered; it ends with an answer to the following one."""
+    released = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await released.wait()
+        await route.continue_()
+
+    await page.route(address, hold)
+    yield
+    async with page.expect_response(following):
+        released.set()
+
+
 async def test_two_tabs_show_the_same_conversation(tmp_path: Path) -> None:
     async with person(then=noting_model, tmp_path=tmp_path) as p:
         await p.says("Note 1")
@@ -86,10 +102,10 @@ async def test_two_tabs_show_the_same_conversation(tmp_path: Path) -> None:
             await p.page.bring_to_front()
             await expect(p.page.get_by_text("This conversation has ended.")).to_be_visible()
             await expect(p.button("Approve")).to_have_count(0)
-        await p.button("Continue in a branch").click()
-        await expect(p.field).to_be_visible()
-        await expect(p.page.locator(".question")).to_have_count(2)
-        await p.says("Note 3")
+        async with held(p.page, "**/versions", "**/runs?*"):
+            await p.button("Continue in a branch").click()
+            await p.says("Note 3")  # while the branch is still loaded
+        await expect(p.page.locator(".question")).to_have_count(3)
         await expect(p.button("Approve")).to_be_enabled()
         async with other_tab(p) as other:
             await other.get_by_role("button", name="Actions for this conversation").click()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openpyxl import Workbook
 
 from scripts.local_answers import content_of
 from task.documents.extract import extract
@@ -92,6 +91,8 @@ def test_names_and_values_never_become_code(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_below_titles_a_sheet_has_no_frame_because_its_header_is_not_found() -> None:
+    from openpyxl import Workbook
+
     book, out = Workbook(), io.BytesIO()
     for row in (["Sales of the year"], [], ["city", "people"], ["Rome", 3]):
         book.worksheets[0].append(row)
@@ -108,6 +109,8 @@ def test_columns_are_described_by_type_and_values() -> None:
 
 
 def test_each_sheet_is_a_table() -> None:
+    from openpyxl import Workbook
+
     book, out = Workbook(), io.BytesIO()
     for title in ("North", "South"):
         sheet = book.create_sheet(title)

@@ -30,7 +30,7 @@ export class Conversation extends Following {
     this.sessionId = null;
     this.family = null;
     this.runId = null;
-    this.starting = false;
+    this.starting = false; // a message is being sent
     this.known = null; // the newest run and its state, as shown here
     this.versions = [];
     this.hidden = [];
@@ -46,7 +46,12 @@ export class Conversation extends Following {
   }
 
   /** Open a conversation; `again`: what is shown is another version or state of it and stays until that has come. */
-  async open(sessionId, { again = false, position = Infinity } = {}) {
+  open(sessionId, options = {}) {
+    this.opening = this.load(sessionId, options);
+    return this.opening;
+  }
+
+  async load(sessionId, { again = false, position = Infinity }) {
     this.reset({ keep: again });
     this.sessionId = sessionId;
     const { signal } = this.leaving;
@@ -178,22 +183,24 @@ export class Conversation extends Following {
 
   /** Ask: a new run in this conversation, or in a new one. */
   async send({ text, files }, place = null) {
+    const { signal } = this.leaving;
+    this.starting = true;
+    this.listeners.busy(true);
+    await this.opening?.catch(() => {}); // it would put what was loaded before in place of this message
+    if (signal.aborted) return this.listeners.refused({ text, files }, "");
     const question = questionElement(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })), this.askInstead);
     const answer = this.made();
     this.list.append(question, answer.element);
     answer.begin();
     this.follows = true;
     this.toEnd();
-    this.listeners.busy(true);
     const content = files.length === 0 ? text : [
       ...(text ? [{ type: "text", text }] : []),
       ...files.map((item) => ({ type: "file", file: { file_id: item.id ?? api.fileId(item.url), filename: item.filename ?? item.title } })),
     ];
     const body = { messages: [{ role: "user", content }], origin: "page", ...this.listeners.manner() };
     if (this.sessionId) body.session_id = this.sessionId;
-    const { signal } = this.leaving;
     let run = null;
-    this.starting = true;
     try {
       run = await api.startRun(body);
       if (signal.aborted) return;
