@@ -14,6 +14,8 @@ from task.store.store import Store
 from tests.support.stores import OWNER, opened
 from tests.support.up import dial_agent
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:

@@ -157,6 +157,7 @@ def test_a_listing_in_an_article_keeps_its_lines() -> None:
     assert found.endswith(f"```\n{listing}\n```")
 
 
+@pytest.mark.system
 def test_a_long_table_beside_a_menu_takes_little_more_time_than_without_one() -> None:
     rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(6000))
 
