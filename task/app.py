@@ -64,7 +64,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         warnings = self.product.without_effect(
             deployment, parsed.options, parsed.unused, scrubs=any(item.scrub_pii for item in parsed.incoming)
         )
-        # Of our own making, because a rating names it: whoever knows the id may rate the answer.
+        # Of our own making, because a rating names it: knowing the id is enough to rate the answer.
         response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
         start = _trace_start(parsed, deployment, warnings, response_id, content=self.settings.trace_content)
         with response.create_single_choice() as choice:

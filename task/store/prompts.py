@@ -46,7 +46,7 @@ class Prompts:
             if (connection.scalar(count) or 0) >= MOST_PROMPTS:
                 raise InvalidRequest(f"there are {MOST_PROMPTS} saved prompts; delete one first")
             if not insert_new(connection, _prompts, {"owner": owner, "name": prompt.name, "text": prompt.text}):
-                connection.execute(named.values(text=prompt.text))  # saved by another request meanwhile
+                connection.execute(named.values(text=prompt.text))  # saved by another request since
 
         await self.database.write(work)
 

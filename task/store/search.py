@@ -20,7 +20,7 @@ _sessions, _messages, _words = tables.sessions.c, tables.messages.c, tables.sess
 
 
 def reindex(connection: Connection, *session_ids: str) -> None:
-    """Write the words of these sessions' titles and messages anew."""
+    """Write the words of these sessions' titles and messages again."""
     connection.execute(delete(_words).where(_words.c.session_id.in_(session_ids)))
     titles = connection.execute(select(_sessions.id, _sessions.title).where(_sessions.id.in_(session_ids)))
     texts = {row.id: [row.title] for row in titles}

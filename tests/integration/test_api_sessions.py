@@ -1,4 +1,4 @@
-"""Sessions through the API: searched, pinned, told apart by who started them, exported, deleted together."""
+"""Sessions through the API: searched, pinned, separated by who started them, exported, deleted together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions found by the words of their titles and messages, pinned, told apart by origin, and deleted together."""
+"""Sessions found by the words of their titles and messages, pinned, separated by origin, and deleted together."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def as_lines(sessions: Sessions, owner: str, which: SessionFilter) -> Asyn
             try:
                 yield json_bytes(as_json(await sessions.get(owner, item.session_id))) + b"\n"
             except NotFound:
-                continue  # deleted meanwhile
+                continue  # deleted since
         cursor, more = page.cursor, page.cursor is not None
 
 

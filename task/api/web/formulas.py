@@ -78,7 +78,7 @@ def _block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
     if not silent:
         state.line = last + 1
         token = state.push("formula", "p", 0)
-        # Without its end more of it may follow; meanwhile it is text, and its lines do not become lists or headings.
+        # Without its end more of it may follow; until then it is text, and its lines do not become lists or headings.
         token.block, token.map, token.hidden = True, [first, last + 1], end < 0
         _add(token, _unmarked(state, first, last, opening), opening)
     return True

@@ -86,7 +86,7 @@ export class Conversation extends Following {
     }
   }
 
-  /** Whether another tab or front door has changed this conversation since it was shown; then it is shown anew. */
+  /** Whether another tab or front door has changed this conversation since it was shown; then it is shown again. */
   async refresh() {
     const id = this.sessionId;
     if (!id || this.runId || this.starting || this.looking || this.known === null || this.list.contains(document.activeElement?.closest("textarea, input") ?? null)) return false;
@@ -274,7 +274,7 @@ export class Conversation extends Following {
 
   /** The last decision was taken: the run continues; without one here it was taken elsewhere. */
   async resume(answer, run) {
-    if (!answer.element.isConnected) return; // it has been shown anew, and is followed there
+    if (!answer.element.isConnected) return; // it has been drawn again, and is followed there
     if (!run) {
       await this.open(this.sessionId, { again: true });
       return;

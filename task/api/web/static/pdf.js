@@ -16,7 +16,7 @@ async function loaded() {
 
 /**
  * Show the PDF at the passage: on the page `page`, or wherever the quotation stands. Resolves with whether it was found;
- * null when it is no longer wanted, because another document was opened meanwhile.
+ * null when it is no longer wanted, because another document was opened since.
  */
 export async function showPdf(place, bytes, { page = 1, quote = "", isWanted = () => true } = {}) {
   const pdfjs = await loaded();

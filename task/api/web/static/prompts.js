@@ -31,11 +31,11 @@ export class PromptCompletion {
     this.saved ??= api.prompts();
     const { saved } = this;
     const { prompts } = await saved;
-    const begun = asked();
-    if (begun === null || saved !== this.saved) return; // the list has been closed since
-    const fitting = prompts.filter(({ name }) => name.toLowerCase().startsWith(begun.toLowerCase()));
+    const typed = asked();
+    if (typed === null || saved !== this.saved) return; // the list has been closed since
+    const fitting = prompts.filter(({ name }) => name.toLowerCase().startsWith(typed.toLowerCase()));
     const offers = fitting.map((prompt) => [`/${prompt.name}`, prompt.text, () => this.use(prompt)]);
-    if (fitting.length > 0 || begun === "") offers.push([t("Manage prompts…"), "", () => this.manage()]);
+    if (fitting.length > 0 || typed === "") offers.push([t("Manage prompts…"), "", () => this.manage()]);
     this.options = offers.map(([name, text, choose], place) => h("li", { role: "option", id: `${ID}-${place}`, onclick: choose }, h("strong", {}, name), h("span", {}, text)));
     this.list.replaceChildren(...this.options);
     this.list.hidden = offers.length === 0;
