@@ -131,10 +131,10 @@ async def cpu_figures(bench: Bench) -> list[Figure]:
     chunk, bare_chunk = per_unit(words, word, CHUNKS, 1e6)
     step, bare_step = per_unit(turns, turn, TURNS, 1e3)
     return [
-        Figure("relay, CPU per chunk", chunk, "µs", 15, bare=bare_chunk, bare_goal=7, peers=PEERS["relay"]),
-        Figure("extra tool turn, CPU", step, "ms", 1.0, bare=bare_step, bare_goal=7, peers=PEERS["turn"]),
+        Figure("relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=7, peers=PEERS["relay"]),
+        Figure("extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=7, peers=PEERS["turn"]),
         Figure(
-            f"5 turns after {len(HISTORY)} messages, CPU", cpu(history.app) * 1e3, "ms", 10,
+            f"5 turns after {len(HISTORY)} messages, CPU", cpu(history.app) * 1e3, "ms",
             bare=cpu(history.bare) * 1e3, bare_goal=10, peers=PEERS["history"],
         ),
         Figure("one short answer, CPU", cpu(word.app) * 1e3, "ms", bare=cpu(word.bare) * 1e3),
@@ -149,8 +149,8 @@ async def wall_figures(bench: Bench) -> list[Figure]:
     return [
         Figure("first word, added by the application", (first - straight) * 1e3, "ms", 1.0, peers=PEERS["first"]),
         Figure(
-            f"{PARALLEL} tools of 100 ms at once", wall(tools.app) * 1e3, "ms", 105, bare=wall(tools.bare) * 1e3,
-            peers=PEERS["tools"],
+            f"{PARALLEL} tools of 100 ms at once", wall(tools.app) * 1e3, "ms", bare=wall(tools.bare) * 1e3,
+            bare_goal=1.04, tolerance=0.01, peers=PEERS["tools"],  # most of it is the tools' own time
         ),
         Figure(
             f"{PEOPLE} conversations, p99 ÷ ideal", p99(crowd.app) / IDEAL_SECONDS, "", 1.35,

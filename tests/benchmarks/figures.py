@@ -1,7 +1,7 @@
-"""One way to print measured figures: value, goal, ratio to the bare loop, peers; and to fail when a goal is missed.
+"""One way to print measured figures, and to fail when a goal is missed.
 
 A benchmark collects `Figure`s and calls `report(figures)`. With CHECK=1 in the environment `report` exits 1 when a
-figure is more than 25 % over its goal; with JSON=1 it prints one JSON object per line instead of a table.
+figure is more than its tolerance over its goal; with JSON=1 it prints one JSON object per line instead of a table.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-TOLERANCE = 0.25
+from tests.benchmarks.calibration import slowness
+
+TOLERANCE = 0.10
 BUSY = 1.5  # programs per core that want to run
+TIMES = frozenset({"s", "ms", "µs"})
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A median in `unit`. `goal` is the most it may be, with `at_least` the least.
+    """A median in `unit`, and at most one goal, which is always judged as a ratio of one run.
 
-    `bare` is what the bare loop took for the same work in the same run, `bare_goal` how many times that the figure may
-    be. `judged` is off where the machine was too busy for the figure to mean anything. `peers` are quoted figures of
-    other frameworks, not measured here.
+    `goal` is the most it may be, with `at_least` the least; times and rates as on the reference machine: where the
+    calibration work takes longer, they may be worse to the same extent. `bare` is what the bare loop, or a library,
+    took for the same work in the same run, `bare_goal` how many times that the figure may be. `judged` is off where
+    the machine was too busy for the figure to mean anything. `peers` are quoted figures of other frameworks, not
+    measured here. `tolerance` is the share of the goal that counts as a machine's noise.
     """
 
     name: str
@@ -36,28 +41,40 @@ class Figure:
     bare_goal: float | None = None
     judged: bool = True
     peers: Mapping[str, float] = field(default_factory=dict[str, float])
+    tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        if self.goal is not None and self.bare_goal is not None:
+            raise ValueError(f"{self.name!r} has two goals; the ratio alone decides")
+        if self.bare_goal is not None and not self.bare:
+            raise ValueError(f"{self.name!r} has nothing to be {self.bare_goal:g} times of")
+        if self.tolerance > TOLERANCE:
+            raise ValueError(f"{self.name!r} has a tolerance of {self.tolerance:.0%}; the most is {TOLERANCE:.0%}")
 
     @property
     def ratio(self) -> float | None:
         return self.value / self.bare if self.bare else None
 
-    @property
-    def excess(self) -> float | None:
-        """How far past its goal: 0.1 is 10 % worse, below 0 is better; None without a goal.
+    def goal_here(self, slow: float) -> float | None:
+        """The goal on a machine that takes `slow` times as long as the reference machine."""
+        if self.goal is None:
+            return None
+        factor = slow if self.unit in TIMES else 1 / slow if self.unit.endswith("/s") else 1.0
+        return self.goal * factor
 
-        Where both goals are given the more lenient one counts: on a slow machine the ratio, on a fast one the absolute.
-        """
-        shares: list[float] = []
-        if self.goal is not None:
-            shares.append(self.goal / self.value if self.at_least else self.value / self.goal)
+    def excess(self, slow: float) -> float | None:
+        """How far past its goal on such a machine: 0.1 is 10 % worse, below 0 is better; None without a goal."""
         if self.bare_goal is not None and self.ratio is not None:
-            shares.append(self.ratio / self.bare_goal)
-        return min(shares) - 1 if shares else None
+            return self.ratio / self.bare_goal - 1
+        goal = self.goal_here(slow)
+        if goal is None:
+            return None
+        return (goal / self.value if self.at_least else self.value / goal) - 1
 
-    @property
-    def missed(self) -> bool:
+    def missed(self, slow: float) -> bool:
         """Whether the goal is missed by more than a machine's noise."""
-        return self.judged and self.excess is not None and self.excess > TOLERANCE
+        excess = self.excess(slow)
+        return self.judged and excess is not None and excess > self.tolerance
 
 
 def quiet_machine() -> bool:
@@ -76,43 +93,47 @@ async def median_seconds(
     return statistics.median(seconds)
 
 
-def report(figures: Sequence[Figure]) -> None:
-    """Print the figures.
+def report(figures: Sequence[Figure], slow: float | None = None) -> None:
+    """Print the figures; `slow` is how many times as long as the reference machine this one takes, else measured.
 
     Raises:
-        SystemExit: with CHECK=1, when a figure is more than 25 % over its goal.
+        SystemExit: with CHECK=1, when a figure is more than its tolerance over its goal.
     """
-    print("\n".join(map(_json if os.environ.get("JSON") == "1" else _row, figures)), flush=True)
-    missed = [figure.name for figure in figures if figure.missed]
+    slow = slowness() if slow is None else slow
+    figures = [*figures, Figure("calibration work ÷ the reference machine's", slow, "")]
+    render = _json if os.environ.get("JSON") == "1" else _row
+    print("\n".join(render(figure, slow) for figure in figures), flush=True)
+    missed = [figure.name for figure in figures if figure.missed(slow)]
     if missed and os.environ.get("CHECK") == "1":
-        sys.exit(f"more than {TOLERANCE:.0%} over the goal: {'; '.join(missed)}")
+        sys.exit(f"over the goal by more than the tolerance: {'; '.join(missed)}")
 
 
-def _row(figure: Figure) -> str:
-    bound = "≥" if figure.at_least else "≤"
-    goal = f"goal {bound} {figure.goal:g}" if figure.goal is not None else ""
-    bare = f"{figure.ratio:.1f} × bare {_short(figure.bare)}" if figure.ratio and figure.bare else ""
+def _row(figure: Figure, slow: float) -> str:
+    bound, goal_here = "≥" if figure.at_least else "≤", figure.goal_here(slow)
+    goal = f"goal {bound} {_short(goal_here)}" if goal_here is not None else ""
+    bare = f"{_short(figure.ratio)} × bare {_short(figure.bare)}" if figure.ratio and figure.bare else ""
     bare += f" (goal ≤ {figure.bare_goal:g} ×)" if bare and figure.bare_goal else ""
     peers = ", ".join(f"{name} {value:g}" for name, value in figure.peers.items())
-    row = f"{_verdict(figure)} {figure.name:44}{_short(figure.value):>8} {figure.unit:8}{goal:16}{bare}"
+    row = f"{_verdict(figure, slow)} {figure.name:44}{_short(figure.value):>8} {figure.unit:8}{goal:16}{bare}"
     return row.rstrip() + (f"\n{'':6}quoted: {peers}" if peers else "")
 
 
-def _verdict(figure: Figure) -> str:
-    """Blank within its goal, `~` a little over it, `!` more than 25 % over it, `?` over it on too busy a machine."""
-    if figure.excess is None or figure.excess <= 0:
+def _verdict(figure: Figure, slow: float) -> str:
+    """Blank within its goal, `~` over it within the tolerance, `!` beyond that, `?` over it on too busy a machine."""
+    if (figure.excess(slow) or 0) <= 0:
         return " "
-    return "!" if figure.missed else "~" if figure.judged else "?"
+    return "!" if figure.missed(slow) else "~" if figure.judged else "?"
 
 
 def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _json(figure: Figure) -> str:
+def _json(figure: Figure, slow: float) -> str:
     fields = {
         name: getattr(figure, name)
-        for name in ("name", "value", "unit", "goal", "at_least", "bare", "bare_goal", "judged")
+        for name in ("name", "value", "unit", "goal", "at_least", "bare", "bare_goal", "judged", "ratio")
     }
-    document = {**fields, "ratio": figure.ratio, "excess": figure.excess, "peers": dict(figure.peers)}
+    judged = {"goal_here": figure.goal_here(slow), "excess": figure.excess(slow), "peers": dict(figure.peers)}
+    document = {**fields, **judged}
     return json.dumps({name: value for name, value in document.items() if value not in (None, {})}, ensure_ascii=False)
