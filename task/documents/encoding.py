@@ -130,6 +130,8 @@ def _name(encoding: str) -> str:
 
 
 def _has_mixed_line_ends(text: str) -> bool:
+    if "\r" not in text:
+        return False
     both = text.count("\r\n")
     return sum(count > 0 for count in (both, text.count("\r") - both, text.count("\n") - both)) > 1
 
@@ -158,4 +160,4 @@ def decode_html(content: bytes, content_type: str = "") -> Decoded:
 
 
 def _with_line_feeds(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

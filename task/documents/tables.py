@@ -69,11 +69,11 @@ def _read(lines: list[str], dialect: Dialect) -> _Rows:
             ends.append(reader.line_num)
     except csv.Error:
         is_whole = False
-    heights = [end - start for start, end in pairwise((0, *ends))]
-    usual = _usual(compress(cells, [height == 1 for height in heights])) or _usual(cells)
+    tall = {end: start for start, end in pairwise((0, *ends)) if end - start > 1}
+    usual = _usual(compress(cells, [end not in tall for end in ends])) if tall else 0
+    usual = usual or _usual(cells)
     # Rows of several lines, and the last one: a quote that is opened there swallows nothing.
-    doubtful = [place for place, height in enumerate(heights) if height > 1 or place == len(ends) - 1]
-    spans = ((ends[place] - heights[place], ends[place]) for place in doubtful)
+    spans = ((tall.get(end, end - 1), end) for end in (*tall, *ends[-1:]))
     if is_whole and all(_is_sound(lines[start:end], dialect, usual) for start, end in spans):
         return _Rows(cells, ends, {})
     return _repaired(lines, dialect, usual)
@@ -134,7 +134,8 @@ def _alone(line: str, dialect: Dialect, usual: int) -> list[str]:
 
 def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
     """Without rows without text and empty columns at the end; rows of another delimiter are read by that."""
-    texts = list(map(_has_text, rows.cells))
+    # Usually the first cell has text: asked inline, the quickest for very many rows.
+    texts = [bool(row and row[0].strip()) or any(map(str.strip, row)) for row in rows.cells]
     cells, ends = list(compress(rows.cells, texts)), list(compress(rows.ends, texts))
     usual = _usual(cells)
     repairs = dict(rows.repairs)
@@ -145,8 +146,10 @@ def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
     width = widest = max(map(len, cells), default=0)
     while width and not any(row[width - 1 : width] and row[width - 1].strip() for row in cells):
         width -= 1
-    repairs[EMPTY] = [end for row, end, text in zip(rows.cells, rows.ends, texts, strict=True) if row and not text]
-    repairs[LEFT_OUT] = [end for row, end in zip(cells, ends, strict=True) if len(row) > width]
+    if len(cells) < len(texts):
+        repairs[EMPTY] = [end for row, end, text in zip(rows.cells, rows.ends, texts, strict=True) if row and not text]
+    if width < widest:
+        repairs[LEFT_OUT] = [end for row, end in zip(cells, ends, strict=True) if len(row) > width]
     return _Rows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
 
 
@@ -183,10 +186,6 @@ def _usual(rows: Iterable[Sequence[str]]) -> int:
     widths = Counter(map(len, rows))
     del widths[0]
     return max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
-
-
-def _has_text(row: Iterable[str]) -> bool:
-    return any(map(str.strip, row))
 
 
 def _remarks(dialect: Dialect, expected: str) -> Iterator[str]:

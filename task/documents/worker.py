@@ -6,6 +6,7 @@ travel in frames of one letter, a length and that many bytes.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import struct
@@ -23,6 +24,9 @@ if sys.platform != "win32":  # where a reader runs without these limits
 
 HEADER = struct.Struct("!1sQ")
 _CHUNK = 256 * 1024
+# New objects before a garbage collection. A table's rows are many small lists: with Python's own 700, passes over all
+# of them took a fifth of the time.
+YOUNG_OBJECTS = 50_000
 
 
 class Kind(StrEnum):
@@ -60,6 +64,7 @@ def parsed(header: bytes) -> tuple[Kind, int]:
 def main(memory: int, seconds: float, output: int) -> None:
     """Answer requests until there are no more, or until memory runs out."""
     _limit(memory)
+    gc.set_threshold(YOUNG_OBJECTS)
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the frames
     while (request := _receive(incoming)) is not None:

@@ -7,6 +7,7 @@ clock of an event loop that does nothing else. Figures are medians.
 from __future__ import annotations
 
 import asyncio
+import gc
 import statistics
 from collections.abc import Callable
 from time import perf_counter, process_time
@@ -16,6 +17,7 @@ import uvloop
 from task.documents.extract import extract
 from task.documents.model import pages_of
 from task.documents.pool import ReaderPool
+from task.documents.worker import YOUNG_OBJECTS
 from tests.benchmarks.figures import Figure, report
 from tests.support import pdfs
 
@@ -76,6 +78,7 @@ async def stall() -> float:
 
 
 def main() -> None:
+    gc.set_threshold(YOUNG_OBJECTS)  # as in a reader's process
     report([
         Figure("PDF, prose, table detection on", pages_per_second(prose(100)), "pages/s", 300, at_least=True),
         Figure("PDF, plain lines", pages_per_second(pdfs.text_pdf(200)), "pages/s", 300, at_least=True),
