@@ -20,6 +20,8 @@ KERNELS_READY := $(KERNELS)/.ready
 EMBEDDING := .venv-embedding
 EMBEDDING_READY := $(EMBEDDING)/.ready
 EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
+# The generated pages that `make check` compares.
+PAGES   := settings_table tools_page names_page scenarios_page matrix_page
 # The auditor's own environment: its packages are not the product's.
 AUDITOR := .venv-audit
 AUDITED := constraints.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
@@ -50,7 +52,7 @@ test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the f
 check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages
 	@failed=0; \
 	for step in "ruff format --check --quiet ." "ruff check --quiet ." "lint-imports --no-logo" "pyright --warnings" \
-	  "python -m scripts.settings_table --check" "python -m scripts.matrix_page --check" "python -m scripts.faults"; do \
+	  $(PAGES:%="python -m scripts.% --check") "python -m scripts.faults"; do \
 	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
 	done; exit $$failed
 
@@ -58,10 +60,8 @@ format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
-docs: $(TOOLS) ## write what is generated of docs/: settings.md, matrix.md, the screens of console.md
-	@$(BIN)/python -m scripts.settings_table
-	@$(BIN)/python -m scripts.matrix_page
-	@$(BIN)/python -m scripts.console_screens
+docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scenarios, matrix, screens of the console
+	@for page in $(PAGES) console_screens; do $(BIN)/python -m scripts.$$page || exit 1; done
 
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \

@@ -1,4 +1,6 @@
-"""Check that every bad input in tests/faults.toml is covered by tests that really run: `faults.py [PROJECT]`."""
+"""Check that every bad input in tests/faults.toml and every validation scenario in tests/scenarios.toml is covered by
+tests that really run: `faults.py [PROJECT]`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SWITCHED_OFF = frozenset({"skip", "skipif", "xfail"})
+SCENARIOS = range(1, 28)
 GIVES_UP = re.compile(r"\bpytest\.(skip|xfail|importorskip)\(")
 
 
@@ -42,6 +45,13 @@ def read_map(path: Path) -> dict[str, list[str]]:
     """Bad input -> ids of the tests that cover it; the key names its section."""
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     return {f"{section}: {fault}": ids for section, faults in document.items() for fault, ids in faults.items()}
+
+
+def read_scenarios(path: Path) -> dict[str, list[str]]:
+    """Scenario -> ids of the tests that prove it; a scenario that is not listed has none."""
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    numbers = {*map(str, SCENARIOS), *document}
+    return {f"scenario {number}": document.get(number, {}).get("tests", []) for number in sorted(numbers, key=int)}
 
 
 def problems(faults: Mapping[str, list[str]], tests: Mapping[str, str | None]) -> Iterable[str]:
@@ -88,11 +98,14 @@ def collect(root: Path) -> dict[str, str | None]:
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0]) if arguments else ROOT
     faults = read_map(root / "tests" / "faults.toml")
-    found = list(problems(faults, collect(root)))
+    scenarios = read_scenarios(root / "tests" / "scenarios.toml")
+    tests = collect(root)
+    found = [f"faults.toml: {line}" for line in problems(faults, tests)]
+    found += [f"scenarios.toml: {line}" for line in problems(scenarios, tests)]
     for line in found:
-        print(f"tests/faults.toml: {line}", file=sys.stderr)
+        print(f"tests/{line}", file=sys.stderr)
     if not found:
-        print(f"{len(faults)} bad inputs, each with a test that runs.")
+        print(f"{len(faults)} bad inputs and {len(scenarios)} scenarios, each with a test that runs.")
     return 1 if found else 0
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+from scripts.pages import publish
 from tests.contract.matrix.backends import BACKENDS
 from tests.contract.matrix.cells import CONVERSATIONS, DOORS, EXCEPTIONS, driven, exceptions
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "matrix.md"
 OPENING = """\
 # The matrix
 
@@ -75,16 +74,5 @@ def _conversations() -> list[str]:
     return ["The conversations:", "", *(f"{number}. {name}" for number, name in enumerate(CONVERSATIONS, 1))]
 
 
-def main(arguments: list[str]) -> int:
-    text = page()
-    if "--check" not in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    print("docs/matrix.md does not match tests/contract/matrix; run `make docs`.", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(publish("matrix.md", page(), "tests/contract/matrix", sys.argv[1:]))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
 
+from scripts.pages import publish
 from task.settings import PREFIX, Settings
 from task.settings.aliases import ALIASES, MODEL_KEYS, PROVIDERS
 from task.settings.sources import Setting, settings_of
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
 OPENING = """\
 # Settings
@@ -109,16 +107,5 @@ def _default(setting: Setting) -> str:
     return "" if value in (None, "") else f"`{value}`"
 
 
-def main(arguments: list[str]) -> int:
-    text = page(Settings)
-    if "--check" not in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    print("docs/settings.md does not match task/settings; run `make docs`.", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(publish("settings.md", page(Settings), "task/settings", sys.argv[1:]))

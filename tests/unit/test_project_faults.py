@@ -1,4 +1,4 @@
-"""The check of tests/faults.toml finds every way in which a bad input can lose its test."""
+"""The check of tests/faults.toml and tests/scenarios.toml finds every way in which an entry can lose its test."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ MAP = """
 "hopeless" = ["tests/test_suite.py::test_expected_to_fail"]
 "gives up" = ["tests/test_suite.py::test_gives_up"]
 """
+SCENARIOS = "".join(f'[{number}]\ntests = ["tests/test_suite.py::test_runs"]\n' for number in range(1, 28))
 
 
-def check(root: Path, suite: str, faults: str) -> subprocess.CompletedProcess[str]:
+def check(root: Path, suite: str, faults: str, scenarios: str = SCENARIOS) -> subprocess.CompletedProcess[str]:
     (root / "tests").mkdir()
     (root / "tests" / "test_suite.py").write_text(suite, encoding="utf-8")
     (root / "tests" / "faults.toml").write_text(faults, encoding="utf-8")
+    (root / "tests" / "scenarios.toml").write_text(scenarios, encoding="utf-8")
     (root / "pytest.ini").touch()
     command = [sys.executable, "-m", "scripts.faults", str(root)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -69,9 +71,18 @@ def test_every_fault_without_a_test_that_runs_is_named_with_its_reason(tmp_path:
     ]
 
 
+def test_a_scenario_without_a_test_that_runs_is_named_even_if_it_is_not_listed(tmp_path: Path) -> None:
+    listed = SCENARIOS.replace("[20]", "[28]").replace("::test_runs", "::test_skipped", 1)
+    result = check(tmp_path, SUITE, "", listed)
+    assert result.stderr.splitlines() == [
+        "tests/scenarios.toml: scenario 1: tests/test_suite.py::test_skipped does not count, it is marked skip",
+        "tests/scenarios.toml: scenario 20: no test is named",
+    ]
+
+
 def test_a_map_whose_tests_all_run_passes_and_is_counted(tmp_path: Path) -> None:
     result = check(tmp_path, SUITE, MAP.partition("[bad]")[0])
-    assert (result.returncode, result.stdout) == (0, "2 bad inputs, each with a test that runs.\n")
+    assert (result.returncode, result.stdout) == (0, "2 bad inputs and 27 scenarios, each with a test that runs.\n")
 
 
 def test_a_suite_that_cannot_be_collected_stops_the_check_with_pytests_words(tmp_path: Path) -> None:

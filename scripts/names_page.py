@@ -1,0 +1,123 @@
+"""Write docs/names.md: each name that the specification documents, and where it lives; `--check` only compares."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fastapi.routing import APIRoute
+
+from scripts.pages import publish
+from task.api.openai import routes as openai_routes
+from task.api.platform import routes as platform_routes
+from task.api.platform import sessions, trace_routes
+
+CONTRACT = Path(__file__).resolve().parent.parent / "tests" / "contract"
+DOCUMENTS = {
+    "000": "The general purpose agent",
+    "001": "The HTTP agent",
+    "002": "The framework",
+    "003": "The planner and executor",
+    "004": "Tool calling with Dapr",
+}
+# The HTTP agent is documented by its routes; `/` is the web page, which is not an operation of the API.
+OPERATIONS = (
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/chat"),
+    ("POST", "/session/start"),
+    ("POST", "/session/end"),
+    ("GET", "/session/{session_id}"),
+    ("GET", "/traces"),
+    ("GET", "/traces/{trace_id}"),
+)
+MARK = r"\*"
+ROUTES = (openai_routes.routes, platform_routes.routes, sessions.routes, trace_routes.routes)
+OPENING = """\
+# Documented names
+
+<!-- Written by `make docs` from tests/contract/documented_names.json; change the texts in scripts/names_page.py. -->
+
+Five documents specify the product. Each name that they document works as documented, at the place in this table; a
+[test](testing.md#documented-names) compares every signature. An asterisk marks the two that differ on purpose; they are
+explained under [deviations](deviations.md#names). A name with an underscore is documented too.
+
+## Packages
+
+Some documents describe packages of their own. What they call so is here:
+
+| documented | here |
+|---|---|
+| `framework_core.config_loader.ConfigurationManager` | `task.console.configuration` |
+| `framework_core.message_manager.MessageManager` | `task.conversation.message_manager` |
+| `framework_core.controller`, `.ui_manager`, `.tool_request_handler`, `.error_handler` | the modules of these names in `task.console` |
+| `framework_core.component_managers.dcm_manager.DCMManager` | `task.context.dcm_manager` |
+| `framework_core.component_managers.lial_manager`, `framework_core.lial_core` | `task.console.lial` |
+| `framework_core.component_managers.teps_manager`, `framework_core.teps` | `task.console.teps` |
+| `framework_core.exceptions` | `task.errors` |
+| `agent.core.config`, `agent.core.planner`, `agent.core.executor` | `task.coding.settings`, `task.coding.planner`, `task.coding.executor` |
+| `agent.core.orchestrator` | the command `dial-agent run` |
+| `agent.tools.fs`, `agent.tools.shell`, `agent.tools.python_exec` | the modules of these names in `task.tools.workspace` |
+| `dapr.clients.grpc._request.ConversationInput` | `task.llm.conversation_input`; the SDK's own stays as it is |
+| `ToolHelper.format_tool`, `RequestHandler.process_params` of dapr-agents | `task.tools.formats.in_format`, `task.tools.toolset.ToolSet` |
+"""
+
+
+def page() -> str:
+    """The whole page: a section for each document."""
+    names: dict[str, dict[str, Any]] = json.loads((CONTRACT / "documented_names.json").read_text("utf-8"))
+    listed = tomllib.loads((CONTRACT / "deviations.toml").read_text("utf-8"))
+    deviating = {row["name"] for row in listed["deviation"]}
+    sections = {number: list(_rows(names, number, deviating)) for number in DOCUMENTS}
+    sections["001"] = list(_operations())
+    return "\n".join([OPENING, *(line for number, rows in sections.items() for line in _section(number, rows))])
+
+
+def _section(number: str, rows: list[str]) -> list[str]:
+    return [f"## {DOCUMENTS[number]}", "", "| name | where | what is documented of it |", "|---|---|---|", *rows, ""]
+
+
+def _rows(names: dict[str, dict[str, Any]], number: str, deviating: set[str]) -> Iterator[str]:
+    own = sorted(name for name, entry in names.items() if entry["source"] == number and ":" in name)
+    for owner, members in groupby(own, key=lambda name: name.partition(":")[0] + ":" + _top(name)):
+        parts = [_marked(name, deviating) for name in members if "." in name.partition(":")[2]]
+        module, _, top = owner.partition(":")
+        parts = parts or _own(names[owner])
+        yield f"| `{top}` | {_place(module)} | {', '.join(parts) or 'the class itself'} |"
+
+
+def _own(entry: dict[str, Any]) -> list[str]:
+    if entry["kind"] == "function":
+        return [f"`({', '.join(name for name, _ in entry['parameters'])})`"]
+    return [f"`{name}`" for name, _ in entry.get("fields", ())]
+
+
+def _top(name: str) -> str:
+    return name.partition(":")[2].partition(".")[0]
+
+
+def _marked(name: str, deviating: set[str]) -> str:
+    return f"`{name.rpartition('.')[2]}`" + (MARK if name in deviating else "")
+
+
+def _place(module: str) -> str:
+    path = module.replace(".", "/") + ".py"
+    known = (CONTRACT.parent.parent / path).is_file()
+    return f"[`{module}`](../{path})" if known else f"`{module}`"
+
+
+def _operations() -> Iterator[str]:
+    routes = {(method, route.path): route for router in ROUTES for route in router.routes
+              if isinstance(route, APIRoute) for method in route.methods}  # fmt: skip
+    for method, path in OPERATIONS:
+        endpoint = routes[method, path].endpoint
+        yield f"| `{method} {path}` | {_place(endpoint.__module__)} | `{endpoint.__name__}` |"
+    yield f"| `GET /` | {_place('task.api.web.page')} | the web page |"
+
+
+if __name__ == "__main__":
+    sys.exit(publish("names.md", page(), "the documented names", sys.argv[1:]))
