@@ -112,7 +112,7 @@ def _place(module: str) -> str:
 
 def _operations() -> Iterator[str]:
     routes = {(method, route.path): route for router in ROUTES for route in router.routes
-              if isinstance(route, APIRoute) for method in route.methods}  # fmt: skip
+              if isinstance(route, APIRoute) for method in route.methods or ()}  # fmt: skip
     for method, path in OPERATIONS:
         endpoint = routes[method, path].endpoint
         yield f"| `{method} {path}` | {_place(endpoint.__module__)} | `{endpoint.__name__}` |"

@@ -13,7 +13,7 @@ from typing import Any
 from mcp import Client
 
 from mcp_servers.duckduckgo.fetch import PageFetcher
-from mcp_servers.duckduckgo.search import Found, WebSearch
+from mcp_servers.duckduckgo.search import Hit, WebSearch
 from mcp_servers.duckduckgo.server import build
 from scripts.pages import publish
 from task.permissions.names import names_of
@@ -71,8 +71,8 @@ async def _search_tools() -> list[BaseTool]:
             for tool in listed]  # fmt: skip
 
 
-async def _no_results(_: str) -> Found:
-    return Found(())
+async def _no_results(_: str) -> list[Hit]:
+    return []
 
 
 async def _no_text(_: str) -> None:
