@@ -37,6 +37,30 @@ OPERATIONS = (
 )
 MARK = r"\*"
 ROUTES = (openai_routes.routes, platform_routes.routes, sessions.routes, trace_routes.routes)
+PACKAGES = {
+    "framework_core.config_loader": "task.console.configuration",
+    "framework_core.message_manager": "task.conversation.message_manager",
+    "framework_core.controller": "task.console.controller",
+    "framework_core.ui_manager": "task.console.ui_manager",
+    "framework_core.tool_request_handler": "task.console.tool_request_handler",
+    "framework_core.error_handler": "task.console.error_handler",
+    "framework_core.component_managers.dcm_manager": "task.context.dcm_manager",
+    "framework_core.component_managers.lial_manager": "task.console.lial",
+    "framework_core.lial_core": "task.console.lial",
+    "framework_core.component_managers.teps_manager": "task.console.teps",
+    "framework_core.teps": "task.console.teps",
+    "framework_core.exceptions": "task.errors",
+    "agent.core.config": "task.coding.settings",
+    "agent.core.planner": "task.coding.planner",
+    "agent.core.executor": "task.coding.executor",
+    "agent.core.orchestrator": "dial-agent run",
+    "agent.tools.fs": "task.tools.workspace.fs",
+    "agent.tools.shell": "task.tools.workspace.shell",
+    "agent.tools.python_exec": "task.tools.workspace.python_exec",
+    "dapr.clients.grpc._request": "task.llm.conversation_input",
+    "ToolHelper.format_tool": "task.tools.formats.in_format",
+    "RequestHandler.process_params": "task.tools.toolset.ToolSet",
+}
 OPENING = """\
 # Documented names
 
@@ -49,21 +73,6 @@ explained under [deviations](deviations.md#names). A name with an underscore is 
 ## Packages
 
 Some documents describe packages of their own. What they call so is here:
-
-| documented | here |
-|---|---|
-| `framework_core.config_loader.ConfigurationManager` | `task.console.configuration` |
-| `framework_core.message_manager.MessageManager` | `task.conversation.message_manager` |
-| `framework_core.controller`, `.ui_manager`, `.tool_request_handler`, `.error_handler` | the modules of these names in `task.console` |
-| `framework_core.component_managers.dcm_manager.DCMManager` | `task.context.dcm_manager` |
-| `framework_core.component_managers.lial_manager`, `framework_core.lial_core` | `task.console.lial` |
-| `framework_core.component_managers.teps_manager`, `framework_core.teps` | `task.console.teps` |
-| `framework_core.exceptions` | `task.errors` |
-| `agent.core.config`, `agent.core.planner`, `agent.core.executor` | `task.coding.settings`, `task.coding.planner`, `task.coding.executor` |
-| `agent.core.orchestrator` | the command `dial-agent run` |
-| `agent.tools.fs`, `agent.tools.shell`, `agent.tools.python_exec` | the modules of these names in `task.tools.workspace` |
-| `dapr.clients.grpc._request.ConversationInput` | `task.llm.conversation_input`; the SDK's own stays as it is |
-| `ToolHelper.format_tool`, `RequestHandler.process_params` of dapr-agents | `task.tools.formats.in_format`, `task.tools.toolset.ToolSet` |
 """
 
 
@@ -74,7 +83,11 @@ def page() -> str:
     deviating = {row["name"] for row in listed["deviation"]}
     sections = {number: list(_rows(names, number, deviating)) for number in DOCUMENTS}
     sections["001"] = list(_operations())
-    return "\n".join([OPENING, *(line for number, rows in sections.items() for line in _section(number, rows))])
+    packages = [f"| `{theirs}` | `{ours}` |" for theirs, ours in PACKAGES.items()]
+    packages = ["| documented | here |", "|---|---|", *packages, ""]
+    return "\n".join(
+        [OPENING, *packages, *(line for number, rows in sections.items() for line in _section(number, rows))]
+    )
 
 
 def _section(number: str, rows: list[str]) -> list[str]:

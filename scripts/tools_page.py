@@ -67,11 +67,11 @@ def described(folder: Path) -> list[BaseTool]:
 async def _search_tools() -> list[BaseTool]:
     async with Client(build(WebSearch(_no_results), PageFetcher())) as client:
         listed = (await client.list_tools()).tools
-    return [MCPTool(MCPClient(NOWHERE), MCPToolModel(tool.name, tool.description or "", tool.input_schema, read_only=True))
-            for tool in listed]  # fmt: skip
+    models = [MCPToolModel(tool.name, tool.description or "", tool.input_schema, read_only=True) for tool in listed]
+    return [MCPTool(MCPClient(NOWHERE), model) for model in models]
 
 
-async def _no_results(_: str) -> list[Hit]:
+def _no_results(_: str) -> list[Hit]:
     return []
 
 
@@ -88,7 +88,9 @@ def _section(tool: BaseTool) -> str:
     required = tool.parameters.get("required", ())
     rows = [_parameter(name, shape, name in required) for name, shape in tool.parameters["properties"].items()]
     table = ["| parameter | type | default | description |", "|---|---|---|---|", *rows]
-    return "\n".join([f"## {tool.name}", "", inspect.cleandoc(tool.description), "", *(table if rows else ["No parameters."]), ""])
+    return "\n".join(
+        [f"## {tool.name}", "", inspect.cleandoc(tool.description), "", *(table if rows else ["No parameters."]), ""]
+    )
 
 
 def _parameter(name: str, shape: dict[str, Any], required: bool) -> str:
