@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
+from itertools import groupby, takewhile
 
 from task.documents.markdown import Piece, blocks_of, heading, table
 from task.documents.model import Block, Extraction, Unreadable
 from task.documents.office import Harmful, Package, attribute, local, open_package, whole_number
-from task.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
+from task.documents.tables import EMPTY
+from task.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, letters_of, strings_of
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; the rest is counted and named."""
 _MOST_CELLS = 5_000_000
 _MOST_FILLED = 1_000_000
+_MOST_RANGES = 10
 _CHUNK = 2**20
 _ROW_STARTS = (b"<row ", b"<row>", b"<row/", b":row ", b":row/")
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
@@ -47,6 +50,8 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
         rows = _Rows(package, part, cells, room)
         room -= len(rows.rows)
         blocks += blocks_of([heading(f"Sheet: {name}{' (hidden)' if is_hidden else ''}", 2), *rows.pieces()], number)
+        if places := ", ".join(rows.places()):
+            notes.append(f"sheet {name}: {places}")
         if rows.left:
             total = rows.left + len(rows.rows)
             notes.append(f"sheet {name}: {rows.left:,} of {total:,} rows left out after {len(rows.rows):,}")
@@ -73,7 +78,7 @@ class _Rows:
             package.damaged.append(part)
         self._title_rows = self._count_titles()
         self._fill()
-        self._table = _without_empty_columns(self.rows[self._title_rows :])
+        self._table, self._columns = _without_empty_columns(self.rows[self._title_rows :])
         # All rows become as wide as the widest: a single wide row must not make the table too large.
         del self._table[_MOST_CELLS // max(map(len, self._table), default=1) :]
         del self.rows[self._title_rows + len(self._table) :]
@@ -85,6 +90,16 @@ class _Rows:
         titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self._title_rows]]
         made = table(self._table)
         return [*titles, made] if made else titles
+
+    def places(self) -> Iterator[str]:
+        """Where the table is, if it does not begin at A1, and whether it has gaps."""
+        numbers = self._numbers[self._title_rows : len(self.rows)]
+        if len(numbers) < 2:
+            return
+        if numbers[0] > 1 or len(self._columns) <= self._columns[-1]:
+            yield f"header in row {numbers[0]}, columns {_ranges(self._columns)}"
+        if numbers[-1] - numbers[0] >= len(numbers):
+            yield EMPTY
 
     def _read(self, package: Package, part: str, cells: Cells, room: int) -> None:
         places = 0
@@ -129,11 +144,19 @@ class _Rows:
             row[left : right + 1] = [text] * (right + 1 - left)
 
 
-def _without_empty_columns(rows: list[list[str]]) -> list[list[str]]:
+def _without_empty_columns(rows: list[list[str]]) -> tuple[list[list[str]], list[int]]:
     used = sorted({column for row in rows for column, cell in enumerate(row) if cell})
     if used == list(range(max(map(len, rows), default=0))):
-        return rows
-    return [[row[column] for column in used[: bisect_left(used, len(row))]] for row in rows]
+        return rows, used
+    return [[row[column] for column in used[: bisect_left(used, len(row))]] for row in rows], used
+
+
+def _ranges(columns: Sequence[int]) -> str:
+    groups = [
+        [column for _, column in group] for _, group in groupby(enumerate(columns), lambda each: each[1] - each[0])
+    ]
+    texts = [letters_of(group[0]) + (f":{letters_of(group[-1])}" if len(group) > 1 else "") for group in groups]
+    return ",".join(texts[:_MOST_RANGES]) + ("..." if len(texts) > _MOST_RANGES else "")
 
 
 def _count_rows(package: Package, part: str) -> int:

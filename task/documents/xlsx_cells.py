@@ -104,6 +104,12 @@ def column_of(reference: str) -> int:
     return _column(reference.rstrip("0123456789"))
 
 
+def letters_of(column: int) -> str:
+    """The letters of a column counted from 0."""
+    before, last = divmod(column, 26)
+    return (letters_of(before - 1) if before else "") + chr(ord("A") + last)
+
+
 @cache
 def _column(letters: str) -> int:
     column = 0

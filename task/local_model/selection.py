@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from task.local_model.frames import Column, Frame
+from task.local_model.columns import Column
+from task.local_model.frames import Frame
 
 MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
 STEM, ENDING = 3, 3  # letters that two forms of a word share at least, and in which they differ at most

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from task.conversation.file_names import file_names
 from task.conversation.messages import Message, Role, ToolCall
 from task.local_model.frames import Frame, frames_of, is_table
 from task.local_model.selection import result_pattern, rows_pattern, variable
@@ -120,8 +121,10 @@ def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str
 
 def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]:
     """The name under which a program finds each of the files."""
-    listed = {url: title for message in messages for title, url in _LISTED.findall(message.text())}
-    return {url: listed.get(url) or unquote(url.rsplit("/", 1)[-1]) for url in urls}
+    noted = (note[0] for message in messages if (note := _NOTE.search(message.text())))
+    titles = {url: title for note in noted for title, url in _LISTED.findall(note) if url.startswith("files/")}
+    names = dict(zip(titles, file_names((title, url) for url, title in titles.items()), strict=True))
+    return {url: names.get(url) or unquote(url.rsplit("/", 1)[-1]) for url in urls}
 
 
 def with_names(code: str, names: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 
+from task.conversation.file_names import plain_name
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
 from task.errors import ToolError
 from task.tools.dial_files import DialFiles, FileInfo
@@ -17,7 +18,6 @@ from task.tools.py_interpreter.execution import (
     heading,
     inputs_of,
     outcome,
-    plain_name,
 )
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from tests.support.choices import CALLER, RecordedStage, RecordingChoice

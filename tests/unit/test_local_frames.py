@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openpyxl import Workbook
 
 from scripts.local_answers import content_of
 from task.documents.extract import extract
@@ -33,6 +34,17 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: by
     return df.astype(object).where(df.notna(), None).to_numpy().tolist()
 
 
+def sheet_at(place: str, *rows: list[Any]) -> bytes:
+    """A workbook whose one sheet has the rows from this cell on."""
+    book, out = Workbook(), io.BytesIO()
+    start = book.worksheets[0][place]
+    for down, row in enumerate(rows):
+        for right, value in enumerate(row):
+            start.offset(down, right).value = value
+    book.save(out)
+    return out.getvalue()
+
+
 DAY = datetime.datetime(2024, 2, 14)
 FILES = {
     "commas.csv": (b"A,B\nx,1.5\ny,2\n", [["x", 1.5], ["y", 2.0]]),
@@ -45,6 +57,7 @@ FILES = {
     "titled.csv": ("Report über Äpfel\n\nA;B\nx;1\ny;2\n".encode("cp1252"), [["x", 1], ["y", 2]]),
     "ragged.csv": (b"A,B\nx,1\ny,2,3\nz\n", [["x", 1.0, None], ["y", 2.0, 3.0], ["z", None, None]]),
     "dates.csv": (b"A,B\nx,14.02.2024\n", [["x", DAY]]),
+    "first-days.csv": (b"A,B\nx,04.02.2024\n", [["x", datetime.datetime(2024, 2, 4)]]),
     "iso.csv": (b"A,B\nx,2024-02-14\n", [["x", DAY]]),
     "signs.csv": (b'A,B,C\nx,"$1,200.50",5%\ny,$3,12%\n', [["x", 1200.5, 5.0], ["y", 3.0, 12.0]]),
     "euros.csv": ("A;B\nx;1.200,50 €\ny;3,00 €\n".encode(), [["x", 1200.5], ["y", 3.0]]),
@@ -63,6 +76,18 @@ FILES = {
     "one-longer-row.csv": (b"A,B\nx,1\ny,2,\n", [["x", 1], ["y", 2]]),
     "empty-rows.csv": (b"A,B\nx,1\n,\ny,2\n,\n", [["x", 1], ["y", 2]]),
     "tall-header.csv": (b'Report\n\nA,"B\nC"\nx,1\n', [["x", 1]]),
+    "codes.csv": (b"A,B\n00123,1\n04567,2\n", [["00123", 1], ["04567", 2]]),
+    "words.csv": (b"A,B\nNA,true\nNone,false\n", [["NA", "true"], ["None", "false"]]),
+    "missing.csv": (
+        b"A,B,C\nNA,1.5,2024-02-14\nDE,NA,\nnull,2,-\n",
+        [["NA", 1.5, DAY], ["DE", None, None], ["null", 2, None]],
+    ),
+    "missing-sums.csv": (b"A;B\nx;1,50 \xe2\x82\xac\ny;\nz;n/a\n", [["x", 1.5], ["y", None], ["z", None]]),
+    "placed.xlsx": (
+        sheet_at("C4", ["A", "B", None, "C"], ["NA", "00123", None, 5], [], ["x", "00456", None, 6]),
+        [["NA", "00123", 5], ["x", "00456", 6]],
+    ),
+    "titled.xlsx": (sheet_at("A1", ["Sales of the year"], [], ["A", "B"], ["Rome", 3]), [["Rome", 3]]),
     "a.xlsx": (content_of("a.xlsx", "A,B,C\nx,1.5,2024-02-14\n"), [["x", 1.5, DAY]]),
     "list.json": (b'[{"A":"x","B":1.5},{"A":"y","C":true}]', [["x", 1.5, None], ["y", None, True]]),
     "inner.json": (b'{"made":"today","rows":[{"A":"x"},{"A":"y"}]}', [["x"], ["y"]]),
@@ -90,14 +115,9 @@ def test_names_and_values_never_become_code(tmp_path: Path, monkeypatch: pytest.
     assert loaded(tmp_path, monkeypatch, f"{HOSTILE.strip()}.json", records) == [[HOSTILE]]
 
 
-def test_below_titles_a_sheet_has_no_frame_because_its_header_is_not_found() -> None:
-    from openpyxl import Workbook
-
-    book, out = Workbook(), io.BytesIO()
-    for row in (["Sales of the year"], [], ["city", "people"], ["Rome", 3]):
-        book.worksheets[0].append(row)
-    book.save(out)
-    assert read("a.xlsx", out.getvalue()) == ()
+def test_a_sheet_in_too_many_places_has_no_frame() -> None:
+    row = [value for number in range(12) for value in (f"c{number}", None)]
+    assert read("a.xlsx", sheet_at("A1", row, row)) == ()
 
 
 def test_columns_are_described_by_type_and_values() -> None:
@@ -109,8 +129,6 @@ def test_columns_are_described_by_type_and_values() -> None:
 
 
 def test_each_sheet_is_a_table() -> None:
-    from openpyxl import Workbook
-
     book, out = Workbook(), io.BytesIO()
     for title in ("North", "South"):
         sheet = book.create_sheet(title)
@@ -120,7 +138,24 @@ def test_each_sheet_is_a_table() -> None:
     book.save(out)
     frames = read("a.xlsx", out.getvalue())
     assert [frame.title for frame in frames] == ["a.xlsx, sheet North", "a.xlsx, sheet South"]
-    assert frames[1].program("df2") == "df2 = pd.read_excel('a.xlsx', sheet_name='South')"
+    assert frames[1].program("df2").startswith("df2 = pd.read_excel('a.xlsx', sheet_name='South', ")
+
+
+def test_each_sheet_is_loaded_from_where_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book, out = Workbook(), io.BytesIO()
+    for title in ("Plain", "Below: 5", "Unseen"):
+        sheet = book.create_sheet(title.replace(":", ";"))
+        sheet.cell(4 if ";" in sheet.title else 1, 2 if ";" in sheet.title else 1, "n")
+        sheet.cell(5 if ";" in sheet.title else 2, 2 if ";" in sheet.title else 1, 7)
+    book["Unseen"].sheet_state = "hidden"
+    book.remove(book.worksheets[0])
+    book.save(out)
+    tmp_path.joinpath("a.xlsx").write_bytes(out.getvalue())
+    monkeypatch.chdir(tmp_path)
+    for frame in read("a.xlsx", out.getvalue()):
+        space: dict[str, Any] = {}
+        exec(f"import pandas as pd\n{frame.program('df')}", space)
+        assert space["df"].to_dict("list") == {"n": [7]}, frame.title
 
 
 @pytest.mark.parametrize(

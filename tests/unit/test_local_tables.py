@@ -17,7 +17,8 @@ URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
 TOOLS = ("file_content_extraction_tool", "execute_code", "calculator")
 QUESTION = "What is the total of A, or B|C, above 900.5 in 2025?"
-LOADING = "import pandas as pd\ndf = pd.read_csv('my sales.csv', thousands=',', parse_dates=['Date'])"
+LOADED = "keep_default_na=False, na_values=['']"
+LOADING = f"import pandas as pd\ndf = pd.read_csv('my sales.csv', thousands=',', {LOADED}, parse_dates=['Date'])"
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
@@ -196,7 +197,7 @@ def test_several_tables_have_variables_of_their_own() -> None:
     assert step.messages[-1].text() == "df2: more.csv, 1 rows with the columns 'x' (number: 1)"
     assert is_allowed(step, rows="df2", result="rows['x'].sum() - df['Sales'].sum()")
     [(_, arguments)] = step.calls(selected("df2", "len(rows)"))
-    assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv')\nrows = df2\nlen(rows)"
+    assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv', {LOADED})\nrows = df2\nlen(rows)"
 
 
 @pytest.mark.parametrize(
@@ -231,6 +232,16 @@ def test_tables_attached_to_the_question_are_read_first_and_other_files_are_not(
     assert unread_tables([user("Hi"), question], TOOLS) == [URL, "files/b/b"]
     assert unread_tables([question, assistant("1500"), user("And of B?")], TOOLS) == []
     assert unread_tables(read(TABLE), TOOLS) == []
+
+
+def test_programs_find_two_files_of_one_title_under_two_names() -> None:
+    first, second = "files/b/1/sales.csv", "files/b/2/sales.csv"
+    messages = [asked(("sales.csv", first)), assistant("1500"), asked(("sales.csv", second), ("sales.csv", first))]
+    assert names_of([second, first], messages) == {first: "sales.csv", second: "sales_2.csv"}
+    reading = call("file_content_extraction_tool", file_url=second)
+    step = step_of([*messages, assistant(calls=[reading]), tool_message(reading, TABLE)])
+    [(_, arguments)] = step.calls(selected("df", "len(rows)"))
+    assert "pd.read_csv('sales_2.csv'" in arguments["code"]
 
 
 def test_programs_find_files_under_their_titles() -> None:

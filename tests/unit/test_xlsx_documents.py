@@ -95,6 +95,18 @@ def test_merged_cells_repeat_their_text_and_titles_precede_the_table() -> None:
     )
 
 
+def test_a_table_that_does_not_begin_at_the_first_cell_is_located() -> None:
+    workbook, _ = new_workbook([(None, "x", "y", None, "z"), (None, 1, 2, None, 3)], "Plain")
+    titled = workbook.create_sheet("Titled")
+    for row in (["Report"], [], ["x", "y"], [1, 2], [], [3, 4]):
+        titled.append(row)
+    found = read(saved(workbook))
+    assert found.notes == (
+        "sheet Plain: header in row 1, columns B:C,E",
+        "sheet Titled: header in row 3, columns A:B, empty rows left out",
+    )
+
+
 def test_hidden_and_empty_sheets_are_named() -> None:
     workbook, _ = new_workbook([("a", "b")])
     hidden = workbook.create_sheet("Costs")

@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import PurePosixPath
-from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from task.conversation.file_names import file_names
 from task.conversation.messages import Attachment
 from task.errors import ToolError
 from task.tools.charts import CHART
@@ -119,8 +118,6 @@ def _fenced(text: str, language: str = "") -> str:
 
 MAX_FILES = 50
 MAX_BYTES = 50 * 2**20
-_UNFIT = re.compile(r"[\x00-\x1f\x7f/\\]+")
-_LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,26 +174,13 @@ def _is_inline(item: Attachment) -> bool:
 
 
 def _named(attachments: Sequence[Attachment]) -> list[tuple[str, Attachment]]:
-    by_source = {item.url or f"data:{item.data}": item for item in attachments}
-    taken: dict[str, Attachment] = {}
-    for item in by_source.values():
-        name = plain_name(item.title or unquote(PurePosixPath(item.url or "").name), item.url or _usual_ending(item))
-        path, number = PurePosixPath(name), 2
-        while name in taken:
-            name, number = f"{path.stem}_{number}{path.suffix}", number + 1
-        taken[name] = item
-    return list(taken.items())
+    different = list({item.url or f"data:{item.data}": item for item in attachments}.values())
+    names = file_names((item.title or "", item.url or _usual_ending(item)) for item in different)
+    return list(zip(names, different, strict=True))
 
 
 def _usual_ending(item: Attachment) -> str:
     return f"file{mimetypes.guess_extension(item.type or '') or ''}"
-
-
-def plain_name(title: str, url: str) -> str:
-    """The title as a file name, with the ending of the URL if it has none."""
-    name = _UNFIT.sub("_", title).strip(" .") or "file"
-    path, ending = PurePosixPath(name), PurePosixPath(unquote(url)).suffix
-    return f"{path.stem[:_LONGEST]}{(path.suffix or ending)[:20]}"
 
 
 async def _input(name: str, url: str, files: DialFiles, api_key: str) -> Input | str:
