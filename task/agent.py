@@ -115,6 +115,7 @@ class GeneralPurposeAgent:
             persona=request.configuration.persona or "",
             tools=self.tools,
             mode=request.configuration.permission_mode,
+            door="dial",
         )
         outcome = await self._take(turn, choice, approvals)
         if outcome.error is not None:

@@ -26,7 +26,7 @@ from task.errors import (
 )
 from task.llm.explanations import reported
 from task.product import Product
-from task.runs.traces import TraceStart, recorded, trace_context
+from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings
 from task.store.trace_records import COMMENT_CHARS
 from task.tools.base import BaseTool
@@ -131,9 +131,8 @@ def _trace_start(
     request: DialRequest, model: str, warnings: tuple[str, ...], response_id: str, *, content: bool
 ) -> TraceStart:
     asked, history = (user(request.incoming[-1].text()),), len(request.incoming) - 1
-    parent = trace_context(request.headers)
     return TraceStart(
-        OWNER, "dial", model, request.options, asked, history=history, content=content, parent=parent,
+        OWNER, "dial", model, request.options, asked, history=history, content=content,
         warnings=warnings, response_id=response_id,
     )  # fmt: skip
 

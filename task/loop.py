@@ -28,6 +28,7 @@ from task.llm.base import (
 )
 from task.llm.window import ContextWindow
 from task.permissions.decisions import Decision
+from task.telemetry.operations import first_text, model_request
 from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, RepeatGuard, Toolbox
 
@@ -265,6 +266,15 @@ class _Run:
             self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
 
     async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
+        before = self._usage
+        with model_request(self._loop.model.name) as measured:
+            try:
+                return await self._answered(tools, note)
+            finally:
+                used = self._usage - before
+                measured.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens)
+
+    async def _answered(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         received, waiting = Accumulator(), WaitingStages(self._choice)
         started = perf_counter()
         conversation = [*self._past, *repaired(self._messages[self._base :]), *note]
@@ -332,6 +342,7 @@ class _Run:
 
     async def _start_text(self, text: str) -> None:
         self._choice.append_content(f"\n\n{text}" if self._spoke else text)
+        first_text()
         await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is processed
 
     def _resolved(self, message: Message) -> Message:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -17,14 +17,20 @@ from starlette.types import ASGIApp
 
 from task.api.app import HttpApi, HttpOptions
 from task.api.edge.failures import failure_of
+from task.api.edge.observed import Observed
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
 from task.errors import SettingsError
 from task.product import Product
+from task.product.observing import metrics_of
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
+from task.telemetry.logs import JsonLines, Repeats
 from task.tools.rag.rag_tool import RagTool
+
+if TYPE_CHECKING:
+    from task.telemetry.metrics import PrometheusMetrics
 
 DEPLOYMENT = "general-purpose-agent"
 logger = logging.getLogger(__name__)
@@ -39,13 +45,19 @@ class IgnoreLeavingCallers(logging.Filter):
         return not (cancelled and "CancelScope._on_task_done" in record.getMessage())
 
 
-def set_up_logging(level: str, file: Path | None = None) -> None:
+def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = False) -> None:
     """One line per record in `file`, else on standard error, from every logger; a file that is moved is created again.
+
+    Of lines that repeat in their thousands some are written.
 
     Raises:
         SettingsError: the file cannot be written.
     """
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s", handlers=[_log_handler(file)])
+    handler = _log_handler(file)
+    handler.addFilter(Repeats())
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
+    if as_json:
+        handler.setFormatter(JsonLines())
     for other in map(logging.getLogger, ("aidial_sdk", "uvicorn")):  # the SDK gives both handlers of their own
         other.handlers.clear()
         other.propagate = True
@@ -64,7 +76,9 @@ def _log_handler(file: Path | None) -> logging.Handler:
         raise SettingsError(f"{PREFIX}LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
 
 
-def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> ASGIApp:
+def create_app(
+    settings: Settings, warmed_up: Callable[[], None] | None = None, metrics: PrometheusMetrics | None = None
+) -> ASGIApp:
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
     It serves while what later requests need is still loading; `warmed_up` is called after that.
@@ -75,6 +89,7 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     application = GeneralPurposeAgentApplication(settings=settings)
     product = application.product
     product.check()
+    metrics = product.telemetry.metrics = metrics or metrics_of(settings)
     api = HttpApi(product, _http_options(settings))
 
     app = dial_app(
@@ -99,8 +114,17 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
         return report | ({"search_in_documents": (await search.state()).text} if search else {})
 
     app.add_api_route("/ready", ready, methods=["GET"])
+    if metrics is not None:
+        app.add_api_route("/metrics", _figures(metrics), methods=["GET"])
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
-    return api.guarded(app)
+    return Observed(api.guarded(app), metrics)
+
+
+def _figures(metrics: PrometheusMetrics) -> Callable[[], Awaitable[Response]]:
+    async def figures() -> Response:
+        return Response(await asyncio.to_thread(metrics.render), media_type="text/plain; version=0.0.4")
+
+    return figures
 
 
 def _lifespan(
@@ -157,6 +181,14 @@ def keep_what_is_loaded() -> None:
     gc.enable()
 
 
+def _serve_metrics(metrics: PrometheusMetrics, host: str, port: int) -> None:
+    try:
+        metrics.serve(host, port)
+    except OSError as error:
+        fix = "Choose another port, or leave it out."
+        raise SettingsError(f"{PREFIX}METRICS__PORT: {port} cannot be listened on: {error.strerror}. {fix}") from error
+
+
 def run(settings: Settings) -> None:
     """Serve until a signal ends it.
 
@@ -164,11 +196,14 @@ def run(settings: Settings) -> None:
         SettingsError: before the port is opened, when something that the settings name cannot be used.
     """
     default_tools(settings)
-    set_up_logging(settings.log_level, settings.log_file)
+    set_up_logging(settings.log_level, settings.log_file, as_json=settings.log_format == "json")
     if settings.for_the_console:
         logger.warning("settings without effect here, for the console only: %s", "; ".join(settings.for_the_console))
+    metrics = metrics_of(settings)
+    if metrics is not None and settings.metrics.port is not None:
+        _serve_metrics(metrics, settings.host, settings.metrics.port)
     uvicorn.run(
-        create_app(settings, keep_what_is_loaded),
+        create_app(settings, keep_what_is_loaded, metrics),
         host=settings.host,
         port=settings.port,
         http="httptools",

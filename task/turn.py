@@ -25,6 +25,7 @@ from task.permissions.taint import ContextView
 from task.pictures import with_pictures
 from task.product import Product
 from task.product.parts import context_tools
+from task.telemetry.operations import RunInfo
 from task.tools.aliases import Alias
 from task.tools.base import BaseTool
 from task.tools.client_tools import ClientTool, ClientToolsGate
@@ -41,7 +42,8 @@ class TurnRequest:
     `prompt` takes the place of the product's own, `tools` that of the product's tools; the context with `persona` (the
     one of the settings, where it is empty) comes beside either. `own_tools` are functions that the caller runs, as
     OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours. `options` are the
-    request's; the product's complete them. `spent` is what earlier turns of the same run have used of `limits`.
+    request's; the product's complete them. `spent` is what earlier turns of the same run have used of `limits`. `door`
+    is the one that the request came through.
     """
 
     messages: Sequence[Message]
@@ -57,6 +59,7 @@ class TurnRequest:
     mode: PermissionMode = PermissionMode.DEFAULT
     limits: Limits | None = None
     spent: Spent | None = None
+    door: str = ""
 
     @property
     def own_names(self) -> set[str]:
@@ -68,6 +71,18 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
 
     The messages that were added are as people saw them: addresses that the model made up are plain text.
     """
+    info = RunInfo(request.door, request.model, product.provider, request.caller.conversation_id)
+    with product.telemetry.run(info, request.caller.headers) as measured:
+        outcome = await _taken(product, request, choice, observer)
+        measured.ended(outcome.status)
+        if outcome.error is not None:
+            measured.failed(outcome.error)
+        usage = outcome.usage
+        measured.used(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+    return outcome
+
+
+async def _taken(product: Product, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver) -> RunOutcome:
     messages: list[Message] = []
     base, tools = 0, list[BaseTool]()
 

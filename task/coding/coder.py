@@ -117,7 +117,7 @@ class Coder:
         spent = replace(progress.spent)
         return TurnRequest(
             tuple(progress.messages), self.caller, self.product.model, decisions, prompt=self.prompt, tools=self.tools,
-            limits=self.limits, spent=spent,
+            limits=self.limits, spent=spent, door="coding",
         )  # fmt: skip
 
     def _decided(self, pending: Sequence[Pending], replies: Sequence[Reply], grants: Grants) -> dict[str, str]:

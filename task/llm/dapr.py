@@ -25,6 +25,7 @@ from task.llm.dapr_failures import OLDEST, call_failure, too_old, without_compon
 from task.llm.dapr_messages import answer_deltas, conversation_request
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import READ_SECONDS, RETRIES, Retries
+from task.telemetry.operations import trace_headers
 
 WITH_MAX_TOKENS: tuple[int, int] = (1, 19)
 KEPT_SECONDS = 300
@@ -204,7 +205,7 @@ class DaprServer:
     async def _call(self, method: str, request: Any, seconds: float) -> Any:
         await self._reconnected()
         stub = DaprStub(self._channel)
-        metadata = ((_KEY, self._token),) if self._token else ()
+        metadata = (*(((_KEY, self._token),) if self._token else ()), *trace_headers().items())
         try:
             return await getattr(stub, method)(request, timeout=seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:

@@ -15,6 +15,7 @@ from yarl import URL
 
 from task.errors import ProviderError
 from task.llm.failures import CONNECTION_FAILED, INSUFFICIENT_QUOTA, INTERRUPTED, MODEL_SERVER, TIMEOUT, http_failure
+from task.telemetry.operations import first_chunk, join_trace
 
 # Servers that close idle connections after 5 s are common (uvicorn, Node.js, llama.cpp), and a request on a connection
 # that is just being closed is lost.
@@ -30,16 +31,27 @@ Result = TypeVar("Result")
 _LARGE_BODY = 2**20
 
 
-def new_session(read_seconds: float = READ_SECONDS) -> aiohttp.ClientSession:
+def new_session(read_seconds: float = READ_SECONDS, *, traced: bool = False) -> aiohttp.ClientSession:
     """The connection pool that a composition root opens once, in the running loop, and all models share.
 
     Connections are not limited, since each one is a running answer; `read_seconds`: the longest silence within one.
+    `traced`: requests are part of the trace of the operation that makes them.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),  # the pool serves many callers
+        trace_configs=[_joining_traces()] if traced else None,
     )
+
+
+def _joining_traces() -> aiohttp.TraceConfig:
+    async def join(_: aiohttp.ClientSession, __: object, request: aiohttp.TraceRequestStartParams) -> None:
+        join_trace(request.headers)
+
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(join)
+    return config
 
 
 def no_cookies() -> CookieJar:
@@ -107,6 +119,7 @@ async def answer_bytes(
     """
     try:
         response, piece = await retries.run(lambda: _open(session, url, body, headers))
+        first_chunk()
         try:
             while piece:
                 yield piece

@@ -26,6 +26,7 @@ from task.llm.transport import READ_SECONDS, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.product.backends import BACKENDS, Backend, ModelFacts, check_backend
+from task.product.observing import telemetry_of
 from task.product.parts import (
     approval_rules_of,
     check_workspaces,
@@ -42,6 +43,7 @@ from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import installation_secret
 from task.store.access import StoreAccess
+from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.dial_files import DialFiles
@@ -71,6 +73,7 @@ class Product:
 
     def __init__(self, settings: Settings, read_seconds: float = READ_SECONDS) -> None:
         self._settings, self._read_seconds = settings, read_seconds
+        self.provider = settings.backend
         self.endpoint = settings.dial_endpoint
         self.model = settings.deployment_name
         self.painter = settings.deployments.image
@@ -88,7 +91,8 @@ class Product:
 
         Raises:
             SettingsError: the model's provider cannot be used, two MCP servers have one name, the policy cannot be
-                meant, a workspace cannot be one, or the secret of the hidden state can neither be read nor made.
+                meant, a workspace cannot be one, the packages for spans are missing, or the secret of the hidden state
+                can neither be read nor made.
         """
         check_backend(self._settings)
         if self._settings.http.transcription and self._settings.backend not in LISTENING:
@@ -96,11 +100,16 @@ class Product:
         mcp_specs(self._settings)
         policy_of(self._settings)
         check_workspaces(self._settings)
-        _ = self.seal
+        _ = self.seal, self.telemetry
 
     @cached_property
     def session(self) -> aiohttp.ClientSession:
-        return new_session(self._read_seconds)
+        return new_session(self._read_seconds, traced=self.telemetry.spans is not None)
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """What runs are measured with; without metrics, which are for a process that serves them."""
+        return telemetry_of(self._settings)
 
     @cached_property
     def backend(self) -> Backend:
@@ -274,7 +283,9 @@ class Product:
         opened = vars(self)
         closes = [tool.close for tool in opened.get("tools", ())]
         closes += [
-            opened[name].close for name in ("mcp", "_workspaces", "backend", "session", "files") if name in opened
+            opened[name].close
+            for name in ("mcp", "_workspaces", "backend", "session", "files", "telemetry")
+            if name in opened
         ]
         await close_all(*closes, self.store.close)
 

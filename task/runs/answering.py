@@ -99,6 +99,7 @@ def _turn_request(
         aliases=aliases,
         mode=options.mode,
         limits=limits,
+        door=options.door,
     )
 
 

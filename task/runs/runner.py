@@ -17,7 +17,7 @@ from task.product import Product
 from task.runs.answering import Emit, RunChoice, answer, finish_reason
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of, usage_data
-from task.runs.traces import TraceRecorder, TraceStart, trace_context
+from task.runs.traces import TraceRecorder, TraceStart
 from task.store.records import FINISHED, AlreadyStarted, Event, RequestKey, Run
 from task.store.runs import ENDING_SECONDS
 from task.store.store import Store
@@ -339,5 +339,5 @@ def _start(request: RunRequest, run: Run) -> TraceStart:
     return TraceStart(
         request.caller.owner, options.door, options.model, options.model_options, request.new,
         history=len(request.history), session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
-        parent=trace_context(request.caller.headers), warnings=options.warnings, question=next(questions, ""),
+        warnings=options.warnings, question=next(questions, ""),
     )  # fmt: skip

@@ -36,8 +36,7 @@ class TraceStart:
     """What is known when a run starts. `asked` are the request's own messages, `history` counts those before them.
 
     Without `content` the trace keeps names, sizes, times and tokens only. `question` is the user's last message where
-    `asked` has none; `response_id` is the answer's id in DIAL. `parent` is the caller's own trace, as `trace_context`
-    returns it.
+    `asked` has none; `response_id` is the answer's id in DIAL.
     """
 
     owner: str
@@ -50,7 +49,6 @@ class TraceStart:
     run_id: str | None = None
     experiment: str | None = None
     content: bool = True
-    parent: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
     question: str = ""
     response_id: str | None = None
@@ -62,12 +60,6 @@ class TraceStart:
             return None
         texts = (message.text() for message in reversed(self.asked) if message.role is Role.USER)
         return next((text for text in texts if text), self.question)[:QUESTION_CHARS]
-
-
-def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that name the trace a request is part of. Source: W3C Trace Context."""
-    lowered = {name.lower(): value for name, value in headers.items()}
-    return {name: lowered[name] for name in ("traceparent", "tracestate") if name in lowered}
 
 
 class TraceObserver:
@@ -157,7 +149,7 @@ class TraceObserver:
             _in_call_order(self._turns), tuple(self._calls), config_of(start.options, content=start.content),
             usage, cost,
             tuple(self._limits), tuple(self._decisions), error, start.session_id, start.run_id, start.experiment,
-            start.history, start.content, len(start.asked), start.parent, tuple(self._warnings),
+            start.history, start.content, len(start.asked), tuple(self._warnings),
             start.asked_last or None, start.response_id,
         )  # fmt: skip
 
@@ -195,7 +187,6 @@ class TraceRecorder(TraceObserver):
             self._timer.cancel()
         trace = self.trace()
         self._traces.put(trace, stored=self._stored)
-        self._traces.finished(trace)
         return trace
 
     def _checkpoint(self) -> None:

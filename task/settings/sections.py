@@ -208,12 +208,6 @@ class StoreSettings(Section):
     days: float = setting(30, "Days that sessions and traces are kept after their last use.", gt=0)
     sessions: int = setting(10_000, "Most sessions kept; the last used stay.", ge=1)
     traces: int = setting(100_000, "Most traces kept, and most runs; the newest stay.", ge=1)
-    spans_url: str | None = setting(
-        None,
-        "OpenTelemetry collector that gets finished traces as spans, without texts: "
-        "http://host:4318/v1/traces. Needs the extra `otel`.",
-        pattern=r"^https?://",
-    )
 
     @field_validator("url")
     @classmethod
@@ -222,6 +216,15 @@ class StoreSettings(Section):
         if url is not None and not url.get_secret_value().startswith(known):
             raise ValueError("it must be sqlite:///folder/file.db or postgresql://user:password@host/name")
         return url
+
+
+class MetricsSettings(Section):
+    """What Prometheus reads; see [Observability](observability.md)."""
+
+    enabled: bool = setting(True, "Count what the agent does, and answer `/metrics`.")
+    port: Port | None = setting(
+        None, "A further port that answers `/metrics`, and nothing else: 9464 in DIAL's charts; empty: none."
+    )
 
 
 class HttpSettings(Section):

@@ -25,6 +25,7 @@ from task.settings.sections import (
     LocalCoreSettings,
     LocalModelSettings,
     McpServers,
+    MetricsSettings,
     OllamaSettings,
     PermissionSettings,
     Prices,
@@ -128,6 +129,17 @@ class Settings(BaseSettings):
         "Folder or model hub name of a sentence-transformers model; empty: the installed all-MiniLM-L6-v2.",
         validation_alias="embedding_model",
     )
+    otel_exporter_otlp_endpoint: HttpUrl | None = setting(
+        None,
+        "OpenTelemetry collector that gets spans, without texts: http://host:4318; see [Observability]"
+        "(observability.md). Needs the extra `otel`.",
+        validation_alias="otel_exporter_otlp_endpoint",
+    )
+    otel_exporter_otlp_traces_endpoint: HttpUrl | None = setting(
+        None,
+        "The whole address for spans, in place of the one below `OTEL_EXPORTER_OTLP_ENDPOINT`.",
+        validation_alias="otel_exporter_otlp_traces_endpoint",
+    )
     mcp_token: SecretStr | None = setting(
         None,
         "Bearer token of the interpreter and the search server; `dial-agent up` generates one. It is sent to this"
@@ -150,6 +162,9 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = setting("INFO", "Least severe log lines shown: DEBUG, INFO, WARNING or ERROR.")
     log_file: Folder | None = setting(None, "File to which the agent's log is appended; empty: standard error.")
+    log_format: Literal["text", "json"] = setting(
+        "text", "`json`: log lines are JSON objects with request id, reference and trace id."
+    )
     heartbeat_seconds: float = setting(15, "Seconds of silence after which a stream gets a heartbeat.", gt=0)
     keep_alive_seconds: int = setting(
         330,
@@ -194,6 +209,7 @@ class Settings(BaseSettings):
         {}, "Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
     )
     store: StoreSettings = StoreSettings()
+    metrics: MetricsSettings = MetricsSettings()
     http: HttpSettings = HttpSettings()
     limits: LimitSettings = LimitSettings()
     deployments: DeploymentSettings = DeploymentSettings()
@@ -239,7 +255,6 @@ class Settings(BaseSettings):
             "sessions": chosen.sessions,
             "traces": chosen.traces,
             "data_dir": self.data_dir,
-            "spans_url": chosen.spans_url,
             "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
         }
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from task.errors import AgentError, SettingsError, StoreUnavailable
+from task.errors import AgentError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from task.store.spans import SpanSender
     from task.store.store import Store
-    from task.store.trace_records import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +26,8 @@ ENDING_SECONDS = 5.0
 class StoreAccess:
     """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
-    `prices` are those of a million tokens by model: of the prompt and of the answer. `spans_url` is the OpenTelemetry
-    collector that gets finished traces; `data_dir` has the snapshots of coding runs. The database's libraries are
-    loaded here, after the process has started.
+    `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
+    coding runs. The database's libraries are loaded here, after the process has started.
     """
 
     url: str
@@ -38,10 +35,8 @@ class StoreAccess:
     sessions: int = 10_000
     traces: int = 100_000
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    spans_url: str | None = None
     data_dir: Path | None = None
     chores: bool = True
-    _spans: SpanSender | None = None
     _store: Store | None = None
     _opening: asyncio.Task[Store] | None = None
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -91,9 +86,6 @@ class StoreAccess:
             if not self._opening.cancelled() and self._opening.exception() is None:
                 await self._opening.result().close()
             self._opening = self._store = None
-        if self._spans is not None:
-            await asyncio.to_thread(self._spans.close)
-            self._spans = None
 
     async def _open(self) -> Store:
         await asyncio.to_thread(import_module, "task.store.store")
@@ -102,21 +94,6 @@ class StoreAccess:
 
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)
-        finished = await asyncio.to_thread(self._span_sender)
         return await open_store(
-            self.url, prices=prices, retention=retention, chores=self.chores, finished=finished, data_dir=self.data_dir
+            self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir
         )
-
-    def _span_sender(self) -> Callable[[Trace], None]:
-        if self.spans_url is None:
-            return lambda _: None
-        if self._spans is None:
-            try:
-                from task.store.spans import SpanSender, collector_at
-            except ImportError as error:
-                raise SettingsError(
-                    "AGENT_STORE__SPANS_URL needs packages that are not installed: pip install "
-                    "'dial-general-purpose-agent[otel]'."
-                ) from error
-            self._spans = SpanSender(collector_at(self.spans_url))
-        return self._spans.send

@@ -23,7 +23,7 @@ from task.store.prompts import Prompts
 from task.store.runs import Runs
 from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
-from task.store.trace_records import Price, Trace
+from task.store.trace_records import Price
 from task.store.traces import Traces
 from task.store.writer import Writer
 
@@ -97,15 +97,14 @@ async def open_store(
     clock: Callable[[], float] = time.time,
     chores: bool = True,
     patience: float = PATIENCE,
-    finished: Callable[[Trace], None] = lambda _: None,
     data_dir: Path | None = None,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
     What dead processes left unfinished is marked as interrupted. `clock` is this machine's; where processes may have
     different ones the database's counts. `chores` are off for commands that look once.
-    `patience` is how many seconds a busy database is waited for; `finished` is called with every complete trace.
-    `data_dir` has the snapshots of coding runs, which go with their runs.
+    `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding runs, which go
+    with their runs.
 
     Raises:
         SettingsError: the address names no database that can be used.
@@ -114,7 +113,7 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database)
-        return await _open(database, prices or {}, retention or Retention(), clock, chores, finished, data_dir)
+        return await _open(database, prices or {}, retention or Retention(), clock, chores, data_dir)
     except BaseException:
         await database.close()
         raise
@@ -126,7 +125,6 @@ async def _open(
     retention: Retention,
     own_clock: Callable[[], float],
     chores: bool,
-    finished: Callable[[Trace], None],
     data_dir: Path | None,
 ) -> Store:
     clock = DatabaseClock(database, own_clock)
@@ -150,7 +148,7 @@ async def _open(
     return Store(
         Sessions(database, clock),
         runs,
-        Traces(database, writer, processes.own_id, prices, clock, finished),
+        Traces(database, writer, processes.own_id, prices, clock),
         Approvals(database, clock),
         StoredGrants(database, clock),
         Keys(database, clock),

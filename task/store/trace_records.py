@@ -87,7 +87,7 @@ class Trace:
     counts the messages before the run's own, `asked` the turns that came with the request; without `content` only
     names, sizes, times and tokens are kept. `warnings` list what in the request had no effect. `question` is the user's
     last message, also where a run continues without a new one. `response_id` is the answer's id in DIAL; `rating` and
-    `comment` are a person's. `parent`, the caller's own trace, is for spans and is not stored.
+    `comment` are a person's.
     """
 
     trace_id: str
@@ -111,7 +111,6 @@ class Trace:
     history: int = 0
     content: bool = True
     asked: int = 0
-    parent: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     warnings: tuple[str, ...] = ()
     question: str | None = None
     response_id: str | None = None

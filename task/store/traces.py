@@ -26,17 +26,13 @@ _SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam(
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The traces of the store. An `owner` of None is an operator, who reads the traces of all owners.
-
-    `finished` is called with every complete trace.
-    """
+    """The traces of the store. An `owner` of None is an operator, who reads the traces of all owners."""
 
     database: Database
     writer: Writer
     process_id: str
     prices: Mapping[str, Price]
     clock: Callable[[], float]
-    finished: Callable[[Trace], None]
 
     async def new_id(self) -> str:
         """An id that no stored trace has."""

@@ -19,11 +19,13 @@ import orjson
 from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
+from task.telemetry.operations import join_trace
 from task.tools.charts import is_chart, without_remote_sources
 from task.tools.dial_urls import OwnersKey, file_url, folder_of, in_reach, own, shortened
 from task.tools.models import DownloadedFile
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
+    import httpx
     from aidial_client import AsyncDial, AsyncDialClientPool
     from aidial_client.types.file import FileDownloadResponse
 
@@ -221,7 +223,11 @@ def _new_pool() -> AsyncDialClientPool:
     from aidial_client import AsyncDialClientPool
 
     limits = httpx.Limits(max_connections=1000, keepalive_expiry=KEEP_ALIVE_SECONDS)
-    return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies())
+    return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies(), event_hooks={"request": [_join_trace]})
+
+
+async def _join_trace(request: httpx.Request) -> None:
+    join_trace(request.headers)
 
 
 async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:

@@ -21,6 +21,7 @@ from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
+from task.telemetry.operations import decided, tool_call
 from task.tools.aliases import Alias, ToolNames
 from task.tools.base import BaseTool, split_brief
 from task.tools.models import Caller, ToolCallParams
@@ -203,6 +204,7 @@ class Toolbox:
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)
+        decided(type(decision).__name__.lower())
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):
@@ -225,7 +227,11 @@ class Toolbox:
                 call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller,
                 self.sources, limit, stage.reference,
             )  # fmt: skip
-            message = await _within(tool.execute(params), limit) or _interrupted(call, limit)
+            with tool_call(tool.name, call.id) as measured:
+                done = await _within(tool.execute(params), limit)
+                message = done or _interrupted(call, limit)
+                if message.failed:
+                    measured.failed("tool_error" if done else "timeout")
             message = self.sources.adopted(message)
             if tool.show_in_stage or message.failed:
                 stage.respond(tool.shown(message.text()), error=message.failed)

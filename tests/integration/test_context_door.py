@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,7 @@ from task.prompts import SYSTEM_PROMPT
 from task.server import create_app
 from task.settings import Settings
 from task.store.trace_records import Trace
-from tests.support.collector import collector
 from tests.support.core import local_core
-from tests.support.http_api import http_api, said
 from tests.support.product import MODEL, product
 from tests.support.stores import opened
 from tests.support.upstream import Received, hanging, http_error
@@ -214,28 +211,3 @@ async def test_an_answer_does_not_need_the_store(tmp_path: Path, caplog: pytest.
         "sessions and traces are not kept: The store's file is not a database, or it is damaged. "
         "An operator has to check it."
     ]
-
-
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-HEADERS = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
-
-
-def names_and_traces(spans: list[Any]) -> list[tuple[str, str]]:
-    return [(span.name, span.trace_id.hex()) for span in spans]
-
-
-async def test_a_request_to_the_http_api_is_part_of_its_callers_trace(tmp_path: Path) -> None:
-    async with collector() as (url, spans):
-        async with http_api(says("Hello."), tmp_path=tmp_path, store={"spans_url": url}) as api:
-            await api.post("/v1/chat/completions", {"messages": [said("Hi")]}, headers=HEADERS)
-        assert names_and_traces(spans) == [("chat test-model", TRACE), ("invoke_agent v1", TRACE)]
-        assert spans[1].parent_span_id.hex() == "b7ad6b7169203331"
-
-
-async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> None:
-    async with collector() as (url, spans):
-        async with product(says("Hello."), tmp_path=tmp_path, store={"spans_url": url}) as p:
-            p.reader.headers = HEADERS
-            await p.reader.ask("Hi")
-        assert names_and_traces(spans) == [("chat test-model", TRACE), ("invoke_agent dial", TRACE)]
-        assert spans[1].parent_span_id

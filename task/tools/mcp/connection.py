@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from task.llm.dial import core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
+from task.telemetry.operations import join_trace
 from task.tools.mcp.owned_session import Ended, OwnedSession
 from task.tools.mcp.results import Fault, MCPFailure, failure_of
 from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
@@ -168,6 +169,7 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
 
     async def add_headers(request: httpx2.Request) -> None:
         request.headers.update(_headers.get({}))
+        join_trace(request.headers)
 
     async def remember_status(response: httpx2.Response) -> None:
         if response.status_code >= 400:

@@ -7,6 +7,7 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
+from task.telemetry.operations import trace_headers
 from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, files_of, result_of
@@ -111,7 +112,11 @@ class MCPClient:
             if is_modern(client.protocol_version):
                 await client.list_tools()  # cached; without it the SDK lists after every call
             answer = await client.call_tool(
-                name, arguments, seconds, progressed if on_progress else None, meta=cast("Any", dict(meta or {}))
+                name,
+                arguments,
+                seconds,
+                progressed if on_progress else None,
+                meta=cast("Any", {**(meta or {}), **trace_headers()}),
             )
             return result_of(answer)
 

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from task.telemetry.operations import leave_operation
 from task.tools.mcp.results import asked_to_stop
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class OwnedSession:
         return opened
 
     async def _own(self, opened: _Opened) -> None:
+        leave_operation()  # the session outlives the run that opens it
         try:
             async with self._opening(opened.retire) as client:
                 opened.client.set_result(client)

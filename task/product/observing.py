@@ -1,0 +1,59 @@
+"""What a process measures its runs with, from the settings: spans for a collector, metrics for Prometheus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from task.errors import SettingsError
+from task.settings import Settings, process_environment
+from task.telemetry.operations import Spans, Telemetry
+
+if TYPE_CHECKING:
+    from task.telemetry.metrics import PrometheusMetrics
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the library's own variable, which it reads when it is imported
+
+
+def telemetry_of(settings: Settings) -> Telemetry:
+    """Spans where the settings name a collector; no metrics, which are for a process that serves them.
+
+    Raises:
+        SettingsError: the packages for spans are not installed.
+    """
+    return Telemetry(spans=_spans(settings))
+
+
+def metrics_of(settings: Settings) -> PrometheusMetrics | None:
+    """The metrics of a serving process, which all processes share that have the same folder for them."""
+    if not settings.metrics.enabled:
+        return None
+    from task.telemetry.metrics import PrometheusMetrics
+
+    shared = process_environment().get(SHARED)
+    return PrometheusMetrics(_models(settings), Path(shared) if shared else None)
+
+
+def _spans(settings: Settings) -> Spans | None:
+    base, whole = settings.otel_exporter_otlp_endpoint, settings.otel_exporter_otlp_traces_endpoint
+    if base is None and whole is None:
+        return None
+    try:
+        from task.telemetry.otel import SEND_SECONDS, OtelSpans, collector_at
+    except ImportError as error:
+        raise SettingsError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: pip install "
+            "'dial-general-purpose-agent[otel]'."
+        ) from error
+    limited = (
+        not process_environment().keys().isdisjoint(("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"))
+    )
+    return OtelSpans(collector_at(whole or f"{base}/v1/traces", None if limited else SEND_SECONDS))
+
+
+def _models(settings: Settings) -> set[str]:
+    named = (
+        settings.deployment_name, settings.planner_model, settings.coder_model, settings.rag.deployment,
+        settings.rag.reranker, *settings.prices,
+    )  # fmt: skip
+    return {name for name in named if name}

@@ -1,0 +1,64 @@
+"""Log lines as JSON, joined to their request and its trace, and a bound for lines that repeat."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+
+from task.telemetry import requests
+from task.telemetry.operations import trace_id
+
+REPEATS = 50  # equal lines in one window that are written
+WINDOW_SECONDS = 10.0
+MOST_KINDS = 1000  # of lines that are counted apart
+_REFERENCE = re.compile(r"\breference:? ([0-9a-f]{8})\b")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record. `request_id`, `trace_id` and `reference` are there where they are known."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message, request = record.getMessage(), requests.current()
+        reference = _REFERENCE.search(message)
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+            "request_id": request.request_id if request else None,
+            "reference": reference[1] if reference else None,
+            "trace_id": trace_id() or (request.trace_id if request else None),
+            "exception": self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else None,
+        }
+        return json.dumps({name: value for name, value in line.items() if value is not None}, ensure_ascii=False)
+
+
+class Repeats(logging.Filter):
+    """Lets a kind of line pass `REPEATS` times in a window and counts the rest; the next one that passes says how many.
+
+    A kind is a logger with a text before its values are filled in.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._window = 0.0
+        self._counts: dict[tuple[str, str], int] = {}
+        self._left_out: dict[tuple[str, str], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, kind = self._clock(), (record.name, str(record.msg))
+        if now - self._window >= WINDOW_SECONDS:
+            self._left_out = {kind: count - REPEATS for kind, count in self._counts.items() if count > REPEATS}
+            self._window, self._counts = now, {}
+        if kind not in self._counts and len(self._counts) >= MOST_KINDS:
+            kind = (record.name, "")
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if left_out := self._left_out.pop(kind, 0):
+            record.msg = f"{record.getMessage()} (and {left_out:,} more like this one in {WINDOW_SECONDS:g} s)"
+            record.args = ()
+        return count <= REPEATS

@@ -1,0 +1,102 @@
+"""Send spans to an OpenTelemetry collector, as OpenTelemetry's conventions for generative AI name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from task.telemetry.operations import Kind, Operation, Value
+
+SERVICE = "dial-agent"
+AGENT = "general-purpose-agent"
+SEND_SECONDS = 5
+_PROPAGATOR = TraceContextTextMapPropagator()
+_KINDS: Mapping[Kind, SpanKind] = {
+    "invoke_agent": SpanKind.SERVER, "chat": SpanKind.CLIENT, "execute_tool": SpanKind.INTERNAL,
+}  # fmt: skip
+
+
+def collector_at(url: str, seconds: float | None = SEND_SECONDS) -> SpanExporter:
+    """An exporter to the collector at `url`; without `seconds` the standard variable limits a delivery."""
+    return OTLPSpanExporter(endpoint=url, timeout=seconds)
+
+
+class OtelSpans:
+    """Spans of operations, sent in batches by a thread of the SDK.
+
+    An unreachable collector delays no answer; what does not fit in the SDK's queue is dropped. The standard `OTEL_*`
+    variables of the process's environment (sampler, attributes of the resource, headers, batches) have their effect.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        found = Resource.create()
+        named = not str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service")
+        resource = found if named else found.merge(Resource({SERVICE_NAME: SERVICE}))
+        self._provider = TracerProvider(resource=resource)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer(SERVICE)
+
+    def start(self, operation: Operation, parent: Span | None, headers: Mapping[str, str]) -> Span:
+        lowered = {name.lower(): value for name, value in headers.items()}
+        context = set_span_in_context(parent, Context()) if parent else _PROPAGATOR.extract(lowered, Context())
+        name = f"{operation.kind} {AGENT if operation.kind == 'invoke_agent' else operation.name}"
+        return self._tracer.start_span(name, context, kind=_KINDS[operation.kind], attributes=_known(operation))
+
+    def end(self, operation: Operation) -> None:
+        span = cast("Span", operation.span)
+        if span.is_recording():
+            span.set_attributes(_found(operation))
+            if operation.error is not None:
+                span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    def headers(self, span: Span) -> dict[str, str]:
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
+        return carrier
+
+    def trace_id(self, span: Span) -> str:
+        return f"{span.get_span_context().trace_id:032x}"
+
+    def close(self) -> None:
+        """Send what is left; blocks for some seconds while the collector is unreachable."""
+        self._provider.shutdown()
+
+
+def _known(operation: Operation) -> dict[str, Value]:
+    run, named = operation.run, dict[str, Value]()
+    if operation.kind == "execute_tool":
+        named = {"gen_ai.tool.name": operation.name, "gen_ai.tool.type": "function"}
+    else:
+        named = {"gen_ai.request.model": operation.name, "gen_ai.provider.name": run.provider}
+    if operation.kind == "invoke_agent":
+        named |= {"gen_ai.agent.name": AGENT, "dial_agent.door": run.door}
+    if run.conversation:
+        named["gen_ai.conversation.id"] = run.conversation
+    return {"gen_ai.operation.name": operation.kind, **named, **operation.attributes}
+
+
+def _found(operation: Operation) -> dict[str, Value]:
+    found = dict[str, Value]()
+    prompt, completion, cached = operation.usage
+    if operation.kind != "execute_tool":
+        found = {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
+    if cached:
+        found["gen_ai.usage.cache_read.input_tokens"] = cached
+    if operation.kind == "chat" and operation.first_at is not None:
+        found["gen_ai.response.time_to_first_chunk"] = operation.first_at - operation.started
+    if operation.status:
+        found["dial_agent.status"] = operation.status
+    if operation.cost is not None:
+        found["dial_agent.cost"] = operation.cost
+    if operation.error is not None:
+        found["error.type"] = operation.error
+    return found
