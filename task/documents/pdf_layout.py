@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate, chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
@@ -36,7 +36,8 @@ class Box(NamedTuple):
         return self.bottom - self.top
 
     def holds(self, x: float, y: float) -> bool:
-        return self.x0 <= x < self.x1 and self.top <= y < self.bottom
+        x0, top, x1, bottom = self
+        return x0 <= x < x1 and top <= y < bottom
 
     def around(self, other: Box) -> Box:
         """The smallest box that holds both."""
@@ -57,7 +58,36 @@ class Grid:
 
     @property
     def box(self) -> Box:
-        return reduce(Box.around, self.cells)
+        lefts, tops, rights, bottoms = zip(*self.cells, strict=True)
+        return Box(min(lefts), min(tops), max(rights), max(bottoms))
+
+
+class Cells:
+    """The cells of a page's tables, found by the place of a letter."""
+
+    def __init__(self, cells: Iterable[Box]) -> None:
+        cells = list(cells)
+        # The heights at which cells begin or end, and the cells between each of them and the next.
+        self._heights = sorted({height for cell in cells for height in (cell.top, cell.bottom)})
+        self._bands: list[list[Box]] = [[] for _ in self._heights]
+        place = {height: number for number, height in enumerate(self._heights)}
+        for cell in cells:
+            for band in self._bands[place[cell.top] : place[cell.bottom]]:
+                band.append(cell)
+
+    def __bool__(self) -> bool:
+        return bool(self._heights)
+
+    def around(self, letter: Box, last: Box | None) -> Box | None:
+        """The cell in which the middle of the letter is: that of the `last` letter, else the first that holds it."""
+        if not self._heights:
+            return None
+        x0, top, x1, bottom = letter
+        x, y = (x0 + x1) / 2, (top + bottom) / 2
+        if last is not None and last.holds(x, y):
+            return last
+        band = bisect_right(self._heights, y) - 1
+        return next((cell for cell in self._bands[band] if cell.holds(x, y)), None) if band >= 0 else None
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,11 +14,12 @@ import pypdfium2.raw as c
 
 from task.documents.markdown import as_markdown
 from task.documents.model import Block
-from task.documents.pdf_layout import Box, Frame, Grid, TextRun, frame_of, in_reading_order, may_have_columns
+from task.documents.pdf_layout import Box, Cells, Frame, Grid, TextRun, frame_of, in_reading_order, may_have_columns
 from task.documents.pdf_tables import grids_of, marks_of
 
 _LINE_END__HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\ue000-\uf8ff\ufffd]")
+_WORDS = re.compile(r"([\s\0]*)([^\s\0\x02]*\x02|[^\s\0\x02]+)")  # with the space in front
 _FEW_LETTERS = 20
 _EDGES_OF_A_TABLE = 5
 _SHAPES_OF_A_TEXT = 20
@@ -75,7 +76,7 @@ def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -
     texts: dict[Box, list[str]] = {cell: [] for cell in owner}
     runs: list[TextRun] = []
     placed: set[int] = set()
-    for run in _runs(textpage, frame, list(owner)):
+    for run in _runs(textpage, frame, Cells(owner)):
         if run.cell is None:
             runs.append(run)
             continue
@@ -101,57 +102,73 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _runs(textpage: Any, frame: Frame, cells: Sequence[Box]) -> list[TextRun]:
+def _runs(textpage: Any, frame: Frame, cells: Cells) -> list[TextRun]:
     runs: list[TextRun] = []
-    line, blank, last = 0, "", None
-    for letter, box in _letters(textpage, frame):
-        if letter in "\r\n":
-            line += letter == "\n"
-            blank, last = "", None
-            continue
-        if letter.isspace():
-            blank = " "
-            continue
-        cell = _cell_at(cells, box, runs[-1].cell if runs else None)
-        if last is None or cell is not runs[-1].cell or (cell is None and _are_apart(last, box)):
-            runs.append(TextRun(letter, box, line, cell))
-        else:
-            runs[-1].text += blank + letter
-            runs[-1].box = runs[-1].box.around(box)
-        blank, last = "", box
-        if letter == _HYPHEN:
+    line, last, cell = 0, None, None
+    box_at = _boxes(textpage, frame)
+    for found in _WORDS.finditer(_text_by_index(textpage)):
+        space, word = found[1].strip("\0"), found[2]
+        if "\n" in space or "\r" in space:
+            line, last = line + space.count("\n"), None
+        blank = " " if space else ""
+        for text, box, owner in _parts(word, found.start(2), box_at, cells, cell):
+            if last is None or owner is not cell or (owner is None and _are_apart(last, box)):
+                runs.append(TextRun(text, box, line, owner))
+            else:
+                runs[-1].text += blank + text
+                if owner is None:
+                    runs[-1].box = runs[-1].box.around(box)
+            blank, last, cell = "", box, owner
+        if word.endswith(_HYPHEN):
             line, last = line + 1, None
     return runs
 
 
-def _letters(textpage: Any, frame: Frame) -> Iterator[tuple[str, Box]]:
-    raw = textpage.raw
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+def _parts(
+    word: str, start: int, box_at: Callable[[int], Box], cells: Cells, cell: Box | None
+) -> Iterator[tuple[str, Box, Box | None]]:
+    # The word in one piece if a cell holds its first and its last letter, else its letters; each with box and cell.
+    if cells:
+        first = box_at(start)
+        last = box_at(start + len(word) - 1) if len(word) > 1 else first
+        owner = cells.around(first, cell)
+        if owner is not None and cells.around(last, owner) is owner:
+            yield word, last, owner
+            return
+    for index, letter in enumerate(word, start):
+        box = box_at(index)
+        cell = cells.around(box, cell)
+        yield letter, box, cell
+
+
+def _text_by_index(textpage: Any) -> str:
+    # The letter of each index, NUL where there is none. The text in one piece may lack some, such as hyphens.
+    whole, count = textpage.get_text_range(), textpage.count_chars()
+    return whole if len(whole) == count else "".join(_letters(textpage.raw, count))
+
+
+def _letters(raw: Any, count: int) -> Iterator[str]:
     high = 0
-    for index in range(textpage.count_chars()):
+    for index in range(count):
         code = c.FPDFText_GetUnicode(raw, index)
-        if 0xD800 <= code < 0xDC00:
-            high = code
-            continue
         if high and 0xDC00 <= code < 0xE000:
             code = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00
-        high = 0
-        if code == 0 or 0xD800 <= code < 0xE000:
-            continue
-        c.FPDFText_GetCharBox(raw, index, left, right, bottom, top)
-        yield chr(code), frame.box(left.value, bottom.value, right.value, top.value)
+        high = code if 0xD800 <= code < 0xDC00 else 0
+        yield "\0" if 0xD800 <= code < 0xE000 else chr(code)
+
+
+def _boxes(textpage: Any, frame: Frame) -> Callable[[int], Box]:
+    raw, read, convert = textpage.raw, c.FPDFText_GetCharBox, frame.box
+    corners = left, right, bottom, top = tuple(ctypes.c_double() for _ in range(4))
+
+    def box_at(index: int) -> Box:
+        read(raw, index, *corners)
+        return convert(left.value, bottom.value, right.value, top.value)
+
+    return box_at
 
 
 def _are_apart(last: Box, box: Box) -> bool:
     gap = max(box.x0 - last.x1, last.x0 - box.x1)
     # Words of a justified line may be spaced, but not by much more than a letter's height.
     return gap > max(_SMALLEST_GAP, 1.2 * max(last.height, box.height))
-
-
-def _cell_at(cells: Sequence[Box], box: Box, last: Box | None) -> Box | None:
-    if not cells:
-        return None
-    x, y = (box.x0 + box.x1) / 2, (box.top + box.bottom) / 2
-    if last is not None and last.holds(x, y):
-        return last
-    return next((cell for cell in cells if cell.holds(x, y)), None)

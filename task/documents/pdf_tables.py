@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pypdfium2.raw as c
@@ -16,6 +19,9 @@ MOST_EDGES = 4_000  # more is a drawing, not a table
 _THIN = 3.0
 _SHORTEST = 4.0
 _DEEPEST = 4
+_CORNERS = itemgetter("x0", "top", "x1", "bottom")
+_Point = tuple[float, float]
+_Corners = tuple[float, float, float, float]
 _Matrix = tuple[float, float, float, float, float, float]
 _IDENTITY: _Matrix = (1, 0, 0, 1, 0, 0)
 
@@ -137,8 +143,32 @@ def grids_of(edges: Sequence[Box]) -> list[Grid] | None:
     crossings = plumber.edges_to_intersections(merged, _TOLERANCE, _TOLERANCE)
     if len(crossings) > MOST_CROSSINGS:
         return None
-    tables = plumber.cells_to_tables(plumber.intersections_to_cells(crossings))
+    tables = plumber.cells_to_tables(_cells(crossings))
     return [grid for grid in map(_grid, tables) if len(grid.rows) > 1 and len(grid.rows[0]) > 1]
+
+
+def _cells(crossings: Mapping[_Point, Mapping[str, Sequence[Any]]]) -> list[_Corners]:
+    # The smallest cell below and to the right of each crossing: pdfplumber's `intersections_to_cells`, which looks
+    # through all crossings for each of them.
+    down = {point: set(map(_CORNERS, lines["v"])) for point, lines in crossings.items()}
+    across = {point: set(map(_CORNERS, lines["h"])) for point, lines in crossings.items()}
+    columns, rows = defaultdict[float, list[float]](list), defaultdict[float, list[float]](list)
+    cells: list[_Corners] = []
+    for left, top in sorted(crossings, reverse=True):
+        corner = (left, top)
+        closed = (
+            (left, top, x, y)
+            for y in reversed(columns[left])
+            if not down[corner].isdisjoint(down[left, y])
+            for x in reversed(rows[top])
+            if not across[corner].isdisjoint(across[x, top])
+            if (x, y) in crossings
+            if not (down[x, y].isdisjoint(down[x, top]) or across[x, y].isdisjoint(across[left, y]))
+        )
+        cells += islice(closed, 1)
+        columns[left].append(top)
+        rows[top].append(left)
+    return cells[::-1]
 
 
 def _edge(box: Box, orientation: str) -> dict[str, Any]:
@@ -147,7 +177,7 @@ def _edge(box: Box, orientation: str) -> dict[str, Any]:
     return {"orientation": orientation, "width": line.width, "height": line.height, **line._asdict()}
 
 
-def _grid(cells: Iterable[tuple[float, float, float, float]]) -> Grid:
+def _grid(cells: Iterable[_Corners]) -> Grid:
     boxes = [Box(*cell) for cell in cells]
     lefts = sorted({box.x0 for box in boxes})
     found = {(box.top, box.x0): box for box in boxes}

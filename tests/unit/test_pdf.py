@@ -75,6 +75,13 @@ def test_lines_in_a_cell_stay_in_it_and_spanning_cells_leave_the_others_empty() 
     )
 
 
+def test_each_letter_of_a_word_that_is_drawn_across_cells_is_in_the_cell_that_holds_it() -> None:
+    found = extract("a.pdf", pdfs.drawn(pdfs.boxed([["0123456789" * 3, "", ""], ["a", "b", "c"]])))
+    first, _ = cells_of(found)
+    assert "".join(first) == "0123456789" * 3
+    assert all(first)
+
+
 def test_text_before_between_and_after_tables_keeps_its_place() -> None:
     parts: list[Flowable] = []
     for word in ("before", "between", "after"):
