@@ -113,13 +113,28 @@ def embedding(config: Config = None) -> None:
 
 
 @app.command()
-def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
-    """Run the agent alone."""
+def serve(
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    worker: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run the agent alone, in as many processes as AGENT_WORKERS names."""
     import gc
 
     from task.commands.addresses import usable_port
 
     settings = _settings(config, host=host, port=port)
+    if worker is not None:
+        from task.commands.workers import become_worker
+
+        gc.disable()
+        become_worker(settings, worker)
+        return
+    if settings.workers > 1:
+        from task.commands.workers import run as run_workers
+
+        raise typer.Exit(run_workers(settings, config))
     usable_port(settings.host, settings.port, "--port", "AGENT_PORT")
     gc.disable()  # until the server has loaded everything, which stays for good
     from task.server import run

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp
+from uvicorn.main import STARTUP_FAILURE
 
 from task.api.app import HttpApi, HttpOptions
 from task.api.edge.failures import failure_of
@@ -76,8 +80,20 @@ def _log_handler(file: Path | None) -> logging.Handler:
         raise SettingsError(f"{PREFIX}LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPort:
+    """What a worker shares with the others: the port, and how many of how many are ready; `joined` counts it in."""
+
+    listener: socket.socket
+    joined: Callable[[], None]
+    ready: Callable[[], tuple[int, int]]
+
+
 def create_app(
-    settings: Settings, warmed_up: Callable[[], None] | None = None, metrics: PrometheusMetrics | None = None
+    settings: Settings,
+    warmed_up: Callable[[], None] | None = None,
+    metrics: PrometheusMetrics | None = None,
+    shared: SharedPort | None = None,
 ) -> ASGIApp:
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
@@ -98,7 +114,7 @@ def create_app(
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,
-        lifespan=_lifespan(product, api, warmed_up or (lambda: None)),
+        lifespan=_lifespan(product, api, warmed_up or (lambda: None), shared.joined if shared else lambda: None),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -111,6 +127,8 @@ def create_app(
         tools = await product.offered_tools()
         report = {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
         search = next((tool for tool in product.tools if isinstance(tool, RagTool)), None)
+        if shared is not None:
+            report["workers"] = dict(zip(("ready", "of"), shared.ready(), strict=True))
         return report | ({"search_in_documents": (await search.state()).text} if search else {})
 
     app.add_api_route("/ready", ready, methods=["GET"])
@@ -128,7 +146,7 @@ def _figures(metrics: PrometheusMetrics) -> Callable[[], Awaitable[Response]]:
 
 
 def _lifespan(
-    product: Product, api: HttpApi, warmed_up: Callable[[], None]
+    product: Product, api: HttpApi, warmed_up: Callable[[], None], joined: Callable[[], None]
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     async def warm_up() -> None:
         try:
@@ -139,6 +157,7 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         warming = asyncio.create_task(warm_up())
+        joined()
         yield
         warming.cancel()
         await asyncio.wait({warming})
@@ -189,8 +208,8 @@ def _serve_metrics(metrics: PrometheusMetrics, host: str, port: int) -> None:
         raise SettingsError(f"{PREFIX}METRICS__PORT: {port} cannot be listened on: {error.strerror}. {fix}") from error
 
 
-def run(settings: Settings) -> None:
-    """Serve until a signal ends it.
+def run(settings: Settings, shared: SharedPort | None = None) -> None:
+    """Serve until a signal ends it, on a port of its own or one that is shared.
 
     Raises:
         SettingsError: before the port is opened, when something that the settings name cannot be used.
@@ -202,8 +221,8 @@ def run(settings: Settings) -> None:
     metrics = metrics_of(settings)
     if metrics is not None and settings.metrics.port is not None:
         _serve_metrics(metrics, settings.host, settings.metrics.port)
-    uvicorn.run(
-        create_app(settings, keep_what_is_loaded, metrics),
+    config = uvicorn.Config(
+        create_app(settings, keep_what_is_loaded, metrics, shared),
         host=settings.host,
         port=settings.port,
         http="httptools",
@@ -214,3 +233,8 @@ def run(settings: Settings) -> None:
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run([shared.listener] if shared else None)
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)

@@ -65,7 +65,7 @@ def is_loopback(address: str) -> bool:
 
 def free_port(host: str) -> int:
     """A port nobody listens on at this moment."""
-    with socket.socket(_family(host)) as probe:
+    with socket.socket(family(host)) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
@@ -86,7 +86,7 @@ def usable_port(host: str, port: int, *names: str) -> int:
 def port_fault(host: str, port: int) -> str | None:
     """Why nothing can listen on `host:port`, as a clause; None when it can."""
     try:
-        with socket.socket(_family(host)) as probe:
+        with socket.socket(family(host)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
             return None
@@ -117,5 +117,6 @@ def _listening_inodes(port: int) -> set[str]:
     return inodes
 
 
-def _family(host: str) -> socket.AddressFamily:
+def family(host: str) -> socket.AddressFamily:
+    """The kind of address that `host` is."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

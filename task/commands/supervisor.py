@@ -31,7 +31,8 @@ Write = Callable[[str, str], None]  # (program's name, line)
 class Program:
     """A process of the product: how to start it, and the address that answers once it is ready.
 
-    The others do not wait for an optional one, and the product runs on without it.
+    The others do not wait for an optional one, and the product runs on without it. `ready` decides instead of the
+    address, by the process id; where its output is not `forwarded`, it writes where this process does.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Program:
     health_url: str | None = None
     start_seconds: float = 60
     optional: bool = False
+    ready: Callable[[int], bool] | None = None
+    forwarded: bool = True
 
 
 class ProgramFailed(AgentError):
@@ -67,8 +70,8 @@ class Child:
             *program.command,
             env=dict(program.environment),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdout=asyncio.subprocess.PIPE if program.forwarded else None,
+            stderr=asyncio.subprocess.STDOUT if program.forwarded else None,
             start_new_session=True,
             preexec_fn=_end_with(os.getpid()),
         )
@@ -119,15 +122,23 @@ class Restarts:
 
 
 class Supervisor:
-    """Runs programs. Leaving the `async with` ends all of them, in reverse order."""
+    """Runs programs. Leaving the `async with` ends all of them, in reverse order; `together`: they start and end at the
+    same time."""
 
     def __init__(
-        self, programs: Sequence[Program], write: Write, *, restarts: Restarts | None = None, grace: float = 10
+        self,
+        programs: Sequence[Program],
+        write: Write,
+        *,
+        restarts: Restarts | None = None,
+        grace: float = 10,
+        together: bool = False,
     ) -> None:
         self._programs = tuple(programs)
         self._write = write
         self._restarts = restarts or Restarts()
         self._grace = grace
+        self._together = together
         self._children: dict[str, Child] = {}
 
     async def __aenter__(self) -> Supervisor:
@@ -138,6 +149,8 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._together:
+                await asyncio.gather(*(child.end(self._grace) for child in self._children.values()))
             for child in reversed(self._children.values()):
                 await child.end(self._grace)
         finally:
@@ -162,11 +175,17 @@ class Supervisor:
         """
         for program in self._programs:
             child = await self._launch(program)
-            if not program.optional and not await self._becomes_healthy(child):
-                raise _failed(child, "did not start")
-        for child in [child for child in self._children.values() if child.program.optional]:
-            if not await self._becomes_healthy(child):
-                self._write(child.program.name, "did not start; the product runs without it")
+            if not program.optional and not self._together:
+                await self._started(child)
+        for child in [child for child in self._children.values() if self._together or child.program.optional]:
+            await self._started(child)
+
+    async def _started(self, child: Child) -> None:
+        if await self._becomes_healthy(child):
+            return
+        if not child.program.optional:
+            raise _failed(child, "did not start")
+        self._write(child.program.name, "did not start; the product runs without it")
 
     async def keep(self) -> None:
         """Restart what dies, until something has to be given up.
@@ -209,10 +228,16 @@ class Supervisor:
     async def _becomes_healthy(self, child: Child) -> bool:
         deadline = time.monotonic() + child.program.start_seconds
         while child.alive and time.monotonic() < deadline:
-            if child.program.health_url is None or await self._answers(child.program.health_url):
+            if await self._healthy(child):
                 return True
             await asyncio.wait({child.exited}, timeout=POLL_SECONDS)
         return False
+
+    async def _healthy(self, child: Child) -> bool:
+        program = child.program
+        if program.ready is not None:
+            return program.ready(child.pid)
+        return program.health_url is None or await self._answers(program.health_url)
 
     async def _answers(self, url: str) -> bool:
         try:
@@ -220,6 +245,22 @@ class Supervisor:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
+
+
+def stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
+    """Done with the first signal to stop; the second one ends everything at once."""
+    loop = asyncio.get_running_loop()
+    received: asyncio.Future[None] = loop.create_future()
+
+    def stop() -> None:
+        if received.done():
+            supervisor.kill()  # the second Ctrl-C does not wait
+        else:
+            received.set_result(None)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
+    return received
 
 
 def _failed(child: Child, consequence: str) -> ProgramFailed:

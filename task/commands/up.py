@@ -28,7 +28,7 @@ from task.commands.core import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
-from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write
+from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write, stop_signal
 from task.commands.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment, State
 from task.settings import PREFIX, Settings, process_environment
@@ -101,7 +101,7 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     programs, background = plan.programs(), plan.background(downloads)
     lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
     async with _installing(background, lines), Supervisor(programs, lines) as supervisor:
-        stop = _stop_signal(supervisor)
+        stop = stop_signal(supervisor)
         work = asyncio.create_task(_serve(settings, supervisor, plan, console, started, ready_file))
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -176,21 +176,6 @@ async def _serve(
 
 async def _connections(settings: Settings, plan: Plan) -> list[Check]:
     return await connection_checks(settings) if plan.model.rule in ("dial", "upstream") else []
-
-
-def _stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
-    loop = asyncio.get_running_loop()
-    received: asyncio.Future[None] = loop.create_future()
-
-    def stop() -> None:
-        if received.done():
-            supervisor.kill()  # the second Ctrl-C does not wait
-        else:
-            received.set_result(None)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop)
-    return received
 
 
 def _write_ready(path: Path, plan: Plan, supervisor: Supervisor, seconds: float) -> None:

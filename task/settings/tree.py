@@ -148,6 +148,9 @@ class Settings(BaseSettings):
     mcp_servers: McpServers = setting([], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md).")
     host: str = setting("127.0.0.1", "Address the agent listens on.", min_length=1)
     port: Port = setting(5030, "Port the agent listens on; 0: any free one.")
+    workers: int = setting(
+        1, "Processes of the agent behind its port; more than the machine has cores are of no use.", ge=1, le=64
+    )
     core_port: Port = setting(8080, "Port local Core listens on; 0: any free one.")
     search_port: Port = setting(8051, "Port of the search server; 0: any free one.")
     data_dir: Folder = setting(
@@ -251,6 +254,7 @@ class Settings(BaseSettings):
         chosen, url = self.store, self.store.url
         return {
             "url": url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}",
+            "shared": self.workers > 1,
             "days": chosen.days,
             "sessions": chosen.sessions,
             "traces": chosen.traces,

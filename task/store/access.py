@@ -27,7 +27,8 @@ class StoreAccess:
     """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
-    coding runs. The database's libraries are loaded here, after the process has started.
+    coding runs; `shared`: other processes answer for the same callers. The database's libraries are loaded here, after
+    the process has started.
     """
 
     url: str
@@ -37,6 +38,7 @@ class StoreAccess:
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     data_dir: Path | None = None
     chores: bool = True
+    shared: bool = False
     _store: Store | None = None
     _opening: asyncio.Task[Store] | None = None
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -95,5 +97,5 @@ class StoreAccess:
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)
         return await open_store(
-            self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir
+            self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir, shared=self.shared
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -97,17 +98,20 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Buckets by name. In SQLite, which one process uses, they are in memory."""
+    """Buckets by name: in the database where processes share them, else in memory."""
 
     database: Database
     clock: Callable[[], float]
+    shared: bool
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
         rate, now = per_minute / 60, self.clock()
-        if self.database.is_sqlite:
+        if not self.shared:
             return self._take_here(name, float(per_minute), rate, now)
+        if self.database.is_sqlite:
+            return await self.database.write(partial(_take_in_file, name, float(per_minute), rate, now))
         values = {"name": name, "most": float(per_minute), "rate": rate, "now": now}
 
         def work(connection: Connection) -> float | None:
@@ -119,14 +123,34 @@ class RateLimits:
         return await self.database.read(work)
 
     def _take_here(self, name: str, most: float, rate: float, now: float) -> float | None:
-        level, filled_at = self._buckets.get(name, (most, now))
-        level = min(most, level + max(now - filled_at, 0) * rate)
+        level = _filled(self._buckets.get(name), most, rate, now)
         if level < 1:
             return _wait(level, rate)
         if len(self._buckets) >= MOST_BUCKETS:
             self._buckets.clear()
         self._buckets[name] = (level - 1, now)
         return None
+
+
+def _take_in_file(name: str, most: float, rate: float, now: float, connection: Connection) -> float | None:
+    mine = tables.counters.c.name == name
+    row = connection.execute(select(tables.counters.c.level, tables.counters.c.filled_at).where(mine)).first()
+    level = _filled((row.level, row.filled_at) if row is not None else None, most, rate, now)
+    if level < 1:
+        return _wait(level, rate)
+    taken = {"level": level - 1, "filled_at": now}
+    if row is None:
+        connection.execute(insert(tables.counters), {"name": name, **taken})
+    else:
+        connection.execute(update(tables.counters).where(mine).values(taken))
+    return None
+
+
+def _filled(bucket: tuple[float, float] | None, most: float, rate: float, now: float) -> float:
+    if bucket is None:
+        return most
+    level, filled_at = bucket
+    return min(most, level + max(now - filled_at, 0) * rate)
 
 
 def _digest(secret: str) -> str:

@@ -16,7 +16,7 @@ from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
 from task.conversation.messages import Message, Role, assistant, tool_message
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new
 from task.store.records import FINISHED, new_id, packed, unpacked
 from task.store.sessions import add_messages, messages_of
 from task.store.trace_records import Trace, TracedTurn, config_of
@@ -79,6 +79,20 @@ class Processes:
 
     async def leave(self) -> None:
         await self.database.execute(delete(_processes).where(_processes.c.id == self.own_id))
+
+    async def first_to(self, chore: str, seconds: float) -> bool:
+        """Whether no process that shares the store has done the chore within so many seconds; then it is this one's."""
+        now, done = self.clock(), tables.counters
+        name = f"chore:{chore}"
+
+        def work(connection: Connection) -> bool:
+            if insert_new(connection, done, {"name": name, "level": 0.0, "filled_at": now}):
+                return True
+            # Half: each process has a timer of its own, and one that comes a little early must not skip its turn.
+            due = update(done).where(done.c.name == name, done.c.filled_at <= now - seconds / 2)
+            return bool(connection.execute(due.values(filled_at=now)).rowcount)
+
+        return await self.database.write(work)
 
     async def dead(self) -> set[str]:
         """The ids of processes that have ended without leaving."""

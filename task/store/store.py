@@ -98,13 +98,15 @@ async def open_store(
     chores: bool = True,
     patience: float = PATIENCE,
     data_dir: Path | None = None,
+    shared: bool = False,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
     What dead processes left unfinished is marked as interrupted. `clock` is this machine's; where processes may have
     different ones the database's counts. `chores` are off for commands that look once.
     `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding runs, which go
-    with their runs.
+    with their runs; `shared`: other processes answer for the same callers, so that rate limits are counted in the
+    database.
 
     Raises:
         SettingsError: the address names no database that can be used.
@@ -113,7 +115,7 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database)
-        return await _open(database, prices or {}, retention or Retention(), clock, chores, data_dir)
+        return await _open(database, prices or {}, retention or Retention(), clock, chores, data_dir, shared)
     except BaseException:
         await database.close()
         raise
@@ -126,6 +128,7 @@ async def _open(
     own_clock: Callable[[], float],
     chores: bool,
     data_dir: Path | None,
+    shared: bool,
 ) -> Store:
     clock = DatabaseClock(database, own_clock)
     await clock.set()
@@ -140,7 +143,8 @@ async def _open(
         await processes.interrupt_orphans()
 
     async def tidy() -> None:
-        await _forget(database, retention, clock)
+        if await processes.first_to("tidy", RETENTION_SECONDS):
+            await _forget(database, retention, clock)
         if data_dir is not None:
             await coding.sweep(data_dir / SNAPSHOTS)
 
@@ -152,7 +156,7 @@ async def _open(
         Approvals(database, clock),
         StoredGrants(database, clock),
         Keys(database, clock),
-        RateLimits(database, clock),
+        RateLimits(database, clock, shared or not database.is_sqlite),
         coding,
         Prompts(database),
         database,

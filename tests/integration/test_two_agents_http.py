@@ -1,4 +1,4 @@
-"""Two agent processes on one PostgreSQL are one agent to every client of either."""
+"""Two agents on one PostgreSQL, and two workers on one SQLite file, are one agent to every client of either."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from task.llm.scripted import says, wants
 from tests.support.api_client import coded
 from tests.support.http_api import Api, Reply, said
-from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents
+from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents, two_workers
 from tests.support.upstream import hanging
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 HALF = hanging(says("Half", " a sentence"), chunks=3)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def agents(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TwoAgents]:
-    async with two_agents(tmp_path_factory.mktemp("agents")) as started:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[two_agents, two_workers])
+async def agents(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncGenerator[TwoAgents]:
+    async with request.param(tmp_path_factory.mktemp("agents")) as started:
         yield started
 
 
@@ -157,8 +157,10 @@ async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused
     one, other = await agents.caller()
     agents.says(HALF)
     session_id = (await one.post("/session/start")).json["session_id"]
-    body = {"session_id": session_id, "messages": [said("me first")]}
-    writing = {asyncio.create_task(api.post("/v1/chat/completions", body)) for api in (one, other)}
+    writing = {
+        asyncio.create_task(api.complete(text, session_id=session_id))
+        for api, text in ((one, "me first"), (other, "no, me"))
+    }
     done, won = await asyncio.wait(writing, return_when=asyncio.FIRST_COMPLETED, timeout=20)
     [lost] = [task.result() for task in done]
     [run] = (await other.get(f"/runs?session_id={session_id}")).json["runs"]
@@ -203,7 +205,7 @@ async def test_two_questions_of_one_run_answered_at_once_in_both_continue_it_onc
 @asynccontextmanager
 async def traces_held(agents: TwoAgents) -> AsyncGenerator[None]:
     """Nobody can write a trace, and so end a run, inside the block."""
-    engine = create_async_engine(agents.server.url.replace("postgresql:", "postgresql+asyncpg:"))
+    engine = create_async_engine(agents.store_url.replace("postgresql:", "postgresql+asyncpg:"))
     try:
         async with engine.begin() as connection:
             await connection.execute(text("LOCK TABLE traces IN EXCLUSIVE MODE"))
@@ -212,6 +214,7 @@ async def traces_held(agents: TwoAgents) -> AsyncGenerator[None]:
         await engine.dispose()
 
 
+@pytest.mark.parametrize("agents", [two_agents], indirect=True)  # nobody else writes into SQLite while a table is held
 async def test_an_answer_that_comes_before_the_run_is_stored_continues_it(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="rice"), says("Noted."))

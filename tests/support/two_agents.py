@@ -1,4 +1,7 @@
-"""Two agent processes on one PostgreSQL before one scripted model, and callers who have a key of both."""
+"""Two agent processes on one store before one scripted model, and callers who have a key of both.
+
+They are two agents on one PostgreSQL, or two workers of one agent on one SQLite file.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from task.store.store import open_store
 from tests.support.agent import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api
 from tests.support.ports import free_port
-from tests.support.postgres_server import PostgresServer, postgres_server
+from tests.support.postgres_server import postgres_server
 from tests.support.upstream import Answer, Item, Received, Upstream, openai_upstream
+from tests.support.workers import door_of, ready_workers
 
 PER_MINUTE = 60
 DETACH_SECONDS = 2.0
@@ -47,13 +51,14 @@ class TwoAgents:
     """`script` is what the model answers next, whichever agent asks it."""
 
     folder: Path
-    server: PostgresServer
+    store_url: str
     session: aiohttp.ClientSession
     script: deque[Item] = field(default_factory=deque[Item])
     urls: list[str] = field(default_factory=list[str])
     _numbers: count[int] = field(default_factory=count)
 
     upstream: Upstream = field(init=False)
+    parent: asyncio.subprocess.Process = field(init=False)  # of the workers
 
     def says(self, *items: Item) -> None:
         """What the model answers in this test."""
@@ -62,7 +67,7 @@ class TwoAgents:
 
     async def caller(self) -> tuple[Api, Api]:
         """A new caller, as a client of either agent."""
-        store = await open_store(self.server.url, chores=False)
+        store = await open_store(self.store_url, chores=False)
         try:
             _, secret = await store.keys.create(f"owner-{next(self._numbers)}")
         finally:
@@ -71,11 +76,11 @@ class TwoAgents:
         return one, other
 
     @asynccontextmanager
-    async def agent(self) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
+    async def agent(self, **variables: str) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
         """Another agent; its address and its process."""
         port = free_port()
         home = self.folder / f"home-{port}"
-        async with agent_process(home, port, self._variables()) as process:
+        async with agent_process(home, port, {**self._variables(), **variables}) as process:
             yield f"http://127.0.0.1:{port}", process
 
     def notes(self) -> list[str]:
@@ -90,7 +95,7 @@ class TwoAgents:
     def _variables(self) -> dict[str, str]:
         return {
             "AGENT_BACKEND": "openai", "OPENAI_BASE_URL": self.upstream.url, "OPENAI_API_KEY": "sk-test",
-            "DEPLOYMENT_NAME": MODEL, "DIAL_ENDPOINT": NOWHERE, "AGENT_STORE__URL": self.server.url,
+            "DEPLOYMENT_NAME": MODEL, "DIAL_ENDPOINT": NOWHERE, "AGENT_STORE__URL": self.store_url,
             "AGENT_HTTP__MODE": "keys", "AGENT_HTTP__REQUESTS_PER_MINUTE": str(PER_MINUTE),
             "AGENT_HTTP__DETACH_SECONDS": str(DETACH_SECONDS), "AGENT_TOOL_PATHS": str(self.folder / "notes.py"),
         }  # fmt: skip
@@ -98,16 +103,33 @@ class TwoAgents:
 
 @asynccontextmanager
 async def two_agents(folder: Path) -> AsyncGenerator[TwoAgents]:
-    """Everything started."""
-    (folder / "notes.py").write_text(NOTES)
-    async with (
-        postgres_server() as server,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session,
-        AsyncExitStack() as stack,
-    ):
-        agents = TwoAgents(folder, server, session)
-        agents.upstream = await stack.enter_async_context(openai_upstream(then=agents.answer))
+    """Everything started, on PostgreSQL."""
+    async with postgres_server() as server, _before_a_model(folder, server.url) as agents, AsyncExitStack() as stack:
         starting = [stack.enter_async_context(agents.agent()) for _ in range(2)]
         for started in starting:
             agents.urls.append((await started)[0])
         yield agents
+
+
+@asynccontextmanager
+async def two_workers(folder: Path) -> AsyncGenerator[TwoAgents]:
+    """Everything started, on SQLite; each address leads to one of the workers."""
+    async with (
+        _before_a_model(folder, f"sqlite:///{folder / 'store.db'}") as agents,
+        agents.agent(AGENT_WORKERS="2") as (url, process),
+        AsyncExitStack() as stack,
+    ):
+        await ready_workers(url, 2)
+        for number in range(2):
+            agents.urls.append(await stack.enter_async_context(door_of(url, process.pid, number)))
+        agents.parent = process
+        yield agents
+
+
+@asynccontextmanager
+async def _before_a_model(folder: Path, store_url: str) -> AsyncGenerator[TwoAgents]:
+    (folder / "notes.py").write_text(NOTES)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
+        agents = TwoAgents(folder, store_url, session)
+        async with openai_upstream(then=agents.answer) as agents.upstream:
+            yield agents

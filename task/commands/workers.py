@@ -1,0 +1,147 @@
+"""`dial-agent serve` in several processes behind one port: started, counted, replaced, drained together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from task.commands.addresses import base_url, family, usable_port
+from task.commands.supervisor import Program, ProgramFailed, Supervisor, stop_signal
+from task.settings import PREFIX, Settings, process_environment
+
+COMMAND = (sys.executable, "-P", "-m", "task", "serve")
+CLOSING_SECONDS = 10.0  # after its answers a worker ends runs and closes the store
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A worker's number among `of`, and the folder in which each leaves its process id."""
+
+    number: int
+    of: int
+    folder: Path
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        number, of, folder = text.split(",", 2)
+        return cls(int(number), int(of), Path(folder))
+
+    def __str__(self) -> str:
+        return f"{self.number},{self.of},{self.folder}"
+
+    def join(self) -> None:
+        """Count this process as ready."""
+        file = self.folder / f".{self.number}"
+        file.write_text(str(os.getpid()), encoding="ascii")
+        file.rename(self.folder / str(self.number))
+
+    def joined(self, pid: int) -> bool:
+        """Whether the process of this place is ready."""
+        return _pid(self.folder / str(self.number)) == pid
+
+    def ready(self) -> tuple[int, int]:
+        """How many processes are ready, of how many."""
+        return sum(_alive(_pid(self.folder / str(number + 1))) for number in range(self.of)), self.of
+
+
+def become_worker(settings: Settings, place: str) -> None:
+    """Serve at `place` among the processes that share the port."""
+    from task.server import SharedPort, run
+
+    mine = Place.parse(place)
+    readers = ceil(settings.limits.reader_processes / mine.of)
+    limits = settings.limits.model_copy(update={"reader_processes": readers})
+    settings = settings.model_copy(update={"limits": limits})
+    with _bound(settings.host, settings.port) as listener:
+        run(settings, SharedPort(listener, mine.join, mine.ready))
+
+
+def run(settings: Settings, config: Path | None) -> int:
+    """Run the workers until a signal comes or they have to be given up; the exit code says which.
+
+    Raises:
+        SettingsError: the port cannot be used.
+    """
+    port = usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
+    logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if settings.workers > cores:
+        logger.warning(
+            "%sWORKERS: %s processes share %s cores; more than one for each is of no use",
+            PREFIX,
+            settings.workers,
+            cores,
+        )
+    with (
+        TemporaryDirectory(prefix="dial-agent-") as folder,
+        _bound(settings.host, port),  # the port stays ours while no worker listens
+    ):
+        options = ("--host", settings.host, "--port", str(port), *(("--config", str(config)) if config else ()))
+        programs = [
+            _program(Place(number + 1, settings.workers, Path(folder)), options) for number in range(settings.workers)
+        ]
+        return asyncio.run(_supervise(settings, programs, base_url(settings.host, port)))
+
+
+def _program(place: Place, options: tuple[str, ...]) -> Program:
+    return Program(
+        f"worker {place.number}", (*COMMAND, *options, "--worker", str(place)), process_environment(),
+        ready=place.joined, forwarded=False,
+    )  # fmt: skip
+
+
+async def _supervise(settings: Settings, programs: list[Program], url: str) -> int:
+    write = partial(logger.warning, "%s %s")
+    grace = settings.shutdown_seconds + CLOSING_SECONDS
+    async with Supervisor(programs, write, grace=grace, together=True) as supervisor:
+        stop, work = stop_signal(supervisor), asyncio.create_task(_serve(supervisor, url))
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            return 0
+        try:
+            work.result()
+        except ProgramFailed as failure:
+            print(failure, file=sys.stderr)
+            return failure.exit_code
+        return 0
+
+
+async def _serve(supervisor: Supervisor, url: str) -> None:
+    await supervisor.start()
+    logger.info("%s workers answer at %s", len(supervisor.pids), url)
+    await supervisor.keep()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    # Each worker listens on a socket of its own, so that the system spreads connections evenly: of processes that share
+    # one, the first to wake takes all that wait. A worker that dies gets no more of them.
+    bound = socket.socket(family(host))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((host, port))
+    return bound
+
+
+def _pid(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+
+
+def _alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0) if pid else None
+        return pid > 0
+    return False
