@@ -10,14 +10,12 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from logging.handlers import WatchedFileHandler
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp
-from uvicorn.main import STARTUP_FAILURE
+from uvicorn.config import STARTUP_FAILURE
 
 from task.api.app import HttpApi, HttpOptions
 from task.api.edge.failures import failure_of
@@ -30,7 +28,7 @@ from task.product import Product
 from task.product.observing import metrics_of
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
-from task.telemetry.logs import JsonLines, Repeats
+from task.telemetry.logs import set_up_logging
 from task.tools.rag.rag_tool import RagTool
 
 if TYPE_CHECKING:
@@ -38,46 +36,6 @@ if TYPE_CHECKING:
 
 DEPLOYMENT = "general-purpose-agent"
 logger = logging.getLogger(__name__)
-
-
-class IgnoreLeavingCallers(logging.Filter):
-    """Drops asyncio's tracebacks about the SDK's CancelScope, which asks every task that a leaving caller cancelled for
-    its exception."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        cancelled = bool(record.exc_info) and isinstance(record.exc_info[1], asyncio.CancelledError)
-        return not (cancelled and "CancelScope._on_task_done" in record.getMessage())
-
-
-def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = False) -> None:
-    """One line per record in `file`, else on standard error, from every logger; a file that is moved is created again.
-
-    Of lines that repeat in their thousands some are written.
-
-    Raises:
-        SettingsError: the file cannot be written.
-    """
-    handler = _log_handler(file)
-    handler.addFilter(Repeats())
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
-    if as_json:
-        handler.setFormatter(JsonLines())
-    for other in map(logging.getLogger, ("aidial_sdk", "uvicorn")):  # the SDK gives both handlers of their own
-        other.handlers.clear()
-        other.propagate = True
-    logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())
-    for noisy in ("httpx", "httpx2", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
-
-
-def _log_handler(file: Path | None) -> logging.Handler:
-    if file is None:
-        return logging.StreamHandler()
-    try:
-        return WatchedFileHandler(file, encoding="utf-8")
-    except OSError as error:
-        fix = "Name a file that you may write to, or remove it."
-        raise SettingsError(f"{PREFIX}LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +83,7 @@ def create_app(
 
     async def ready() -> dict[str, Any]:
         tools = await product.offered_tools()
-        report = {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
+        report: dict[str, Any] = {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
         search = next((tool for tool in product.tools if isinstance(tool, RagTool)), None)
         if shared is not None:
             report["workers"] = dict(zip(("ready", "of"), shared.ready(), strict=True))

@@ -13,10 +13,13 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from task.commands.addresses import base_url, family, usable_port
 from task.commands.supervisor import Program, ProgramFailed, Supervisor, stop_signal
 from task.settings import PREFIX, Settings, process_environment
+from task.telemetry import SHARED_METRICS
+from task.telemetry.logs import set_up_logging
 
 COMMAND = (sys.executable, "-P", "-m", "task", "serve")
 CLOSING_SECONDS = 10.0  # after its answers a worker ends runs and closes the store
@@ -40,7 +43,9 @@ class Place:
         return f"{self.number},{self.of},{self.folder}"
 
     def join(self) -> None:
-        """Count this process as ready."""
+        """Count this process as ready, and the one that was here before no longer as at work."""
+        for gauges in self.folder.glob(f"gauge_live*_{_pid(self.folder / str(self.number))}.db"):
+            gauges.unlink()
         file = self.folder / f".{self.number}"
         file.write_text(str(os.getpid()), encoding="ascii")
         file.rename(self.folder / str(self.number))
@@ -60,8 +65,10 @@ def become_worker(settings: Settings, place: str) -> None:
 
     mine = Place.parse(place)
     readers = ceil(settings.limits.reader_processes / mine.of)
-    limits = settings.limits.model_copy(update={"reader_processes": readers})
-    settings = settings.model_copy(update={"limits": limits})
+    changed: dict[str, Any] = {"limits": settings.limits.model_copy(update={"reader_processes": readers})}
+    if mine.number > 1:  # one answers for all at the port of the metrics
+        changed["metrics"] = settings.metrics.model_copy(update={"port": None})
+    settings = settings.model_copy(update=changed)
     with _bound(settings.host, settings.port) as listener:
         run(settings, SharedPort(listener, mine.join, mine.ready))
 
@@ -73,15 +80,10 @@ def run(settings: Settings, config: Path | None) -> int:
         SettingsError: the port cannot be used.
     """
     port = usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
-    logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s")
+    set_up_logging(settings.log_level, settings.log_file, as_json=settings.log_format == "json")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if settings.workers > cores:
-        logger.warning(
-            "%sWORKERS: %s processes share %s cores; more than one for each is of no use",
-            PREFIX,
-            settings.workers,
-            cores,
-        )
+        logger.warning("%sWORKERS: more than the %s cores of this machine are of no use", PREFIX, cores)
     with (
         TemporaryDirectory(prefix="dial-agent-") as folder,
         _bound(settings.host, port),  # the port stays ours while no worker listens
@@ -95,8 +97,8 @@ def run(settings: Settings, config: Path | None) -> int:
 
 def _program(place: Place, options: tuple[str, ...]) -> Program:
     return Program(
-        f"worker {place.number}", (*COMMAND, *options, "--worker", str(place)), process_environment(),
-        ready=place.joined, forwarded=False,
+        f"worker {place.number}", (*COMMAND, *options, "--worker", str(place)),
+        {**process_environment(), SHARED_METRICS: str(place.folder)}, ready=place.joined, forwarded=False,
     )  # fmt: skip
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from task.errors import SettingsError
 from task.settings import Settings, process_environment
+from task.telemetry import SHARED_METRICS
 from task.telemetry.operations import Spans, Telemetry
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
-
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the library's own variable, which it reads when it is imported
 
 
 def telemetry_of(settings: Settings) -> Telemetry:
@@ -30,7 +29,7 @@ def metrics_of(settings: Settings) -> PrometheusMetrics | None:
         return None
     from task.telemetry.metrics import PrometheusMetrics
 
-    shared = process_environment().get(SHARED)
+    shared = process_environment().get(SHARED_METRICS)
     return PrometheusMetrics(_models(settings), Path(shared) if shared else None)
 
 

@@ -1,14 +1,18 @@
-"""Log lines as JSON, joined to their request and its trace, and a bound for lines that repeat."""
+"""Where log lines go, as text or as JSON joined to their request and its trace, and a bound for those that repeat."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from time import monotonic
 
+from task.errors import SettingsError
 from task.telemetry import requests
 from task.telemetry.operations import trace_id
 
@@ -16,6 +20,46 @@ REPEATS = 50  # equal lines in one window that are written
 WINDOW_SECONDS = 10.0
 MOST_KINDS = 1000  # of lines that are counted apart
 _REFERENCE = re.compile(r"\breference:? ([0-9a-f]{8})\b")
+
+
+class IgnoreLeavingCallers(logging.Filter):
+    """Drops asyncio's tracebacks about the SDK's CancelScope, which asks every task that a leaving caller cancelled for
+    its exception."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        cancelled = bool(record.exc_info) and isinstance(record.exc_info[1], asyncio.CancelledError)
+        return not (cancelled and "CancelScope._on_task_done" in record.getMessage())
+
+
+def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = False) -> None:
+    """One line per record in `file`, else on standard error, from every logger; a file that is moved is created again.
+
+    Of lines that repeat in their thousands some are written.
+
+    Raises:
+        SettingsError: the file cannot be written.
+    """
+    handler = _log_handler(file)
+    handler.addFilter(Repeats())
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
+    if as_json:
+        handler.setFormatter(JsonLines())
+    for other in map(logging.getLogger, ("aidial_sdk", "uvicorn")):  # the SDK gives both handlers of their own
+        other.handlers.clear()
+        other.propagate = True
+    logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())
+    for noisy in ("httpx", "httpx2", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
+
+
+def _log_handler(file: Path | None) -> logging.Handler:
+    if file is None:
+        return logging.StreamHandler()
+    try:
+        return WatchedFileHandler(file, encoding="utf-8")
+    except OSError as error:
+        fix = "Name a file that you may write to, or remove it."
+        raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
 
 
 class JsonLines(logging.Formatter):

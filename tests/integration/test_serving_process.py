@@ -15,8 +15,9 @@ import pytest
 
 from task.errors import SettingsError
 from task.llm.scripted import says, wants
-from task.server import create_app, set_up_logging
+from task.server import create_app
 from task.settings import Settings
+from task.telemetry.logs import set_up_logging
 from tests.support.chat_reader import chat_reader
 from tests.support.ports import free_port
 from tests.support.stores import opened, sqlite_url

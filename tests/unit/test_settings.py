@@ -77,6 +77,10 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     [
         ("AGENT_LIMITS__STEPS", "many", "AGENT_LIMITS__STEPS in the environment: input should be a valid integer"),
         ("AGENT_PORT", "70000", "AGENT_PORT in the environment: input should be less than or equal to 65535"),
+        ("AGENT_WORKERS", "0", "AGENT_WORKERS in the environment: input should be greater than or equal to 1"),
+        ("AGENT_WORKERS", "-2", "AGENT_WORKERS in the environment: input should be greater than or equal to 1"),
+        ("AGENT_WORKERS", "two", "AGENT_WORKERS in the environment: input should be a valid integer"),
+        ("AGENT_WORKERS", "65", "AGENT_WORKERS in the environment: input should be less than or equal to 64"),
         ("AGENT_LOG_LEVEL", "loud", "'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
         ("DIAL_ENDPOINT", "localhost:8080", "DIAL_ENDPOINT in the environment: it must be an address such as http"),
         ("AGENT_CORE__HOST_MAP", "agent", "name=value pairs"),

@@ -151,6 +151,18 @@ async def test_a_bucket_of_requests_empties_and_fills_again(store: Store, clock:
     assert [await store.limits.take("key_1", 60) for _ in range(61)].count(None) == 60
 
 
+async def test_processes_that_share_a_file_take_from_one_bucket_and_do_a_chore_once(tmp_path: Path) -> None:
+    url, clock = sqlite_url(tmp_path), StoreClock()
+    async with opened(url, clock=clock, shared=True) as one, opened(url, clock=clock, shared=True) as other:
+        taken = [await store.limits.take("key_1", 4) for store in (one, other) * 3]
+        assert taken == [None, None, None, None, pytest.approx(15.0), pytest.approx(15.0)]
+        clock.now += 15
+        assert await other.limits.take("key_1", 4) is None
+        assert [await store.processes.first_to("tidy", 60) for store in (one, other)] == [True, False]
+        clock.now += 60
+        assert [await store.processes.first_to("tidy", 60) for store in (other, one, other)] == [True, False, False]
+
+
 async def test_stores_are_made_at_once_in_one_process(tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(4)]
 
