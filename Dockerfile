@@ -18,7 +18,8 @@ ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src
 # The dependencies are a layer of their own, so that a change of the code does not install them again.
 COPY pyproject.toml constraints.txt ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], sep='\n')" > requirements.txt \
+# The extras are in the image, so that every profile of docker-compose.yml works with it.
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; e = p['optional-dependencies']; print(*p['dependencies'], *e['dapr'], *e['otel'], sep='\n')" > requirements.txt \
  && pip install ${PIP_INDEX_ARGS} --constraint constraints.txt --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY task task

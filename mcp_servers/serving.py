@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mcp_servers.callers import SCOPE, Callers
+
 if TYPE_CHECKING:
-    from mcp.server.auth.provider import AccessToken
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -16,27 +16,11 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_SECONDS = 330  # longer than any caller keeps an idle connection: a request on one being closed is lost
 TOKEN_VARIABLE = "AGENT_MCP_TOKEN"  # noqa: S105 - a variable's name
-CLIENT = "agent"
-SCOPE = "tools"
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
-class OneToken:
-    """Accepts exactly one bearer token. Source: the SDK's `TokenVerifier`."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        from mcp.server.auth.provider import AccessToken
-
-        if not hmac.compare_digest(token.encode(), self._token):
-            return None
-        return AccessToken(token=token, client_id=CLIENT, scopes=[SCOPE], expires_at=None)
-
-
-def authentication(token: str | None, url: str) -> dict[str, Any]:
-    """The arguments with which an `MCPServer` requires the token; none without a token."""
+def authentication(token: str | None, url: str, core: str | None = None) -> dict[str, Any]:
+    """The arguments with which an `MCPServer` requires the token, or a key of DIAL Core; none without a token."""
     if not token:
         return {}
     from mcp.server.auth.settings import AuthSettings
@@ -46,7 +30,7 @@ def authentication(token: str | None, url: str) -> dict[str, Any]:
     settings = AuthSettings(
         issuer_url=address, resource_server_url=address, required_scopes=[SCOPE], validate_token_resource=False
     )
-    return {"token_verifier": OneToken(token), "auth": settings}
+    return {"token_verifier": Callers(token, core), "auth": settings}
 
 
 def security(names: Sequence[str] = ()) -> TransportSecuritySettings:
@@ -68,7 +52,7 @@ class RouteGuard:
     def __init__(self, token: str, security: TransportSecuritySettings) -> None:
         from mcp.server.transport_security import TransportSecurityMiddleware
 
-        self._token = OneToken(token)
+        self._token = Callers(token)
         self._security = TransportSecurityMiddleware(security)
 
     async def refusal(self, request: Request) -> Response | None:

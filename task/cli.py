@@ -305,23 +305,28 @@ def core_config(
         bool,
         typer.Option("--fragment", help="Only what an existing Core needs: the application, and its roles' limits."),
     ] = False,
-    agent: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where that Core reaches this agent, for --fragment.")
+    agent: Annotated[str | None, typer.Option(metavar="URL", help="Where that Core reaches this agent.")] = None,
+    core_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Leave out what a Core of this version does not know.")
     ] = None,
 ) -> None:
     """Print the configuration for a real DIAL Core, with values from the environment."""
-    from task.commands.core import print_config, print_fragment
+    from task.commands.core_config import NEWEST, parsed_version, print_config, print_fragment
 
-    if agent is not None and not (fragment and agent.startswith(("http://", "https://"))):
-        raise typer.BadParameter("takes an address such as http://host:5030, with --fragment", param_hint="--agent")
+    if agent is not None and not agent.startswith(("http://", "https://")):
+        raise typer.BadParameter("takes an address such as http://host:5030", param_hint="--agent")
+    try:
+        version = parsed_version(core_version) if core_version else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--core-version") from None
     if fragment:
-        print_fragment(_settings(None), template, agent, output)
+        print_fragment(_settings(None), template, agent, output, version)
         return
     try:
         bits = int(mode, 8)
     except ValueError:
         raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
-    print_config(template, output, bits)
+    print_config(template, output, bits, agent, version or NEWEST)
 
 
 def _settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mcp_servers import serving
+from mcp_servers.callers import CORE_VARIABLE, ApiKeyAsBearer
 from mcp_servers.duckduckgo import engine
 from mcp_servers.duckduckgo.answers import page_content, page_data, results_content, results_data
 from mcp_servers.duckduckgo.fetch import FetchFailed, PageFetcher
@@ -46,10 +47,13 @@ class Options:
     pause_seconds: float
     log_level: str
     keep_alive_seconds: int
+    core: str | None
 
 
-def build(search: WebSearch, pages: PageFetcher, token: str | None = None, url: str = "") -> MCPServer[Any]:
-    """The server with its two tools; `/mcp` requires the `token`, `/health` is open."""
+def build(
+    search: WebSearch, pages: PageFetcher, token: str | None = None, url: str = "", core: str | None = None
+) -> MCPServer[Any]:
+    """The server with its two tools; `/mcp` requires the `token` or a key of Core at `core`, `/health` is open."""
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[None]:
@@ -62,7 +66,7 @@ def build(search: WebSearch, pages: PageFetcher, token: str | None = None, url: 
         log_level="WARNING",
         lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=LIST_KEPT_MS, scope="public")},
-        **serving.authentication(token, url),
+        **serving.authentication(token, url, core),
     )
     _add_search(server, search)
     _add_fetch(server, pages)
@@ -146,7 +150,7 @@ def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options
     return Options(
         given.host, given.port, environment.get(serving.TOKEN_VARIABLE) or None, hosts, given.search_url, given.region,
         given.searches_per_minute, given.fetches_per_minute, given.pause_seconds, given.log_level,
-        given.keep_alive_seconds,
+        given.keep_alive_seconds, environment.get(CORE_VARIABLE) or None,
     )  # fmt: skip
 
 
@@ -162,7 +166,8 @@ def main() -> None:
     ask = partial(engine.ask, url=chosen.search_url, region=chosen.region)
     search = WebSearch(ask, per_minute=chosen.searches_per_minute, pause_seconds=chosen.pause_seconds)
     pages = PageFetcher(per_minute=chosen.fetches_per_minute)
-    server = build(search, pages, chosen.token, f"http://localhost:{chosen.port}")
+    server = build(search, pages, chosen.token, f"http://localhost:{chosen.port}", chosen.core)
     security = serving.security(chosen.allowed_hosts)
     app = server.streamable_http_app(transport_security=security, host=chosen.host)
+    app.add_middleware(ApiKeyAsBearer)
     serving.run(app, chosen.host, chosen.port, keep_alive_seconds=chosen.keep_alive_seconds, log_level=chosen.log_level)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcp_servers import serving
+from mcp_servers.callers import CORE_VARIABLE
 from mcp_servers.python_interpreter.config import MIB, Config, Limits
 from mcp_servers.serving import TOKEN_VARIABLE
 
@@ -43,8 +44,9 @@ def parse(arguments: list[str], environ: dict[str, str]) -> Config:
     )
     return Config(
         token=token, data_dir=given.data, python=given.python.absolute(), host=given.host, port=given.port,
-        allowed_hosts=tuple(given.allowed_host), work_dir=given.work, unsafe=given.unsafe, tier=given.tier,
-        preload=not given.bare, keep_alive_seconds=given.keep_alive_seconds, limits=limits,
+        allowed_hosts=tuple(given.allowed_host), core=environ.get(CORE_VARIABLE) or None, work_dir=given.work,
+        unsafe=given.unsafe, tier=given.tier, preload=not given.bare,
+        keep_alive_seconds=given.keep_alive_seconds, limits=limits,
     )  # fmt: skip
 
 

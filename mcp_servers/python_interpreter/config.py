@@ -40,7 +40,8 @@ class Config:
     """One server.
 
     `data_dir` keeps what must outlive a restart, `work_dir` (empty: the system's temporary folder) the kernels' files.
-    `python` is the interpreter of the kernels' own environment, `tier` the sandbox to use.
+    `python` is the interpreter of the kernels' own environment, `tier` the sandbox to use. Keys of DIAL Core at `core`
+    are accepted beside the token.
     """
 
     token: str
@@ -49,6 +50,7 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8050
     allowed_hosts: tuple[str, ...] = ()
+    core: str | None = None
     work_dir: Path | None = None
     unsafe: bool = False
     tier: TierName = "auto"

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mcp_servers.callers import AGENT
+
 META_DOMAIN = "dial-general-purpose-agent"
 CONVERSATION = f"{META_DOMAIN}/conversation_id"
 PRINCIPAL = f"{META_DOMAIN}/principal"
@@ -34,9 +36,13 @@ class CallMeta:
 
 
 def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str, token: str) -> CallMeta:
-    """The call's session: by what `meta` names, else the older protocol's session, else a new one."""
+    """The call's session: by what `meta` names, else the older protocol's session, else a new one.
+
+    Only the agent may name a principal; another caller is its own.
+    """
     conversation = str(meta.get(CONVERSATION) or legacy_session or "")
-    inputs, seconds, principal = meta.get(INPUTS), meta.get(SECONDS), str(meta.get(PRINCIPAL) or "")
+    inputs, seconds = meta.get(INPUTS), meta.get(SECONDS)
+    principal = str(meta.get(PRINCIPAL) or "") if identity == AGENT else identity
     return CallMeta(
         handle_of(token, identity, principal, conversation or secrets.token_hex(16)),
         principal,

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mcp_servers import serving
+from mcp_servers.callers import AGENT, ApiKeyAsBearer
 from mcp_servers.python_interpreter.files import NoSuchFile, read_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.meta import CallMeta, call_meta
@@ -88,7 +89,9 @@ class Tools:
 
     def _call(self, ctx: Context[Any, Any]) -> CallMeta:
         legacy = (ctx.headers or {}).get("mcp-session-id")
-        return call_meta(dict(ctx.request_context.meta or {}), legacy, serving.CLIENT, self._token)
+        user = getattr(ctx.request_context.request, "user", None)
+        caller = user.access_token.client_id if user else AGENT
+        return call_meta(dict(ctx.request_context.meta or {}), legacy, caller, self._token)
 
     def _image(self, call: CallMeta, file: dict[str, Any]) -> wire.ImageContent | None:
         small = file["mime_type"] in ("image/png", "image/jpeg") and file["size"] <= MAX_IMAGE_BYTES
@@ -113,7 +116,7 @@ def create_app(interpreter: Interpreter) -> Starlette:
         version=importlib.metadata.version("dial-general-purpose-agent"),
         log_level="WARNING",
         cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
-        **serving.authentication(config.token, f"http://{config.host}:{config.port}"),
+        **serving.authentication(config.token, f"http://{config.host}:{config.port}", config.core),
     )
     tools = Tools(interpreter)
     runs = wire.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=False)
@@ -128,6 +131,7 @@ def create_app(interpreter: Interpreter) -> Starlette:
     server.custom_route("/sessions/{handle}/inputs/{name}", methods=["PUT"])(transfer.put)
     server.custom_route("/sessions/{handle}/{area}/{path:path}", methods=["GET"])(transfer.get)
     app = server.streamable_http_app(host=config.host, transport_security=security)
+    app.add_middleware(ApiKeyAsBearer)
     return _with_interpreter(app, interpreter)
 
 

@@ -25,17 +25,21 @@ SEARCH_PORT, INTERPRETER_PORT = f"{PREFIX}SEARCH_PORT", f"{PREFIX}INTERPRETER__P
 HOST = "127.0.0.1"
 KEEP_ALIVE = "--keep-alive-seconds"
 # Code runs below the interpreter, so it gets nobody's keys.
-INTERPRETER_VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", TOKEN_VARIABLE)
+INTERPRETER_VARIABLES = (
+    "DIAL_ENDPOINT", "HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", TOKEN_VARIABLE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
     """A server of ours; `variable` names its address for the agent, `inherited` the only variables it gets (None: all).
 
-    `name` stands before its lines, `title` beside its address; `moved` is why it does not have its usual port.
+    `name` stands before its lines, `title` beside its address; `service` is its host in Core's configuration; `moved`
+    is why it does not have its usual port.
     """
 
     name: str
+    service: str
     title: str
     command: tuple[str, ...]
     port: int
@@ -72,12 +76,16 @@ def companions(settings: Settings) -> list[Companion]:
     started: list[Companion] = []
     if settings.ddg_mcp_url is None:
         port, moved = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
-        started.append(Companion("search", "Search", _search_command(settings), port, "DDG_MCP_URL", moved=moved))
+        started.append(
+            Companion("search", "search", "Search", _search_command(settings), port, "DDG_MCP_URL", moved=moved)
+        )
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
         chosen = settings.interpreter
         port, moved = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
         variable, command = "PYINTERPRETER_MCP_URL", _interpreter_command(settings)
-        started.append(Companion("python", "Python", command, port, variable, INTERPRETER_VARIABLES, moved))
+        started.append(
+            Companion("python", "python-interpreter", "Python", command, port, variable, INTERPRETER_VARIABLES, moved)
+        )
     return started
 
 

@@ -24,7 +24,7 @@ from rich.text import Text
 from task.commands.addresses import base_url, local_core_key, usable_port
 from task.commands.checks import Check
 from task.commands.companions import Companion, companion_environment, companions, interpreter_obstacle
-from task.commands.core import replace_file
+from task.commands.core_config import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
@@ -127,7 +127,7 @@ async def _installing(programs: Sequence[Program], write: Write) -> AsyncGenerat
 
 
 async def _plan(settings: Settings, config: Path | None) -> Plan:
-    model = await choose_model(settings)
+    model, servers = await choose_model(settings), companions(settings)
     port = usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
     agent_url, core_url = base_url(settings.host, port), settings.dial_endpoint
     shared = {
@@ -147,15 +147,20 @@ async def _plan(settings: Settings, config: Path | None) -> Plan:
             "DIAL_API_KEY": local_core_key(settings),
             f"{PREFIX}CORE_PORT": str(core_port),
             f"{PREFIX}CORE__MODEL": "auto" if model.rule == "dapr" else model.rule,
-            f"{PREFIX}CORE__HOST_MAP": json.dumps({**settings.core.host_map, "agent": urlsplit(agent_url).netloc}),
+            f"{PREFIX}CORE__HOST_MAP": json.dumps(_hosts(settings, agent_url, servers)),
         }
         if model.base_url:
             shared["OPENAI_BASE_URL"] = model.base_url
-    servers = companions(settings)
     environment = {**process_environment(), **shared, **companion_environment(servers, settings)}
     embedding = EmbeddingEnvironment(settings.rag.python)
     searches = settings.rag.enabled and embedding.possible
     return Plan(agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None)
+
+
+def _hosts(settings: Settings, agent_url: str, servers: Sequence[Companion]) -> dict[str, str]:
+    # Where the services that Core's configuration names are on this machine.
+    started = {server.service: urlsplit(server.url).netloc for server in servers}
+    return {**settings.core.host_map, **started, "agent": urlsplit(agent_url).netloc}
 
 
 async def _serve(

@@ -57,7 +57,8 @@ class ConfigSource:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(step) for step in first["loc"])
-            raise SettingsError(f"Core's configuration: {place or 'the document'}: {first['msg']}") from None
+            files = ", ".join(map(str, self._paths)) or "Core's configuration"
+            raise SettingsError(f"{files}: {place or 'the document'}: {first['msg']}. Correct it.") from None
 
     def _stamp_now(self) -> tuple[tuple[int, int], ...]:
         stats = [path.stat() if path.exists() else None for path in self._paths]

@@ -343,7 +343,8 @@ class LocalCoreSettings(Section):
         "machine where there is one (`local`), else the demo; `config` serves those of Core's configuration.",
     )
     host_map: TextMap = setting(
-        {"agent": "127.0.0.1"}, "Hosts of the configuration's endpoints and where they are when run locally."
+        {"agent": "127.0.0.1", "python-interpreter": "127.0.0.1", "search": "127.0.0.1"},
+        "Hosts of the configuration's endpoints and where they are when run locally.",
     )
     allowed_hosts: Texts = setting([], "Further names by which local Core may be called.")
     allowed_origins: Texts = setting([], "Web origins that may call local Core from a browser.")

@@ -60,10 +60,12 @@ class Talk:
 
 
 @contextmanager
-def running_interpreter(folder: Path, *options: str, port: int | None = None) -> Generator[RunningInterpreter]:
-    """A server that answers; ended with the block. `folder` keeps what must outlive it."""
+def running_interpreter(
+    folder: Path, *options: str, port: int | None = None, core: str = ""
+) -> Generator[RunningInterpreter]:
+    """A server that answers; ended with the block. `folder` keeps what must outlive it; keys of `core` are accepted."""
     number = port or free_port()
-    server = RunningInterpreter(number, _started(folder, options, number))
+    server = RunningInterpreter(number, _started(folder, options, number, core))
     try:
         _wait_until_healthy(server)
         yield server
@@ -72,10 +74,11 @@ def running_interpreter(folder: Path, *options: str, port: int | None = None) ->
         server.process.wait(15)
 
 
-def _started(folder: Path, options: Sequence[str], port: int) -> subprocess.Popen[bytes]:
+def _started(folder: Path, options: Sequence[str], port: int, core: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "mcp_servers.python_interpreter", "--port", str(port)]
     command += ["--data", str(folder), "--python", str(KERNEL_PYTHON), *options]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "AGENT_MCP_TOKEN": TOKEN}
+    environment |= {"DIAL_ENDPOINT": core} if core else {}
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 
 

@@ -70,13 +70,14 @@ def mcp_peer(
 
 
 @contextmanager
-def search_server(search_url: str, *, token: str = "", started: bool = True) -> Generator[ServerProcess]:
-    """The product's own search server, asking a page of ours instead of DuckDuckGo."""
-    port = free_port()
+def search_server(
+    search_url: str, *, token: str = "", core: str = "", port: int | None = None, started: bool = True
+) -> Generator[ServerProcess]:
+    """The product's own search server, asking a page of ours instead of DuckDuckGo; it accepts keys of `core`."""
+    port = port or free_port()
     command = [sys.executable, "-m", "mcp_servers.duckduckgo", "--port", str(port), "--search-url", search_url]
-    with _running(
-        ServerProcess(port, [*command, "--log-level", "WARNING"], {"AGENT_MCP_TOKEN": token}), started
-    ) as server:
+    environment = {"AGENT_MCP_TOKEN": token, "DIAL_ENDPOINT": core}
+    with _running(ServerProcess(port, [*command, "--log-level", "WARNING"], environment), started) as server:
         yield server
 
 

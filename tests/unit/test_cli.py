@@ -12,7 +12,7 @@ import pytest
 
 from task.commands.addresses import key_for
 from task.commands.ask import Question, check
-from task.commands.core import OWN_CONFIG, config_fragment, render_config, replace_file
+from task.commands.core_config import OWN_CONFIG, config_fragment, render_config, replace_file
 from task.commands.exits import MEANINGS, Exit
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
@@ -141,16 +141,23 @@ def test_the_fragment_takes_the_address_at_which_another_machines_core_reaches_t
 
 def test_the_fragment_for_core_025_has_no_feature_that_it_refuses() -> None:
     template = OWN_CONFIG.read_text(encoding="utf-8")
-    older, newer = (json.loads(config_fragment(template, "http://agent:1", core025=old)) for old in (True, False))
+    older, newer = (json.loads(config_fragment(template, "http://agent:1", version=one)) for one in ((0, 25), (0, 46)))
     features = [config["applications"]["general-purpose-agent"]["features"] for config in (older, newer)]
     assert features[1].keys() - features[0].keys() == {"assistantAttachmentsInRequestSupported"}
 
 
-@pytest.mark.parametrize("arguments", [("--fragment", "--agent", "host:5030"), ("--agent", "http://host:5030")])
-def test_an_agents_address_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_core_config_takes_the_version_of_core_and_the_address_of_the_agent(tmp_path: Path) -> None:
+    given = ("--core-version", "0.25", "--agent", "http://other:1/")
+    config = json.loads(dial_agent(tmp_path, "core-config", *given, DIAL_API_KEY="k", OPENAI_API_KEY="o").stdout)
+    assert "toolsets" not in config
+    assert config["applications"]["general-purpose-agent"]["endpoint"].startswith("http://other:1/openai/")
+
+
+@pytest.mark.parametrize("arguments", [("--agent", "host:5030"), ("--core-version", "0.24")])
+def test_an_address_or_a_version_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     shown = dial_agent(tmp_path, "core-config", *arguments)
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert "--agent" in shown.stderr
+    assert arguments[0] in shown.stderr
 
 
 def test_a_fragment_of_something_else_is_refused() -> None:

@@ -1,0 +1,185 @@
+"""`dial-agent core-config`: the configuration of a real DIAL Core, filled in, checked and fit for its version."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from task.commands.addresses import base_url, core_is_ours
+from task.errors import SettingsError
+from task.settings import Settings, process_environment
+from task.settings.sources import read_dotenv
+
+OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
+TEMPLATE_AGENT = "http://agent:5030"  # the service of docker-compose.yml
+Version = tuple[int, int]
+NEWEST: Version = (0, 46)
+OLDEST: Version = (0, 25)
+_VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def parsed_version(text: str) -> Version:
+    """`0.37` or `0.37.2` as a pair.
+
+    Raises:
+        ValueError: it is not a version of Core that the product works with.
+    """
+    found = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?(?:-rc)?", text)
+    if found is None or (version := (int(found[1]), int(found[2]))) < OLDEST:
+        raise ValueError(f"{text!r} is not a version of DIAL Core such as 0.46, at least 0.25")
+    return version
+
+
+def print_config(template: Path | None, output: Path | None, mode: int, agent: str | None, version: Version) -> None:
+    """Print the filled-in configuration, or write it to `output` with the file mode `mode`."""
+    path = template or OWN_CONFIG
+    _put(render_config(path, dotenv_environment(), agent or TEMPLATE_AGENT, version), output, mode)
+
+
+def print_fragment(
+    settings: Settings, template: Path | None, agent: str | None, output: Path | None, version: Version | None
+) -> None:
+    """Print what an existing Core needs in its configuration, or write it to `output`."""
+    path, address = template or OWN_CONFIG, agent or base_url(settings.host, settings.port)
+    usual = OLDEST if settings.errors_in_stream else NEWEST
+    _put(config_fragment(_read(path), address.rstrip("/"), path, version or usual), output, 0o644)
+    if agent is None and not core_is_ours(settings):
+        print(
+            f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address.",
+            file=sys.stderr,
+        )
+
+
+def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version: Version = NEWEST) -> str:
+    """The applications of a configuration, and what its roles may do with them, for the agent at this address.
+
+    Raises:
+        SettingsError: the template is not a configuration.
+    """
+    try:
+        config = json.loads(template.replace(TEMPLATE_AGENT, json.dumps(agent)[1:-1]))
+        applications: dict[str, Any] = config["applications"]
+        limits = {
+            role: {name: limit for name, limit in entry["limits"].items() if name in applications}
+            for role, entry in config["roles"].items()
+        }
+        roles = {role: {"limits": own} for role, own in limits.items() if own}
+        for application in applications.values():
+            application.pop("iconUrl", None)  # it is on the theme server of docker-compose.yml
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{path} is not a configuration with applications and roles. Correct it.") from error
+    return json.dumps(_for_version({"applications": applications, "roles": roles}, _schema(path), version), indent=2)
+
+
+def render_config(
+    path: Path, environment: Mapping[str, str], agent: str = TEMPLATE_AGENT, version: Version = NEWEST
+) -> str:
+    """The file's text for a Core of that version, with every `${env:NAME}` and the agent's address replaced.
+
+    Raises:
+        SettingsError: the file cannot be read, a variable is not set, or the result is not a configuration of Core.
+    """
+    text = _read(path)
+    missing = sorted({name for name in _VARIABLE.findall(text) if not environment.get(name)})
+    if missing:
+        raise SettingsError(f"{', '.join(missing)}: not set, but {path.name} needs it. Set it and try again.")
+    filled = _VARIABLE.sub(lambda found: json.dumps(environment[found[1]])[1:-1], text)
+    try:
+        document = json.loads(filled.replace(TEMPLATE_AGENT, json.dumps(agent.rstrip("/"))[1:-1]))
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{path} is not valid JSON: {error}. Correct it.") from error
+    schema = _schema(path)
+    _check(document, schema, path)
+    return json.dumps(_for_version(document, schema, version), indent=2)
+
+
+def _check(document: Any, schema: dict[str, Any], path: Path) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    if fault := best_match(Draft202012Validator(schema).iter_errors(document)):
+        # The message may quote the value, and values can be keys.
+        place = ".".join(_without_keys(fault.absolute_path)) or "the document"
+        reason = fault.message if fault.validator == "additionalProperties" else f"not valid ({fault.validator})"
+        raise SettingsError(f"{path}: {place}: {reason}. Correct it; schema.json describes every field.")
+    deployments = {name for section in ("applications", "models", "toolsets") for name in document.get(section, {})}
+    for role, entry in document.get("roles", {}).items():
+        for name in entry.get("limits", {}):
+            if name not in deployments:
+                known = ", ".join(sorted(deployments))
+                raise SettingsError(f"{path}: roles.{role}.limits.{name}: no such deployment. Choose among: {known}.")
+
+
+def _without_keys(steps: Any) -> list[str]:
+    places = [str(step) for step in steps]
+    return [*places[:1], "…", *places[2:]] if places[:1] == ["keys"] else places
+
+
+def _for_version(document: Any, schema: Mapping[str, Any], version: Version) -> Any:
+    # Without the fields that a Core of this version does not know: one of them in an entry, and it refuses the file.
+    if version >= NEWEST:
+        return document
+    return _pruned(document, schema, schema, version)
+
+
+def _pruned(value: Any, node: Any, schema: Mapping[str, Any], version: Version) -> Any:
+    if not isinstance(value, dict) or not isinstance(node, dict):
+        return value
+    rules = cast("dict[str, Any]", node)
+    if "$ref" in rules:
+        rules = {**rules, **schema["$defs"][rules["$ref"].rpartition("/")[2]]}
+    other = rules.get("additionalProperties")
+    known = {name: rules.get("properties", {}).get(name, other) for name in cast("dict[str, Any]", value)}
+    return {
+        name: _pruned(inner, known[name], schema, version)
+        for name, inner in cast("dict[str, Any]", value).items()
+        if not isinstance(known[name], dict) or parsed_version(known[name].get("x-since", "0.25")) <= version
+    }
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    # Beside the configuration, as in the image; the project's own for another folder's.
+    beside, own = path.with_name("schema.json"), OWN_CONFIG.with_name("schema.json")
+    return json.loads(_read(beside if beside.is_file() else own))
+
+
+def _put(text: str, output: Path | None, mode: int) -> None:
+    if output is None:
+        print(text)
+    else:
+        replace_file(output, text, mode)
+
+
+def replace_file(path: Path, text: str, mode: int = 0o600, *, option: str = "--output") -> None:
+    """Replace `path`, which `option` names, at once; without another `mode` only its owner may read it.
+
+    Raises:
+        SettingsError: the folder cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        unfinished.unlink(missing_ok=True)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise SettingsError(f"{option}: {path} cannot be written: {error.strerror}. Choose another file.") from error
+
+
+def dotenv_environment() -> dict[str, str]:
+    """The environment, over the variables of `.env` in the working directory."""
+    return {**read_dotenv(Path(".env")), **process_environment()}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error

@@ -1,0 +1,242 @@
+"""docker-compose.yml: its services, their rights, and what can be set without editing it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from task.settings import PREFIX, Settings
+from task.settings.sources import settings_of
+from tests.support.compose import FILLED, REQUIRED, ROOT, MissingVariable, as_written, composed, container_environment
+
+SOURCE = as_written()
+COMPOSE = composed(FILLED)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+CONFIG: dict[str, Any] = json.loads((ROOT / "core_config" / "config.json").read_text(encoding="utf-8"))
+SETTINGS: dict[str, Any] = json.loads((ROOT / "core_config" / "settings.json").read_text(encoding="utf-8"))
+ONE_SHOT = {"core-config", "ollama-pull"}
+UNWATCHED = {"collector", "dapr"}  # images with one program and nothing that could ask for its health
+WRITABLE = {"chat", "core", "ollama", "ollama-pull"}  # images that write beside their data
+PROFILES = {
+    "adapter-dial": {"adapter-dial"},
+    "dapr": {"dapr"},
+    "observability": {"collector", "grafana", "prometheus"},
+    "ollama": {"ollama", "ollama-pull"},
+    "postgres": {"postgres"},
+    "redis-index": {"redis-index"},
+    "replicas": {"agent-2", "balancer"},
+}
+# The container's port mapping and its health check need these.
+FIXED = {"AGENT_HOST", "AGENT_PORT"}
+SECRET_NAMES = re.compile(r"KEY$|SECRET$|\.key$|\.secret$|PASSWORD|TOKEN")
+
+
+def profiles(name: str) -> set[str]:
+    return set(SERVICES[name].get("profiles", []))
+
+
+def addresses(document: Any) -> set[str]:
+    if isinstance(document, dict):
+        return {found for value in document.values() for found in addresses(value)}
+    if isinstance(document, list):
+        return {found for value in document for found in addresses(value)}
+    return {document} if isinstance(document, str) and "://" in document else set()
+
+
+def test_the_product_is_core_chat_themes_redis_an_adapter_the_agent_and_its_two_servers() -> None:
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {
+        "agent", "adapter-openai", "chat", "core", "core-config", "python-interpreter", "redis", "search", "themes",
+    }  # fmt: skip
+
+
+def test_everything_else_is_added_by_a_profile() -> None:
+    added: dict[str, set[str]] = {}
+    for name, service in SERVICES.items():
+        for profile in service.get("profiles", []):
+            added.setdefault(profile, set()).add(name)
+    assert added == PROFILES
+
+
+@pytest.mark.parametrize("agent", ["agent", "agent-2"])
+def test_every_setting_can_be_set_in_the_env_file(agent: str) -> None:
+    chosen = dict.fromkeys({setting.variable for setting in settings_of(Settings, PREFIX)} - FIXED, "chosen")
+    given = container_environment(agent, {**FILLED, **chosen})
+    assert {name: given[name] for name in chosen} == chosen
+
+
+def test_the_settings_of_the_interpreter_reach_its_server() -> None:
+    chosen = {"SECONDS": "7", "SESSIONS": "8", "IDLE_MINUTES": "9", "MEMORY_MIB": "1000"}
+    given = {f"{PREFIX}INTERPRETER__{name}": value for name, value in chosen.items()}
+    command = composed({**FILLED, **given})["services"]["python-interpreter"]["command"]
+    assert "--seconds 7 --sessions 8 --idle-minutes 9 --memory-mib 1000" in command
+    usual = Settings().interpreter
+    assert (
+        f"--seconds {usual.seconds:g} --sessions {usual.sessions} --idle-minutes {usual.idle_minutes:g} "
+        f"--memory-mib {usual.memory_mib}" in SERVICES["python-interpreter"]["command"]
+    )
+
+
+def test_the_agent_gets_no_secret_that_is_for_another_service() -> None:
+    others = {
+        found
+        for name, service in SOURCE["services"].items()
+        if name not in {"agent", "agent-2"}
+        for found in re.findall(r"\$\{(\w+)", json.dumps(service.get("environment", {})))
+        if SECRET_NAMES.search(found)
+    }
+    known = {setting.variable for setting in settings_of(Settings, PREFIX)}
+    given = container_environment("agent", {**FILLED, **dict.fromkeys(others, "secret")})
+    assert {"DIAL_ENCRYPTION_KEY", "NEXTAUTH_SECRET", "POSTGRES_PASSWORD"} <= others - known
+    assert {name: given[name] for name in others - known} == dict.fromkeys(others - known, "")
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_variable_stops_the_start_with_its_name_and_the_fix(name: str) -> None:
+    with pytest.raises(MissingVariable, match=f"{name}: set {name} in .env"):
+        composed({**FILLED, name: ""})
+
+
+@pytest.mark.parametrize(
+    ("variable", "service"),
+    [
+        ("HOST_PORT_AGENT", "agent"),
+        ("HOST_PORT_BALANCER", "balancer"),
+        ("HOST_PORT_CHAT", "chat"),
+        ("HOST_PORT_CORE", "core"),
+        ("HOST_PORT_GRAFANA", "grafana"),
+        ("HOST_PORT_THEMES", "themes"),
+    ],
+)
+def test_where_a_port_is_taken_another_one_is_chosen_in_the_env_file(variable: str, service: str) -> None:
+    [usual], [other] = SERVICES[service]["ports"], composed({**FILLED, variable: "6123"})["services"][service]["ports"]
+    assert other == f"127.0.0.1:6123:{usual.rpartition(':')[2]}"
+    assert len({port for entry in SERVICES.values() for port in entry.get("ports", [])}) == 6
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_has_no_capability_that_it_does_not_need_and_a_read_only_root_where_its_image_allows(
+    name: str,
+) -> None:
+    service = SERVICES[name]
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert ("cap_add" in service) == (name == "python-interpreter")
+    assert service.get("read_only", False) == (name not in WRITABLE)
+
+
+def test_two_agents_divide_the_requests_only_where_core_gets_the_address_of_the_balancer() -> None:
+    usual, divided = (
+        composed({**FILLED, "CORE_AGENT_URL": url})["services"]["core-config"]["command"]
+        for url in ("", "http://balancer:8080")
+    )
+    assert "--agent http://agent:5030 " in usual
+    assert "--agent http://balancer:8080 " in divided
+    balancer = (ROOT / "compose" / "balancer.conf").read_text(encoding="utf-8")
+    assert re.findall(r"server (\S+):5030", balancer) == ["agent", "agent-2"]
+    assert f"listen {SERVICES['balancer']['ports'][0].rpartition(':')[2]};" in balancer
+    assert "proxy_buffering off;" in balancer
+
+
+def test_the_search_server_reaches_the_web_but_neither_chat_nor_the_models() -> None:
+    service = SERVICES["search"]
+    assert service["networks"] == ["web", "tools"]
+    assert "default" not in service["networks"]
+    assert "ports" not in service
+    assert set(service["environment"]) == {"AGENT_MCP_TOKEN", "DIAL_ENDPOINT"}
+
+
+def test_code_runs_without_a_way_out_and_with_no_more_rights_than_it_takes_to_confine_it() -> None:
+    service = SERVICES["python-interpreter"]
+    assert COMPOSE["networks"]["tools"] == {"internal": True}
+    assert service["networks"] == ["tools"]
+    assert "ports" not in service
+    assert set(service["cap_add"]) == {"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"}
+    assert service["pids_limit"] <= 4096
+    assert set(service["environment"]) == {"AGENT_MCP_TOKEN", "DIAL_ENDPOINT"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_image_is_pinned_to_a_version(name: str) -> None:
+    _, _, tag = SERVICES[name]["image"].rpartition(":")
+    assert re.match(r"v?\d+\.\d+", tag)
+
+
+def test_the_documented_ports_are_published_to_this_machine_only() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if service.get("ports")}
+    assert published == {
+        "agent": ["127.0.0.1:5030:5030"],
+        "balancer": ["127.0.0.1:5031:8080"],
+        "chat": ["127.0.0.1:3000:3000"],
+        "core": ["127.0.0.1:8080:8080"],
+        "grafana": ["127.0.0.1:3002:3000"],
+        "themes": ["127.0.0.1:3001:8080"],
+    }
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_is_limited_and_every_lasting_one_restarts_and_is_watched(name: str) -> None:
+    service = SERVICES[name]
+    assert {"mem_limit", "cpus"} <= set(service)
+    if name in ONE_SHOT:
+        assert service["restart"] == "no"
+        return
+    assert service["restart"] == "unless-stopped"
+    assert "healthcheck" in service or "build" in service or name in UNWATCHED
+
+
+@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" in service])
+def test_every_image_of_ours_asks_its_server_for_its_health(name: str) -> None:
+    dockerfile = SERVICES[name]["build"].get("dockerfile", "Dockerfile")
+    assert "HEALTHCHECK" in (ROOT / dockerfile).read_text(encoding="utf-8")
+
+
+def test_no_secret_stands_in_the_file() -> None:
+    for service in SOURCE["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if SECRET_NAMES.search(name):
+                assert re.fullmatch(r"|\$\{\w+:(\?set \w+ in \.env|-)\}", value), name
+
+
+def test_the_example_environment_names_every_required_variable_without_a_value() -> None:
+    lines = (ROOT / ".env.example").read_text(encoding="utf-8").splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert given == dict.fromkeys(REQUIRED, "")
+
+
+def test_every_host_that_a_service_gets_is_a_service() -> None:
+    named = addresses(CONFIG) | addresses(SETTINGS) | addresses([s.get("environment", {}) for s in SERVICES.values()])
+    hosts = {urlsplit(address).hostname for address in named}
+    assert hosts - {"localhost", "api.openai.com"} <= set(SERVICES)
+
+
+def test_services_wait_only_for_services_that_can_become_what_is_waited_for() -> None:
+    for name, service in SERVICES.items():
+        for other, wait in service.get("depends_on", {}).items():
+            expected = "service_completed_successfully" if other in ONE_SHOT else "service_healthy"
+            assert wait["condition"] == expected
+            assert wait.get("required", True) == (not profiles(other) or profiles(other) <= profiles(name))
+
+
+def test_named_volumes_are_declared_and_mounted_files_exist() -> None:
+    sources = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    files = {source for source in sources if source.startswith("./")}
+    assert sources - files == set(COMPOSE["volumes"])
+    assert all((ROOT / file).exists() for file in files)
+
+
+def test_what_the_image_takes_for_its_build_can_be_given_to_docker_compose() -> None:
+    taken = set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE))
+    for name in ("agent", "agent-2", "core-config"):
+        assert SOURCE["services"][name]["build"]["args"] == {argument: f"${{{argument}:-}}" for argument in taken}
+
+
+def test_the_image_runs_as_an_ordinary_user_and_asks_the_agent_for_its_health() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    final = dockerfile[dockerfile.rindex("\nFROM ") :]
+    assert "\nUSER agent\n" in final
+    assert "http://127.0.0.1:5030/health" in final
+    assert all(base == "python:3.11-slim" for base in re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE))
+    assert 'ARG PIP_INDEX_ARGS=""' in dockerfile
