@@ -113,9 +113,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"Core's configuration {path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise SettingsError(f"Core's configuration {path} is not JSON: {error}") from None
+        raise SettingsError(f"Core's configuration {path} is not JSON: {error}. Correct it.") from None
     if not isinstance(document, dict):
-        raise SettingsError(f"Core's configuration {path} must be a JSON object")
+        raise SettingsError(f"Core's configuration {path} must be a JSON object. Correct it.")
     return document
 
 

@@ -30,7 +30,9 @@ class RunningCore:
 
 
 @asynccontextmanager
-async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any) -> AsyncGenerator[RunningCore]:
+async def local_core(
+    config: Mapping[str, Any], tmp_path: Path, *, port: int = 0, **switches: Any
+) -> AsyncGenerator[RunningCore]:
     """Local Core with a configuration document; its files are kept in `tmp_path/core`.
 
     `switches` are fields of `CoreSettings`; by default the key is `API_KEY`, the test hooks are open and
@@ -38,18 +40,20 @@ async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any)
     """
     given: dict[str, Any] = {"api_key": API_KEY, "test_hooks": True, "unsigned_tokens": True} | switches
     settings = CoreSettings(data_folder=tmp_path / "core", config=config, port=0, **given)
-    async with served(create_app(settings), settings) as url:
+    async with served(create_app(settings), settings, port) as url:
         keys = tuple(config.get("keys", {}))
         yield RunningCore(url, settings.api_key or "", keys, settings)
 
 
 @asynccontextmanager
-async def served(app: web.Application, settings: CoreSettings | None = None) -> AsyncGenerator[str]:
-    """The address at which an aiohttp application is served on a free loopback port."""
+async def served(
+    app: web.Application, settings: CoreSettings | None = None, port: int = 0
+) -> AsyncGenerator[str]:
+    """The address at which an aiohttp application is served on the loopback, without a `port` on a free one."""
     runner = web.AppRunner(app, **runner_options(settings or CoreSettings(Path())))
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"

@@ -172,6 +172,14 @@ async def test_a_program_that_never_gets_healthy_fails_the_start() -> None:
             await supervisor.start()
 
 
+async def test_the_product_runs_without_a_companion_that_never_gets_healthy() -> None:
+    waits = (sys.executable, "-c", "import time; time.sleep(60)")
+    companion = Program("silent", waits, {}, "http://127.0.0.1:9/", 0.3, optional=True)
+    async with kept(Supervisor([companion, server("agent", free_port())], lines := Lines())) as keeping:
+        await lines.having("listening")
+        assert not keeping.done()
+
+
 async def test_a_line_without_an_end_and_foreign_bytes_pass_through() -> None:
     lines = Lines()
     code = "import sys; sys.stdout.buffer.write(b'x' * 100_000 + b'\\r\\n\\xff end')"

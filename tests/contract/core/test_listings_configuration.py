@@ -77,7 +77,8 @@ def test_a_file_that_cannot_be_used_stops_the_start_with_one_line(tmp_path: Path
     with pytest.raises(SettingsError) as error:
         create_app(CoreSettings(tmp_path, (path,)))
     assert named in str(error.value)
-    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    assert ("\n" in str(error.value), str(error.value).endswith("Correct it.")) == (False, True)
 
 
 def test_a_missing_file_stops_the_start(tmp_path: Path) -> None:
