@@ -46,9 +46,7 @@ async def local_core(
 
 
 @asynccontextmanager
-async def served(
-    app: web.Application, settings: CoreSettings | None = None, port: int = 0
-) -> AsyncGenerator[str]:
+async def served(app: web.Application, settings: CoreSettings | None = None, port: int = 0) -> AsyncGenerator[str]:
     """The address at which an aiohttp application is served on the loopback, without a `port` on a free one."""
     runner = web.AppRunner(app, **runner_options(settings or CoreSettings(Path())))
     await runner.setup()
