@@ -1,8 +1,9 @@
 """The DIAL SDK's chat completion route with less work per chunk: the same events, sent together when several wait.
 
 The SDK renders each chunk a second time for its debug log, starts a task for each to keep its heartbeat, and sends each
-on its own. Here all that waits leaves at once, and the heartbeat is one timer. This overrides what the SDK keeps
-private, so it is used only with the versions it was tested against; with others the SDK's own route serves.
+on its own. Here all that waits leaves at once, the heartbeat is one timer, and what is the same around every piece of
+text is rendered once. This overrides what the SDK keeps private, so it is used only with the versions it was tested
+against; with others the SDK's own route serves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
 from importlib.metadata import version
+from itertools import groupby
 from typing import Any, cast
 
 import orjson
@@ -45,8 +48,8 @@ from starlette.types import Receive, Scope, Send
 FITTING = "0.46."
 _DONE = b"data: [DONE]\n\n"
 _HEARTBEAT = b": heartbeat\n\n"
-# Nearly all of an answer; to ask whether a chunk is of an abstract class is slow.
-_PLAIN = frozenset({ContentChunk, StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
+# To ask whether a chunk is of an abstract class is slow.
+_PLAIN = frozenset({StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
 _LATE = (UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk)
 
 logger = logging.getLogger(__name__)
@@ -86,6 +89,32 @@ class FastDialApp(DIALApp):
         return handler
 
 
+class Chunks:
+    """What waits to be sent, taken all at once; what the SDK's queue is to those who write."""
+
+    def __init__(self) -> None:
+        self._items: list[Queued] = []
+        self._arrived, self._taken = asyncio.Event(), asyncio.Event()
+        self._taken.set()
+
+    def put_nowait(self, item: Queued) -> None:
+        self._items.append(item)
+        self._taken.clear()
+        self._arrived.set()
+
+    async def gathered(self) -> list[Queued]:
+        """All that waits, at least one."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        items, self._items = self._items, []
+        self._taken.set()
+        return items
+
+    async def join(self) -> None:
+        """Wait until everything has been taken."""
+        await self._taken.wait()
+
+
 class FastChoice(Choice):
     """A choice whose chunks are not rendered for a debug log."""
 
@@ -106,9 +135,11 @@ class FastResponse(ChatResponse):
             fastapi.HTTPException: the producer failed before anything was sent.
         """
         late: list[BaseChunk] = []
+        chunks = Chunks()
+        self._queue = cast("Any", chunks)
         async with _running(self._run_producer(producer)):
-            with _Heartbeat(self._queue, heartbeat_interval) as heartbeat:
-                batch = await self._gathered()
+            with _Heartbeat(chunks, heartbeat_interval) as heartbeat:
+                batch = await chunks.gathered()
                 if failure := self._failure(batch[0]):
                     raise failure.to_fastapi_exception()
                 while True:
@@ -117,33 +148,44 @@ class FastResponse(ChatResponse):
                         yield events
                     if not isinstance(batch[-1], BaseChunk):
                         return
-                    batch = await self._gathered()
+                    batch = await chunks.gathered()
 
     async def _generate_stream(self, producer: Producer) -> ResponseStream:
         async with _running(self._run_producer(producer)):
             async for chunk in self._generate_chunk_stream():
                 yield chunk
 
-    async def _gathered(self) -> list[Queued]:
-        batch: list[Queued] = [await self._queue.get()]
-        while not self._queue.empty():
-            batch.append(self._queue.get_nowait())
-        for _ in batch:
-            self._queue.task_done()
-        return batch
-
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
         events: list[bytes] = []
-        for item in batch:
-            if type(item) in _PLAIN:
-                events.append(self._own(cast("BaseChunk", item)))
-            elif isinstance(item, EndChunk | ExceptionChunk):
-                events += self._ending(item, late)
-            elif self._joins_the_end(item):
-                late.append(item)
+        for kind, items in groupby(batch, type):
+            if kind is ContentChunk and self.n == 1:
+                events += self._texts([cast("ContentChunk", item).content for item in items])
             else:
-                events.append(_HEARTBEAT if isinstance(item, _Silence) else self._own(item))
+                for item in items:
+                    events += self._events(item, late)
         return b"".join(events)
+
+    def _texts(self, contents: Sequence[str]) -> list[bytes]:
+        before, after = self._around_text
+        try:
+            return [b"%b%b%b" % (before, orjson.dumps(content), after) for content in contents]
+        except TypeError:  # half a character
+            return [self._own(ContentChunk(content, 0)) for content in contents]
+
+    @cached_property
+    def _around_text(self) -> tuple[bytes, bytes]:
+        before, _, after = self._own(ContentChunk("", 0)).partition(b'""')
+        return before, after
+
+    def _events(self, item: Queued, late: list[BaseChunk]) -> list[bytes]:
+        if type(item) in _PLAIN:
+            return [self._own(cast("BaseChunk", item))]
+        if isinstance(item, EndChunk | ExceptionChunk):
+            return self._ending(item, late)
+        if self._joins_the_end(item):
+            late.append(item)
+            return []
+        return [_HEARTBEAT if isinstance(item, _Silence) else self._own(item)]
 
     def _own(self, chunk: BaseChunk) -> bytes:
         return _event(chunk.to_dict() | self._default_chunk)
@@ -185,17 +227,17 @@ class EventStream(StreamingResponse):
 
 
 class _Silence(BaseChunk):
-    """Stands in the queue for a heartbeat."""
+    """Stands among the chunks for a heartbeat."""
 
     def to_dict(self) -> dict[str, Any]:
         return {}
 
 
 class _Heartbeat:
-    """Puts a `_Silence` into the queue whenever nothing was sent for `seconds`."""
+    """Adds a `_Silence` to the chunks whenever nothing was sent for `seconds`."""
 
-    def __init__(self, queue: asyncio.Queue[Any], seconds: float | None) -> None:
-        self._queue, self._seconds = queue, seconds
+    def __init__(self, chunks: Chunks, seconds: float | None) -> None:
+        self._chunks, self._seconds = chunks, seconds
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -216,7 +258,7 @@ class _Heartbeat:
             return
         left = self._last + self._seconds - self._loop.time()
         if left <= 0:
-            self._queue.put_nowait(_Silence())
+            self._chunks.put_nowait(_Silence())
         self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._look)
 
 

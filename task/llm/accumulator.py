@@ -105,9 +105,10 @@ class Accumulator:
         return not (self._texts or self._reasoning or self._calls or self._attachments)
 
     def add(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta):  # most of an answer, and a match is slow
+            self._texts.append(delta.text)
+            return
         match delta:
-            case TextDelta(text):
-                self._texts.append(text)
             case ToolCallDelta():
                 self._add_fragment(delta)
             case ReasoningDelta(text):

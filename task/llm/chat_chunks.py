@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -26,6 +26,8 @@ from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.sse import DONE, EVENT_LIMIT, EventTooLong, SseReader
 
 _WRONG_SHAPE = (orjson.JSONDecodeError, AttributeError, TypeError, KeyError, IndexError)
+_CONTENT = b'"content":'
+_LESSONS = 50  # chunks from which the bytes around the text are learned at most, in one answer
 _END_SECONDS = 0.25  # how long the connection may take to end after [DONE] to be reused
 
 
@@ -54,11 +56,42 @@ async def chat_deltas(
     yield Finish(answer.finish_reason)
 
 
+class _Repeated:
+    """Reads chunks that differ from an earlier one in their text only, which is most of an answer: the bytes around the
+    text are compared instead of parsed."""
+
+    __slots__ = ("_after", "_before", "_lessons")
+
+    def __init__(self) -> None:
+        self._before, self._after = b"", b""
+        self._lessons = _LESSONS
+
+    def text(self, payload: bytes) -> str:
+        """The chunk's text; empty if more than its text is different, or it has none."""
+        before, after = self._before, self._after
+        if not (before and payload.startswith(before) and payload.endswith(after)):
+            return ""
+        try:
+            text = orjson.loads(payload[len(before) : len(payload) - len(after)])
+        except orjson.JSONDecodeError:
+            return ""
+        return text if type(text) is str else ""
+
+    def learn(self, payload: bytes, text: str, deltas_of: Callable[[bytes], list[Delta]]) -> None:
+        """Remember what is around the text, if that is all there is: without it, the chunk must have no deltas."""
+        if not self._lessons:
+            return
+        self._lessons -= 1
+        before, found, after = payload.partition(_CONTENT + orjson.dumps(text))
+        if found and not deltas_of(b"%b%bnull%b" % (before, _CONTENT, after)):
+            self._before, self._after = before + _CONTENT, after
+
+
 class _Answer:
-    __slots__ = ("_reader", "_secrets", "_started", "done", "failure", "finish_reason", "usage")
+    __slots__ = ("_reader", "_repeated", "_secrets", "_started", "done", "failure", "finish_reason", "usage")
 
     def __init__(self, secrets: Iterable[str], event_limit: int) -> None:
-        self._reader = SseReader(event_limit)
+        self._reader, self._repeated = SseReader(event_limit), _Repeated()
         self._secrets = secrets
         self._started = False  # whether a chunk has been parsed
         self.done = False
@@ -88,17 +121,26 @@ class _Answer:
 
     def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
         for payload in payloads:
+            if text := self._repeated.text(payload):
+                yield TextDelta(text)
+                continue
             if payload == DONE:
                 self._end(None if self.finish_reason else _interrupted())
                 return
-            deltas: list[Delta] = []
-            try:
-                self._read_chunk(orjson.loads(payload), deltas)
-            except _WRONG_SHAPE:
-                self._end(_malformed())
+            deltas = self._deltas(payload)
+            if len(deltas) == 1 and isinstance(deltas[0], TextDelta):
+                self._repeated.learn(payload, deltas[0].text, self._deltas)
             yield from deltas
             if self.done:
                 return
+
+    def _deltas(self, payload: bytes) -> list[Delta]:
+        deltas: list[Delta] = []
+        try:
+            self._read_chunk(orjson.loads(payload), deltas)
+        except _WRONG_SHAPE:
+            self._end(_malformed())
+        return deltas
 
     def _read_chunk(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:
         if chunk.get("error") or chunk.get("object") == "error":

@@ -169,6 +169,23 @@ async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -
     assert [body.count(b"data: ") for body in bodies] == [4, 3], "the last three are d, the choice's end, [DONE]"
 
 
+async def test_a_flush_waits_until_what_was_written_has_been_taken() -> None:
+    bodies: list[bytes] = []
+
+    async def write(request: Request, response: Response) -> None:
+        await response.aflush()  # nothing waits yet
+        with response.create_single_choice() as choice:
+            choice.append_content("first")
+            await response.aflush()
+            choice.append_content("second")
+
+    async def send(message: Any) -> None:
+        bodies.append(message.get("body", b""))
+
+    await called(write, send)
+    assert [b"first" in body for body in bodies if b"content" in body] == [True, False]
+
+
 async def test_a_quiet_stream_gets_heartbeats_until_it_continues() -> None:
     beats = asyncio.Event()
     bodies: list[bytes] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -222,6 +223,54 @@ async def test_an_endless_event_is_an_error_and_ends_the_answer() -> None:
     with pytest.raises(ProviderError, match="endless"):
         assert [delta async for delta in chat_deltas(endless(), event_limit=1000)]
     assert closed.is_set()
+
+
+CHUNKS = [
+    b'{"choices":[{%b}]}' % choice
+    for choice in (
+        b'"delta":{"content":"one"}',
+        b'"delta":{"content":"two \\"quoted\\"}, \\u00e9 \xc3\xa9"}',
+        b'"delta":{"content":""}',
+        b'"delta":{"content":null}',
+        b'"delta":{"content":"one","content":"other"}',
+        b'"delta":{"content":"one","reasoning_content":"one"}',
+        b'"delta":{"content":[{"type":"text","text":"one"}]}',
+        b'"delta":{"content":{"content":"one"}}',
+        b'"delta":{"content":null,"refusal":"one"}',
+        b'"delta":{"content":"one"},"finish_reason":"length"',
+        b'"logprobs":{"content":"one"},"delta":{"content":"one"}',
+        b'"logprobs":{"content":"two"},"delta":{"content":"one"}',
+        b'"logprobs":{"content":"one"},"delta":{"content":"two"}',
+        b'"message":{"content":"one"},"delta":{}',
+        b'"message":{"content":"one"},"delta":{"content":"two"}',
+        b'"delta":{"content":one}',
+        b'"delta":{"content":}',
+        b'"delta":{"content":"one"',
+    )
+]
+
+
+async def deltas_of(*chunks: bytes) -> list[Delta | str | None]:
+    """The deltas of an answer of these chunks; a failure ends them with its code."""
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for chunk in (*chunks, b'{"choices":[{"delta":{},"finish_reason":"stop"}]}', b"[DONE]"):
+            yield b"data: %b\n\n" % chunk
+
+    found: list[Delta | str | None] = []
+    try:
+        async for delta in chat_deltas(pieces()):
+            found.append(delta)
+    except ProviderError as error:
+        found.append(error.code)
+    return found
+
+
+async def test_a_chunk_is_read_as_if_it_were_alone_whatever_came_before() -> None:
+    alone = {chunk: await deltas_of(chunk) for chunk in CHUNKS}
+    for first, second in product(CHUNKS, repeat=2):
+        before = alone[first] if alone[first][-1] == MALFORMED else [*alone[first][:-1] * 2, *alone[second]]
+        assert await deltas_of(first, first, second) == before, (first, second)
 
 
 @pytest.mark.parametrize(
