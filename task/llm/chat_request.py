@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -143,20 +144,50 @@ _SYSTEM = Role.SYSTEM  # an enum member is slow to look up
 _ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
-def request_body(
-    model: str, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions, profile: Profile
-) -> bytes:
-    """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [_wire_message(message, profile) for message in messages],
-        "stream": True,
-    }
-    if profile.streams_usage:
-        body["stream_options"] = {"include_usage": True}
-    if tools:
-        body["tools"] = tools
-    return orjson.dumps(body | _parameters(options, profile, with_tools=bool(tools)))
+class _JsonList:
+    """A list as JSON. The next one usually begins with the same objects, which are not encoded again."""
+
+    __slots__ = ("_items", "_json")
+
+    def __init__(self) -> None:
+        self._items: Sequence[Any] = ()
+        self._json = b""
+
+    def encoded(self, items: Sequence[Any], plain: Callable[[Any], Any]) -> orjson.Fragment:
+        known = len(self._items)
+        if known > len(items) or not all(map(is_, self._items, items)):
+            known, self._json = 0, b""
+        if added := [plain(item) for item in items[known:]]:
+            self._json = b",".join(filter(None, (self._json, orjson.dumps(added)[1:-1])))
+        self._items = tuple(items)
+        return orjson.Fragment(b"[%b]" % self._json)
+
+
+class RequestBodies:
+    """Builds the requests of one run, each of which repeats the tools and the messages of the one before."""
+
+    __slots__ = ("_messages", "_profile", "_tools")
+
+    def __init__(self) -> None:
+        self._profile: Profile | None = None
+
+    def body(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions,
+        profile: Profile,
+    ) -> bytes:  # fmt: skip
+        """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
+        if profile != self._profile:
+            self._profile, self._messages, self._tools = profile, _JsonList(), _JsonList()
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": self._messages.encoded(messages, lambda message: _wire_message(message, profile)),
+            "stream": True,
+        }
+        if profile.streams_usage:
+            body["stream_options"] = {"include_usage": True}
+        if tools:
+            body["tools"] = self._tools.encoded(tools, lambda schema: schema)
+        return orjson.dumps(body | _parameters(options, profile, with_tools=bool(tools)))
 
 
 def _parameters(options: ModelOptions, profile: Profile, *, with_tools: bool) -> dict[str, Any]:

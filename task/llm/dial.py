@@ -14,7 +14,7 @@ from cachetools import TTLCache
 from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
-from task.llm.chat_request import Profile, profile_for, request_body
+from task.llm.chat_request import Profile, RequestBodies, profile_for
 from task.llm.failures import CORE
 from task.llm.transport import RETRIES, Retries, answer_bytes
 from task.llm.window import ANSWER_TOKENS
@@ -58,6 +58,7 @@ class DialChatModel:
     api_version: str | None = None
     profile: Profile | None = None
     retries: Retries = RETRIES
+    bodies: RequestBodies = field(default_factory=RequestBodies, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ class DialChatModel:
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.deployment)
-        body = request_body(self.deployment, messages, tools, options, profile)
+        body = self.bodies.body(self.deployment, messages, tools, options, profile)
         headers = {**self.headers, **core_headers(self.api_key)}
         pieces = answer_bytes(self.session, self._url(), body, headers, self.retries, CORE)
         return chat_deltas(pieces, (self.api_key,))

@@ -13,7 +13,7 @@ from task.conversation.messages import Message
 from task.errors import ProviderError
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
-from task.llm.chat_request import Profile, profile_for, request_body
+from task.llm.chat_request import Profile, RequestBodies, profile_for
 from task.llm.failures import CONNECTION_FAILED, http_failure
 from task.llm.text_calls import with_text_calls
 from task.llm.transcription import Recording
@@ -37,6 +37,7 @@ class OpenAIChatModel:
     profile: Profile | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     retries: Retries = RETRIES
+    bodies: RequestBodies = field(default_factory=RequestBodies, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -46,7 +47,7 @@ class OpenAIChatModel:
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.model, self.base_url)
-        body = request_body(self.model, messages, tools, options, profile)
+        body = self.bodies.body(self.model, messages, tools, options, profile)
         url = completions_url(self.base_url, profile.api_version)
         headers = {**self.headers, **_authorization(self.api_key, profile)}
         deltas = chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))

@@ -45,11 +45,13 @@ class ContextWindow:
     _result: list[Message] = field(init=False, default_factory=list[Message])
     _weighed: Sequence[Message] = field(init=False, default=())
     _weight: int = field(init=False, default=0)
+    _tools: Sequence[ToolSchema] = field(init=False, default=())
+    _tools_weight: int = field(init=False, default=0)
 
     async def fitted(self, messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
         """The messages as they can be sent; the same list if nothing is too long."""
         if not self._known:
-            if self._tokens_of(messages) + schema_tokens(tools) < SMALL:
+            if self._tokens_of(messages) + self._tokens_of_tools(tools) < SMALL:
                 return self._within(messages, Budget(self.messages))
             self._tokens, self._known = await self.limit(), True
         return self._within(messages, self._room(tools))
@@ -66,7 +68,8 @@ class ContextWindow:
         return result if sum(map(message_tokens, result)) < sum(map(message_tokens, messages)) else None
 
     def _room(self, tools: Sequence[ToolSchema]) -> Budget:
-        return Budget(self.messages, None if self._tokens is None else max(self._tokens - schema_tokens(tools), 1))
+        left = None if self._tokens is None else max(self._tokens - self._tokens_of_tools(tools), 1)
+        return Budget(self.messages, left)
 
     def _within(self, messages: list[Message], room: Budget) -> list[Message]:
         if room.allows(len(messages), 0 if room.tokens is None else self._tokens_of(messages)):
@@ -87,6 +90,11 @@ class ContextWindow:
         self._weight += sum(map(message_tokens, added))
         self._weighed = messages
         return self._weight
+
+    def _tokens_of_tools(self, tools: Sequence[ToolSchema]) -> int:
+        if tools is not self._tools:
+            self._tools, self._tools_weight = tools, schema_tokens(tools)
+        return self._tools_weight
 
 
 def _begins_with(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:

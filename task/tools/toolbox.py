@@ -127,6 +127,7 @@ class Toolbox:
     repeats: RepeatGuard = field(default_factory=RepeatGuard)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
+    _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
     _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
     _declared: dict[str, frozenset[str]] = field(init=False, default_factory=dict[str, frozenset[str]])
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
@@ -136,9 +137,12 @@ class Toolbox:
         self.names = ToolNames(self._by_name, self.aliases)
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The schemas offered to the model, in a stable order, without withdrawn tools."""
-        offered = (tool for tool in self.tools if tool.name not in self.repeats.withdrawn)
-        return [self.names.schema(tool.briefed_schema if self.briefed else tool.schema) for tool in offered]
+        """The schemas offered to the model, in a stable order, without withdrawn tools; one list until one more is."""
+        offered = [tool for tool in self.tools if tool.name not in self.repeats.withdrawn]
+        if len(offered) != len(self._schemas):
+            shown = (tool.briefed_schema if self.briefed else tool.schema for tool in offered)
+            self._schemas = [self.names.schema(schema) for schema in shown]
+        return self._schemas
 
     def view(self, messages: Sequence[Message]) -> ContextView:
         """The conversation as the gate sees it, with the origin of each tool's results."""

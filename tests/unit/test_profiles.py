@@ -10,7 +10,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.llm.base import ModelOptions, ToolSchema
-from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, profile_for, request_body
+from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, RequestBodies, profile_for
 from task.settings.tree import ProfileName
 
 CALL = ToolCall("call_1", FunctionCall("f", '{"x": 1}'))
@@ -25,7 +25,7 @@ def written(
     tools: Sequence[ToolSchema] = (TOOL,),
     options: ModelOptions = PLAIN,
 ) -> dict[str, Any]:
-    return orjson.loads(request_body("m", messages, tools, options, profile))
+    return orjson.loads(RequestBodies().body("m", messages, tools, options, profile))
 
 
 @pytest.mark.parametrize(
@@ -163,3 +163,30 @@ def test_missing_text_beside_calls_is_left_out_or_empty_as_the_provider_wants_it
     assert "content" not in written(PROFILES["openai"])["messages"][2]
     assert written(PROFILES["basic"])["messages"][2]["content"] == ""
     assert "stream_options" not in written(PROFILES["basic"])
+
+
+def test_requests_that_repeat_earlier_ones_are_what_they_would_be_alone() -> None:
+    other = ToolCall("call_2", FunctionCall("g", "{}"))
+    grown = [*HISTORY, assistant("Then g", [other]), tool_message(other, "done")]
+    tool: ToolSchema = {"type": "function", "function": {"name": "g", "description": "", "parameters": {}}}
+    requests: list[tuple[Sequence[Message], Sequence[ToolSchema], Profile]] = [
+        (HISTORY, [TOOL], GENERIC),
+        (grown, [TOOL, tool], GENERIC),
+        (grown, [tool], GENERIC),
+        (grown, [], GENERIC),
+        (grown[:2], [tool, TOOL], GENERIC),
+        ([grown[0], user("Stop"), *grown[2:]], [TOOL], GENERIC),
+        (grown, [TOOL], DEEPSEEK),
+        (grown, [TOOL], GENERIC),
+        ([], [TOOL], GENERIC),
+        (grown, [TOOL], GENERIC),
+    ]
+    bodies = RequestBodies()
+    for messages, tools, profile in requests:
+        alone = RequestBodies().body("m", messages, tools, PLAIN, profile)
+        assert bodies.body("m", messages, tools, PLAIN, profile) == alone
+        assert orjson.loads(alone)["messages"] == [_on_the_wire(message, profile) for message in messages]
+
+
+def _on_the_wire(message: Message, profile: Profile) -> dict[str, Any]:
+    return written(profile, [message])["messages"][0]
