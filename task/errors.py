@@ -15,7 +15,7 @@ AgentError
 
 from __future__ import annotations
 
-from uuid import uuid4
+from os import urandom
 
 
 class AgentError(Exception):
@@ -120,7 +120,7 @@ class ToolExecutionError(FrameworkError):
 
 def new_reference() -> str:
     """Eight hex characters that connect an error message to a line in the log."""
-    return uuid4().hex[:8]
+    return urandom(4).hex()
 
 
 def reference_of(error: BaseException) -> str:

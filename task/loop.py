@@ -157,7 +157,8 @@ class _Run:
         while self._open and not messages[self._base - 1].tool_calls:
             self._base -= 1
         self._base -= bool(self._open)
-        self._past = repaired(messages[: self._base])  # the run only adds: what was there is repaired once
+        self._past = repaired(messages[: self._base])  # the run only adds: what a request had is not repaired again
+        self._past_end = self._base
         self._added: list[Message] = []
         self._deadline = loop.clock() + loop.limits.run_seconds
         self._usage = Usage()
@@ -277,7 +278,9 @@ class _Run:
     async def _answered(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         received, waiting = Accumulator(), WaitingStages(self._choice)
         started = perf_counter()
-        conversation = [*self._past, *repaired(self._messages[self._base :]), *note]
+        self._past += repaired(self._messages[self._past_end :])
+        self._past_end = len(self._messages)
+        conversation = [*self._past, *note]
         request = await self._loop.window.fitted(self._loop.toolbox.names.as_offered(conversation), tools)
         try:
             await self._receive(request, tools, received, waiting)

@@ -233,9 +233,9 @@ def _as_shown(
         return Defanger(_suspicion(lambda: view(whole[:place]), hosts)).feed(text, last=True)
 
     def shown(message: Message, place: int) -> Message:
-        if message.role is not Role.ASSISTANT:
-            return message
         content, thoughts = message.content, message.reasoning_content
+        if message.role is not Role.ASSISTANT or not (content or thoughts):
+            return message
         return replace(
             message,
             content=harmless(content, place) if isinstance(content, str) else content,

@@ -46,7 +46,7 @@ class Defanger:
             self._held = text
             return ""
         self._patience += EFFORT * len(piece) - (held if held > markup.SHORT else 0)
-        if not self._fence and markup.SUSPECT.search(text) is None:
+        if not self._fence and markup.SUSPECT.search(f"{text} " if last else text) is None:  # what ends it is complete
             self._passed(text)
             self._place(text)
             return text

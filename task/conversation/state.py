@@ -75,7 +75,7 @@ class StateSeal:
         """
         body: dict[str, Any] = {
             "version": VERSION,
-            TOOL_CALL_HISTORY_KEY: [_stored(message) for message in _shortened(turn.history)],
+            TOOL_CALL_HISTORY_KEY: _history(turn.history),
             PENDING_KEY: [asdict(item) for item in turn.pending],
             "references": dict(turn.references),
             "turn": turn.turn,
@@ -131,7 +131,15 @@ def _turn(body: Mapping[str, Any]) -> TurnState:
     )
 
 
+def _history(history: Sequence[Message]) -> list[dict[str, Any]]:
+    stored = list(map(_stored, history))
+    fits = len(json.dumps(stored, ensure_ascii=True)) <= MAX_BYTES
+    return stored if fits else list(map(_stored, _shortened(history)))
+
+
 def _stored(message: Message) -> dict[str, Any]:
+    if message.custom_content is None and not message.failed:
+        return message.as_stored()
     items = message.custom_content.attachments if message.custom_content else ()
     kept = tuple(item for item in items if number_of(item) is not None or item.is_stored_picture)
     return replace(message, custom_content=CustomContent(kept) if kept else None, failed=False).as_stored()
@@ -158,8 +166,6 @@ def _brief(message: Message) -> Message:
 
 
 def _shortened(history: Sequence[Message]) -> list[Message]:
-    if sum(map(_size, history)) <= MAX_BYTES:
-        return list(history)
     brief = list(map(_brief, history))
     room = Budget(tokens=MAX_BYTES)
     parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import is_
 from types import MappingProxyType
 from typing import Any, Literal
@@ -117,6 +118,7 @@ _HOSTED_MODEL = re.compile(r"(^|[/.])(chatgpt|gpt-[345]|o[1-9](-mini|-pro|-previ
 _PORTS = {"11434": OLLAMA, "1234": LM_STUDIO, "8080": LLAMA_CPP, "8000": VLLM}
 
 
+@lru_cache(maxsize=1_000)
 def profile_for(model: str, base_url: str | None = None) -> Profile:
     """The profile for a model's name at an address; None is DIAL, where only the name is known.
 
@@ -176,7 +178,7 @@ class RequestBodies:
         profile: Profile,
     ) -> bytes:  # fmt: skip
         """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
-        if profile != self._profile:
+        if profile is not self._profile:
             self._profile, self._messages, self._tools = profile, _JsonList(), _JsonList()
         body: dict[str, Any] = {
             "model": model,

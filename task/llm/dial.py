@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypedDict, cast
 from urllib.parse import quote
 
@@ -70,12 +71,15 @@ class DialChatModel:
         profile = self.profile or profile_for(self.deployment)
         body = self.bodies.body(self.deployment, messages, tools, options, profile)
         headers = {**self.headers, **core_headers(self.api_key)}
-        pieces = answer_bytes(self.session, self._url(), body, headers, self.retries, CORE)
+        url = deployment_url(self.endpoint, self.deployment, self.api_version)
+        pieces = answer_bytes(self.session, url, body, headers, self.retries, CORE)
         return chat_deltas(pieces, (self.api_key,))
 
-    def _url(self) -> str:
-        path = f"{self.endpoint.rstrip('/')}/openai/deployments/{quote(self.deployment, safe='/')}/chat/completions"
-        return f"{path}?api-version={quote(self.api_version)}" if self.api_version else path
+@lru_cache(maxsize=1_000)
+def deployment_url(endpoint: str, deployment: str, api_version: str | None) -> str:
+    """The address of a deployment's chat completions."""
+    path = f"{endpoint.rstrip('/')}/openai/deployments/{quote(deployment, safe='/')}/chat/completions"
+    return f"{path}?api-version={quote(api_version)}" if api_version else path
 
 
 KEPT_SECONDS = 300

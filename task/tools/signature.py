@@ -24,6 +24,7 @@ class Signature:
     parameters: dict[str, Any]
     injected: tuple[str, ...]
     _model: type[BaseModel]
+    _fields: tuple[tuple[str, str], ...]
 
     def typed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in the types of the function's hints.
@@ -36,8 +37,7 @@ class Signature:
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
             raise ArgumentsError(f"The arguments of {tool} do not fit: {faults}.") from error
-        fields = self._model.model_fields
-        return {field.alias or name: getattr(values, name) for name, field in fields.items()}
+        return {argument: getattr(values, name) for name, argument in self._fields}
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
@@ -65,7 +65,8 @@ def signature_of(function: Callable[..., Any]) -> Signature:
             fields[f"argument{index}"] = (hint, _field(parameter, described.get(parameter.name)))
     model = _model(name, fields)
     description = "\n\n".join(filter(None, [docstring.short_description, docstring.long_description]))
-    return Signature(description, schema_of(model), tuple(injected), model)
+    names = tuple((name, field.alias or name) for name, field in model.model_fields.items())
+    return Signature(description, schema_of(model), tuple(injected), model, names)
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -179,9 +179,12 @@ class Toolbox:
                 ended(call, result, perf_counter() - started)
             return result
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(answer(call)) for call in calls]
-        results = [task.result() for task in tasks]
+        if len(calls) == 1:
+            results = [await answer(calls[0])]  # a task of its own would only cost
+        else:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(answer(call)) for call in calls]
+            results = [task.result() for task in tasks]
         for attachment in _attachments(results):
             choice.add_attachment(**attachment.as_dict())
         return results
@@ -246,14 +249,18 @@ class Toolbox:
             for attachment in message.custom_content.attachments if message.custom_content else ():
                 stage.sink.add_attachment(**attachment.as_dict())
         if tool.offloads:
-            message = replace(message, content=await self.offloader.shortened(tool.name, message.text(), caller))
+            message = _with_text(message, await self.offloader.shortened(tool.name, message.text(), caller))
         if note:
-            message = replace(message, content=f"{message.text()}\n\n[Not as the user approved it. {note}]")
+            message = _with_text(message, f"{message.text()}\n\n[Not as the user approved it. {note}]")
         return self._with_repeat_warning(tool, arguments, message)
 
     def _with_repeat_warning(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
         writes = Effect.WRITE in tool.effects
-        return replace(message, content=self.repeats.with_warning(tool.name, arguments, message.text(), writes=writes))
+        return _with_text(message, self.repeats.with_warning(tool.name, arguments, message.text(), writes=writes))
+
+
+def _with_text(message: Message, text: str) -> Message:
+    return message if text == message.content else replace(message, content=text)
 
 
 def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
