@@ -75,6 +75,7 @@ class DialChatModel:
         pieces = answer_bytes(self.session, url, body, headers, self.retries, CORE)
         return chat_deltas(pieces, (self.api_key,))
 
+
 @lru_cache(maxsize=1_000)
 def deployment_url(endpoint: str, deployment: str, api_version: str | None) -> str:
     """The address of a deployment's chat completions."""

@@ -260,7 +260,7 @@ async def deltas_of(*chunks: bytes) -> list[Delta | str | None]:
     found: list[Delta | str | None] = []
     try:
         async for delta in chat_deltas(pieces()):
-            found.append(delta)
+            found += [delta]
     except ProviderError as error:
         found.append(error.code)
     return found
