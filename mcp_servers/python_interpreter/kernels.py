@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from asyncio.subprocess import DEVNULL, Process
 from pathlib import Path
 
 import zmq.asyncio
 
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.envelope import Message
-from mcp_servers.python_interpreter.launch import Launcher, end_everything
+from mcp_servers.python_interpreter.launch import end_everything
 from mcp_servers.python_interpreter.places import KernelFolders
+from mcp_servers.python_interpreter.starting import KernelProcess, Starter, environment
 from mcp_servers.python_interpreter.wire import KernelWire, Output, Reply
 
 BOOTSTRAP = (Path(__file__).parent / "bootstrap.py").read_text(encoding="utf-8")
@@ -25,16 +24,16 @@ class KernelFailed(Exception):
 class Kernel:
     """A running kernel; its owner ends it with `kill`."""
 
-    def __init__(self, place: KernelFolders, process: Process, mark: int, wire: KernelWire) -> None:
+    def __init__(self, place: KernelFolders, process: KernelProcess, mark: int, wire: KernelWire) -> None:
         self.place = place
+        self.died = asyncio.create_task(process.ended())
         self._process = process
         self._mark = mark
         self._wire = wire
-        self.died = asyncio.create_task(process.wait())
 
     @classmethod
     async def start(
-        cls, place: KernelFolders, launcher: Launcher, config: Config, context: zmq.asyncio.Context
+        cls, place: KernelFolders, starter: Starter, config: Config, context: zmq.asyncio.Context
     ) -> Kernel:
         """A kernel that is ready to run code in `place`.
 
@@ -46,16 +45,9 @@ class Kernel:
         connection = place.run / "connection.json"
         connection.write_bytes(wire.connection_file())
         place.give(connection)
-        argv = [str(config.python), "-m", "ipykernel_launcher", "-f", str(connection), "--HistoryManager.enabled=False"]
-        confined = launcher.confine(place, argv, environment(place, config))
-        log = os.open(place.root / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *confined.command, env={}, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        finally:
-            os.close(log)
-        kernel = cls(place, process, confined.mark, wire)
+        arguments = ["-f", str(connection), "--HistoryManager.enabled=False"]
+        process, mark = await starter.start(place, arguments, environment(place, config))
+        kernel = cls(place, process, mark, wire)
         try:
             await kernel._prepare(config)
         except BaseException:
@@ -69,7 +61,9 @@ class Kernel:
 
     @property
     def alive(self) -> bool:
-        return not self.died.done() and not _has_ended(self.pid)
+        # A busy event loop learns of the end too late: code sent to a kernel that was killed while it waited would be
+        # lost.
+        return not self._process.has_ended()
 
     async def execute(self, code: str, output: Output) -> Reply:
         return await self._wire.execute(code, output)
@@ -79,8 +73,9 @@ class Kernel:
 
     async def kill(self) -> None:
         """End the kernel and every process that its code has started."""
-        await end_everything(self._process.pid, self._mark, self.place.uid)
+        await end_everything(self.pid if self.alive else None, self._mark, self.place.uid)
         await self.died
+        self._process.close()
         self._wire.close()
 
     async def _prepare(self, config: Config) -> None:
@@ -104,32 +99,6 @@ class Kernel:
         if reply.status != "ok":
             raise KernelFailed(f"the kernel could not be prepared: {reply.ename}: {reply.evalue}")
         await self._wire.execute("0", _nothing)  # what the first result needs is loaded now
-
-
-def environment(place: KernelFolders, config: Config) -> dict[str, str]:
-    """The kernel's whole environment: nothing of the server's own."""
-    home = str(place.home)
-    return {
-        "PATH": f"{config.python.parent}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": home,
-        "TMPDIR": home,
-        "IPYTHONDIR": f"{home}/.ipython",
-        "MPLCONFIGDIR": f"{home}/.matplotlib",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "PLOTLY_RENDERER": "plotly_mimetype",
-        "LANG": "C.UTF-8",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-
-
-def _has_ended(pid: int) -> bool:
-    # A busy event loop learns of the end too late: code sent to a kernel that was killed while it waited would be lost.
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # it has been reaped
-        return True
 
 
 def _preparation(config: Config) -> str:

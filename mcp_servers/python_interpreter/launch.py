@@ -23,14 +23,6 @@ class NoSandbox(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Confined:
-    """A command line in the sandbox, and the mark that all its processes will carry."""
-
-    command: list[str]
-    mark: int
-
-
-@dataclass(frozen=True, slots=True)
 class Launcher:
     """How kernels are confined here. `own_uids`: each may have a user id of its own."""
 
@@ -60,10 +52,14 @@ class Launcher:
         )
         return cls(tier, own_uids, readable, limits)
 
-    def confine(self, place: KernelFolders, argv: list[str], environment: Mapping[str, str]) -> Confined:
-        """The command line that runs `argv` in `place` and sees nothing else."""
-        mark = sandbox.new_mark()
-        policy = sandbox.Policy(
+    @property
+    def forks(self) -> bool:
+        """Whether a process of the kernels' template can enter the sandbox by itself."""
+        return self.tier != "bubblewrap"
+
+    def policy(self, place: KernelFolders, environment: Mapping[str, str]) -> sandbox.Policy:
+        """What the kernel in `place` may do: it sees nothing else. All its processes carry the policy's mark."""
+        return sandbox.Policy(
             workdir=str(place.work),
             read_write=(str(place.work), str(place.home), str(place.run)),
             read_only=self.readable,
@@ -72,15 +68,15 @@ class Launcher:
             limits=self.limits,
             tier=self.tier,
             allow_unsafe=self.tier == "none",
-            mark=mark,
+            mark=sandbox.new_mark(),
         )
-        return Confined(sandbox.command(policy, argv), mark)
 
 
-async def end_everything(group: int, mark: int, uid: int | None) -> None:
-    """Kill a kernel's process group, then whatever its code has moved out of it."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+async def end_everything(group: int | None, mark: int, uid: int | None) -> None:
+    """Kill a kernel's process group, if it still leads one, then whatever its code has moved out of it."""
+    if group is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
     await asyncio.to_thread(_end_rest, mark, uid)
 
 

@@ -15,6 +15,7 @@ from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
 from mcp_servers.python_interpreter.launch import Launcher, abandoned
 from mcp_servers.python_interpreter.places import KernelFolders
+from mcp_servers.python_interpreter.starting import Starter
 from mcp_servers.python_interpreter.uids import FIRST_UID, UIDS, Uids
 from mcp_servers.sandbox import SandboxError, clear_uid
 
@@ -30,7 +31,7 @@ class Pool:
 
     def __init__(self, config: Config, launcher: Launcher, runtime: Path) -> None:
         self._config = config
-        self._launcher = launcher
+        self._starter = Starter(config, launcher, runtime / "template")
         self._context = zmq.asyncio.Context()
         self._uids = Uids() if launcher.own_uids else None
         self._runtime = runtime
@@ -88,7 +89,7 @@ class Pool:
             KernelFailed: it could not be started.
         """
         async with self._starting:
-            return await Kernel.start(place, self._launcher, self._config, self._context)
+            return await Kernel.start(place, self._starter, self._config, self._context)
 
     async def remove(self, place: KernelFolders, kernel: Kernel | None) -> None:
         """End the kernel, delete its files and release its user id, also if the caller is cancelled."""
@@ -107,6 +108,7 @@ class Pool:
             kernel = self._spares.get_nowait()
             await self.remove(kernel.place, kernel)
         await asyncio.gather(*self._removing, return_exceptions=True)
+        await self._starter.close()
         self._context.destroy(linger=0)
         if self._uids is not None:
             self._uids.close()

@@ -49,7 +49,7 @@ def _done(arguments: list[str]) -> int:
         case ["--serve"]:
             from mcp_servers.sandbox.server import serve
 
-            return serve(lambda text, argv: _reported(lambda: launch(_policy(text), argv, os.getppid())))
+            return serve(lambda text, argv, _: _reported(lambda: launch(_policy(text), argv, os.getppid())))
         case ["--probe"]:
             return _probe()
         case ["--kill", mark] if mark.isdigit():

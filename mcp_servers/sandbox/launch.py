@@ -44,6 +44,27 @@ def _turn_into(policy: Policy, argv: list[str], parent: int, door: Door | None =
             _unprotected(policy, argv, parent)
 
 
+def confine(policy: Policy) -> None:
+    """Put this process itself under the policy, before it runs code that is not trusted: a fork of a trusted program.
+
+    It has one thread and no open files but those that the code may have. `die_with_parent` is not its concern.
+
+    Raises:
+        SandboxError, OSError: the policy cannot be enforced so; the process must end.
+    """
+    policy, parent = policy._replace(die_with_parent=False), os.getppid()
+    match policy.tier:
+        case "landlock":
+            _behind_landlock(policy, parent)
+        case "none":
+            _without_protection(policy, parent)
+        case _:
+            raise SandboxError(f"tier {policy.tier!r} confines only programs that it starts itself")
+    os.environ.clear()
+    os.environ.update(policy.environment or {})
+    process.be_readable_to_itself()
+
+
 def best_tier(policy: Policy) -> TierName:
     """The first tier that starts a program under this policy here.
 
@@ -97,6 +118,11 @@ def _in_bubblewrap(policy: Policy, argv: list[str], parent: int, door: Door | No
 
 
 def _in_landlock(policy: Policy, argv: list[str], parent: int, door: Door | None) -> NoReturn:
+    _behind_landlock(policy, parent, door)
+    _become(argv, policy.environment or {})
+
+
+def _behind_landlock(policy: Policy, parent: int, door: Door | None = None) -> None:
     version, own_uid = landlock.abi(), policy.uid is not None
     if version == 0:
         raise SandboxError("this kernel has no Landlock (Linux 5.13 and newer have it)")
@@ -108,15 +134,18 @@ def _in_landlock(policy: Policy, argv: list[str], parent: int, door: Door | None
     os.chdir(policy.workdir)
     landlock.restrict(rules)
     bpf.install(filter_)
-    _become(argv, policy.environment or {})
 
 
 def _unprotected(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+    _without_protection(policy, parent)
+    _become(argv, policy.environment or {})
+
+
+def _without_protection(policy: Policy, parent: int) -> None:
     if not policy.allow_unsafe:
         raise SandboxError("tier 'none' protects nothing; allow_unsafe must say that this is wanted")
     _shrink(policy, parent)
     os.chdir(policy.workdir)
-    _become(argv, policy.environment or {})
 
 
 def _shrink(policy: Policy, parent: int, keep: int = 0) -> None:

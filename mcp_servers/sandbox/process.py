@@ -13,6 +13,7 @@ from mcp_servers.sandbox.libc import (
     PR_CAP_AMBIENT_CLEAR_ALL,
     PR_CAP_AMBIENT_RAISE,
     PR_CAPBSET_DROP,
+    PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
     PR_SET_SECUREBITS,
@@ -98,6 +99,11 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     prctl(PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         raise SandboxError("the program that asked for this run has ended")
+
+
+def be_readable_to_itself() -> None:
+    """Undo what a change of uid does to a process that becomes no program: it closes its own /proc entry to it."""
+    prctl(PR_SET_DUMPABLE, 1)
 
 
 def close_descriptors() -> None:

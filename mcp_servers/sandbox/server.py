@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from mcp_servers.sandbox import supervisor as supervisor  # loaded once, not in every run
 
-Run = Callable[[str, list[str]], int]
+Run = Callable[[str, list[str], int], int]
 
 MOST_BYTES = 2**20
 OPEN_MAX = 4096
@@ -23,7 +23,8 @@ def serve(run: Run) -> int:
 
     A request is one message: the policy's JSON, a NUL, and the program's words, joined by NULs. With it come three
     descriptors: the run's output, its errors, and a socket that gets the process id and then the exit code; closing its
-    other end ends the run. `run` is the launcher: for a policy's text and a program's words it returns the exit code.
+    other end ends the run. `run` is the launcher: for a policy's text, a program's words and that socket it returns the
+    exit code.
     """
     requests = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaped by the kernel
@@ -31,10 +32,25 @@ def serve(run: Run) -> int:
         message, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not message:
             return 0
-        if os.fork() == 0:
+        try:
+            child = os.fork()
+        except OSError as error:  # this run alone fails: its socket is closed without a process id
+            child = -1
+            os.write(descriptors[1], f"sandbox: no process can be started: {error.strerror}\n".encode())
+        if child == 0:
             _run(run, message, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def announce(control: int) -> None:
+    """Send a descriptor of this process, which is ended by force from now on when the socket's other end is closed."""
+    process = os.pidfd_open(os.getpid())
+    with socket.socket(fileno=os.dup(control)) as other:
+        socket.send_fds(other, [b"process"], [process])
+    os.close(process)
+    fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(control, F_SETSIG, signal.SIGKILL)
 
 
 def _run(run: Run, message: bytes, descriptors: list[int]) -> NoReturn:
@@ -55,7 +71,7 @@ def _run(run: Run, message: bytes, descriptors: list[int]) -> NoReturn:
     policy, *words = message.decode("utf-8", "surrogateescape").split("\0")
     code = 1
     try:
-        code = run(policy, words)
+        code = run(policy, words, control)
     finally:
         if os.getpid() == own:  # not the run's first process, when it could not become the program
             os.write(control, str(code).encode())

@@ -20,6 +20,7 @@ from mcp_servers.python_interpreter.launch import Launcher, NoSandbox
 from mcp_servers.python_interpreter.memory import Memory, Remembered
 from mcp_servers.python_interpreter.meta import call_meta, handle_of
 from mcp_servers.python_interpreter.places import KernelFolders
+from mcp_servers.python_interpreter.starting import KernelProcess
 from mcp_servers.python_interpreter.wire import KernelWire
 from mcp_servers.sandbox.tiers import Tier
 
@@ -94,7 +95,7 @@ async def test_a_kernel_killed_while_it_waits_is_not_taken_for_alive(tmp_path: P
     process = await asyncio.create_subprocess_exec("sleep", "60")
     context = zmq.asyncio.Context()
     wire = KernelWire(tmp_path, context)
-    kernel = Kernel(KernelFolders(tmp_path, None), process, 0, wire)
+    kernel = Kernel(KernelFolders(tmp_path, None), KernelProcess(os.pidfd_open(process.pid), process), 0, wire)
     assert kernel.alive
     process.kill()
     with suppress(ChildProcessError):
