@@ -25,8 +25,11 @@ class ForkFailed(Exception):
 class Templates:
     """One template at a time. `environment` is its whole environment; kernels get their own."""
 
-    def __init__(self, config: Config, place: KernelFolders, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, config: Config, place: KernelFolders, environment: Mapping[str, str], program: Path = PROGRAM
+    ) -> None:
         self._config = config
+        self._program = program
         self._place = place
         self._environment = dict(environment)
         self._process: Process | None = None
@@ -65,7 +68,7 @@ class Templates:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         log = os.open(self._place.root / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        argv = [str(self._config.python), str(PROGRAM), *(["--preload"] if self._config.preload else [])]
+        argv = [str(self._config.python), str(self._program), *(["--preload"] if self._config.preload else [])]
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *argv, cwd="/", env=self._environment, stdin=its, stdout=log, stderr=log, start_new_session=True,

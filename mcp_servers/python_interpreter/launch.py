@@ -52,11 +52,6 @@ class Launcher:
         )
         return cls(tier, own_uids, readable, limits)
 
-    @property
-    def forks(self) -> bool:
-        """Whether a process of the kernels' template can enter the sandbox by itself."""
-        return self.tier != "bubblewrap"
-
     def policy(self, place: KernelFolders, environment: Mapping[str, str]) -> sandbox.Policy:
         """What the kernel in `place` may do: it sees nothing else. All its processes carry the policy's mark."""
         return sandbox.Policy(

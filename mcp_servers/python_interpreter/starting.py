@@ -6,23 +6,25 @@ import asyncio
 import logging
 import os
 import select
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from socket import socket
 
 from mcp_servers.python_interpreter.config import Config
-from mcp_servers.python_interpreter.forks import ForkFailed, Templates, pid_of, readable
+from mcp_servers.python_interpreter.forks import PROGRAM, ForkFailed, Templates, pid_of, readable
 from mcp_servers.python_interpreter.launch import Launcher
 from mcp_servers.python_interpreter.places import KernelFolders
-from mcp_servers.sandbox import Policy, command
+from mcp_servers.sandbox import Policy, command, kill_marked
 
 logger = logging.getLogger(__name__)
+
+HOLDING = ["/bin/sh", "-c", "echo && exec sleep infinity"]  # keeps a sandbox of bubblewrap's for the kernel
 
 
 class KernelProcess:
     """A kernel's process by its descriptor; `kept` is what must live as long as it does."""
 
-    def __init__(self, descriptor: int, kept: Process | socket) -> None:
+    def __init__(self, descriptor: int, *kept: Process | socket) -> None:
         self._descriptor = descriptor
         self._kept = kept
         self.pid = pid_of(descriptor)
@@ -39,18 +41,19 @@ class KernelProcess:
     def close(self) -> None:
         """Give up the descriptor of an ended process."""
         os.close(self._descriptor)
-        if isinstance(self._kept, socket):
-            self._kept.close()
+        for one in self._kept:
+            if isinstance(one, socket):
+                one.close()
 
 
 class Starter:
-    """Starts the kernels of one server; `folder` is the template's own."""
+    """Starts the kernels of one server; `folder` is the template's own, `program` what it runs."""
 
-    def __init__(self, config: Config, launcher: Launcher, folder: Path) -> None:
+    def __init__(self, config: Config, launcher: Launcher, folder: Path, program: Path = PROGRAM) -> None:
         self._config = config
         self._launcher = launcher
         place = KernelFolders(folder, None)
-        self._templates = Templates(config, place, environment(place, config)) if launcher.forks else None
+        self._templates = Templates(config, place, environment(place, config), program)
 
     async def start(
         self, place: KernelFolders, arguments: list[str], variables: dict[str, str]
@@ -60,25 +63,33 @@ class Starter:
         log = os.open(place.root / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         assert policy.mark is not None
         try:
-            return await self._process(policy, arguments, log), policy.mark
+            return await self._forked(policy, arguments, log), policy.mark
+        except ForkFailed as failure:
+            logger.warning("a kernel is started from its program: %s", failure)
+            await asyncio.to_thread(kill_marked, policy.mark)
+            process = await _launched(policy, [str(self._config.python), "-m", "ipykernel_launcher", *arguments], log)
+            return KernelProcess(os.pidfd_open(process.pid), process), policy.mark
         finally:
             os.close(log)
 
     async def close(self) -> None:
-        if self._templates is not None:
-            await self._templates.close()
+        await self._templates.close()
 
-    async def _process(self, policy: Policy, arguments: list[str], log: int) -> KernelProcess:
-        if self._templates is not None:
-            try:
-                return KernelProcess(*await self._templates.fork(policy, arguments, log))
-            except ForkFailed as failure:
-                logger.warning("a kernel is started from its program: %s", failure)
-        argv = command(policy, [str(self._config.python), "-m", "ipykernel_launcher", *arguments])
-        process = await asyncio.create_subprocess_exec(
-            *argv, env={}, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-        return KernelProcess(os.pidfd_open(process.pid), process)
+    async def _forked(self, policy: Policy, arguments: list[str], log: int) -> KernelProcess:
+        if policy.tier != "bubblewrap":
+            return KernelProcess(*await self._templates.fork(policy, ["", *arguments], log))
+        sandbox = await _launched(policy, HOLDING, log)
+        assert sandbox.stdout is not None
+        if not await sandbox.stdout.readline():
+            raise ForkFailed("bubblewrap did not start")
+        return KernelProcess(*await self._templates.fork(policy, [str(sandbox.pid), *arguments], log), sandbox)
+
+
+async def _launched(policy: Policy, argv: list[str], log: int) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *command(policy, argv), env={}, stdin=DEVNULL, stdout=PIPE if argv is HOLDING else log, stderr=log,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def environment(place: KernelFolders, config: Config) -> dict[str, str]:

@@ -12,7 +12,9 @@ import traceback
 from contextlib import suppress
 
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from mcp_servers.sandbox import launch, policy, server  # noqa: E402
+from mcp_servers.sandbox import joining as joining  # noqa: E402
+from mcp_servers.sandbox import launch, policy, process, server  # noqa: E402
+from mcp_servers.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl  # noqa: E402
 
 del sys.path[0]
 # The debugger would be half of a kernel's memory, and nobody can connect to it.
@@ -28,6 +30,8 @@ PRELOADED = "matplotlib.pyplot matplotlib_inline.backend_inline numpy.random pan
 
 def main() -> int:
     """Load everything, then fork a kernel for each request until the socket is closed."""
+    process.run_from_memory()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # kernels whose first process has ended are reaped here
     for name in f"{KERNEL} {PRELOADED if '--preload' in sys.argv else ''}".split():
         with suppress(ImportError):
             importlib.import_module(name)
@@ -49,27 +53,32 @@ def make_first_traceback() -> None:
 
 
 def become_kernel(text: str, words: list[str], control: int) -> int:
-    """Enter the sandbox and be a kernel; `words` are the kernel's arguments. The socket's other end gets a descriptor
-    of this process.
+    """Enter the sandbox and be a kernel; the socket's other end then gets a descriptor of its process.
+
+    `words` are the process id of bubblewrap, or nothing, and the kernel's arguments.
     """
+    rules, (bubblewrap, *arguments) = policy.parse(text), words
     try:
+        if bubblewrap:
+            launch.join(rules, int(bubblewrap))
+        server.tie(control)
+        launch.confine(rules)
         server.announce(control)
-        launch.confine(policy.parse(text))
     except Exception:
         traceback.print_exc()
         return launch.REFUSED_EXIT
-    be_like_a_new_process(words)
+    be_like_a_new_process(arguments)
     from ipykernel.kernelapp import IPKernelApp
 
-    IPKernelApp.launch_instance(argv=words)
+    IPKernelApp.launch_instance(argv=arguments)
     return 0
 
 
-def be_like_a_new_process(words: list[str]) -> None:
+def be_like_a_new_process(arguments: list[str]) -> None:
     """`random` has a new seed after a fork by itself, numpy's global generator has not."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    sys.argv = [sys.argv[0], *words]
+    sys.argv = [sys.argv[0], *arguments]
     for name in [name for name in sys.modules if name.split(".")[0] == "mcp_servers"]:
         del sys.modules[name]
 

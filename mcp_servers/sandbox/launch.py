@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from mcp_servers.sandbox import bpf, bubblewrap, filters, landlock, process
 from mcp_servers.sandbox.errors import SandboxError
-from mcp_servers.sandbox.policy import Door, Policy, TierName
+from mcp_servers.sandbox.policy import Door, Limits, Policy, TierName
 
 REFUSED_EXIT, NOT_EXECUTABLE_EXIT, NOT_FOUND_EXIT = 125, 126, 127
 SAFE_TIERS: tuple[TierName, ...] = ("bubblewrap", "landlock")
@@ -44,25 +44,54 @@ def _turn_into(policy: Policy, argv: list[str], parent: int, door: Door | None =
             _unprotected(policy, argv, parent)
 
 
+def join(policy: Policy, bubblewrap: int) -> None:
+    """Continue, in a child of this process, where a process of bubblewrap's has set up the policy's namespaces.
+
+    This process runs from memory: `/proc/self/exe` would lead to its program's file past all mounts.
+
+    Raises:
+        SandboxError, OSError: they cannot be entered.
+    """
+    from mcp_servers.sandbox import joining
+
+    process.apply_limits(policy.limits, policy.mark, counts_processes=policy.uid is not None)
+    process.become(policy.uid)
+    joining.join(bubblewrap)
+    if os.fork() != 0:
+        os._exit(0)
+    os.setsid()
+
+
 def confine(policy: Policy) -> None:
     """Put this process itself under the policy, before it runs code that is not trusted: a fork of a trusted program.
 
-    It has one thread and no open files but those that the code may have. `die_with_parent` is not its concern.
+    It has one thread, and no open files but those that the code may have. In bubblewrap it has joined before.
+    `die_with_parent` is not its concern.
 
     Raises:
-        SandboxError, OSError: the policy cannot be enforced so; the process must end.
+        SandboxError, OSError: the policy cannot be enforced; the process must end.
     """
     policy, parent = policy._replace(die_with_parent=False), os.getppid()
     match policy.tier:
+        case "bubblewrap":
+            _in_joined_namespaces(policy)
         case "landlock":
             _behind_landlock(policy, parent)
-        case "none":
-            _without_protection(policy, parent)
         case _:
-            raise SandboxError(f"tier {policy.tier!r} confines only programs that it starts itself")
+            _without_protection(policy, parent)
     os.environ.clear()
     os.environ.update(policy.environment or {})
     process.be_readable_to_itself()
+
+
+def _in_joined_namespaces(policy: Policy) -> None:
+    # Without a uid of its own the run is counted in its user namespace; the other limits are set already.
+    limits = Limits(*[None] * len(Limits._fields))._replace(processes=policy.limits.processes)
+    process.apply_limits(limits, None, counts_processes=policy.uid is None)
+    process.become(None, umask=int(policy.umask, 8))
+    process.no_new_privileges()
+    os.chdir(policy.workdir)
+    bpf.install(filters.bubblewrap_filter())
 
 
 def best_tier(policy: Policy) -> TierName:

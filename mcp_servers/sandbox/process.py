@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
 import struct
+import sys
 
 from mcp_servers.sandbox.errors import SandboxError
 from mcp_servers.sandbox.libc import (
@@ -104,6 +106,17 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
 def be_readable_to_itself() -> None:
     """Undo what a change of uid does to a process that becomes no program: it closes its own /proc entry to it."""
     prctl(PR_SET_DUMPABLE, 1)
+
+
+def run_from_memory() -> None:
+    """Become a sealed copy of this program: forks of it that are confined cannot reach its file by `/proc/self/exe`."""
+    if os.readlink("/proc/self/exe").startswith("/memfd:"):
+        return
+    copy = os.memfd_create("python", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open("/proc/self/exe", "rb") as program:
+        os.write(copy, program.read())
+    fcntl.fcntl(copy, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    os.execve(copy, sys.orig_argv, os.environ)  # noqa: S606
 
 
 def close_descriptors() -> None:

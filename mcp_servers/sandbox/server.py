@@ -43,14 +43,18 @@ def serve(run: Run) -> int:
             os.close(descriptor)
 
 
+def tie(control: int) -> None:
+    """End this process by force from now on when the socket's other end is closed, whatever code it runs."""
+    fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(control, F_SETSIG, signal.SIGKILL)
+
+
 def announce(control: int) -> None:
-    """Send a descriptor of this process, which is ended by force from now on when the socket's other end is closed."""
+    """Send a descriptor of this process to the socket's other end."""
     process = os.pidfd_open(os.getpid())
     with socket.socket(fileno=os.dup(control)) as other:
         socket.send_fds(other, [b"process"], [process])
     os.close(process)
-    fcntl.fcntl(control, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(control, F_SETSIG, signal.SIGKILL)
 
 
 def _run(run: Run, message: bytes, descriptors: list[int]) -> NoReturn:

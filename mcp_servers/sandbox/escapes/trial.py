@@ -23,6 +23,7 @@ LIMITS = Limits(memory=MEMORY, file_bytes=64 * MIB, processes=100, open_files=12
 QUICK_SECONDS = 60.0
 FIRST_WORD_SECONDS = 20.0
 END_SECONDS = 5.0
+Start = Callable[[Policy, list[str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +36,35 @@ class Verdict:
     detail: str
 
 
-def verdicts(tier: TierName, uid: int | None, quick: bool = False) -> Iterator[Verdict]:
+def verdicts(tier: TierName, uid: int | None, quick: bool = False, start: Start = command) -> Iterator[Verdict]:
     """Run every attack, with `quick` only those that end by themselves; a run with its own uid owns nothing outside.
+
+    `start` makes the command line that runs a program under a policy.
 
     Raises:
         LookupError: there is no Python that the uid can execute.
         RuntimeError: the attacks did not run.
     """
     with arena(uid, None if uid is None else uid + 1) as ground:
-        yield from quick_verdicts(ground, tier, uid)
+        yield from quick_verdicts(ground, tier, uid, start=start)
         for number, name in enumerate(() if quick else ENDLESS):
             # Dead processes count against a uid's limit until they are reaped, so each run has another one.
             other = None if uid is None else uid + 2 + number
             if other is not None:
                 os.chown(ground.world.inside, other, other)
-            yield _endless(ground, name, tier, other)
+            yield _endless(ground, name, tier, other, start)
 
 
-def quick_verdicts(ground: Arena, tier: TierName, uid: int | None, limits: Limits = LIMITS) -> Iterator[Verdict]:
+def quick_verdicts(
+    ground: Arena, tier: TierName, uid: int | None, limits: Limits = LIMITS, start: Start = command
+) -> Iterator[Verdict]:
     """The attacks that end by themselves, on this ground.
 
     Raises:
         RuntimeError: the attacks did not run.
     """
     done = subprocess.run(  # noqa: S603
-        _command(ground, tier, uid, limits, new_mark(), ground.world.to_json()),
+        start(*_run(ground, tier, uid, limits, new_mark(), ground.world.to_json())),
         capture_output=True, text=True, timeout=QUICK_SECONDS, check=False, pass_fds=[ground.descriptor],
     )  # fmt: skip
     reports = {report["name"]: report for report in map(json.loads, done.stdout.splitlines())}
@@ -82,11 +87,11 @@ def _judged(name: str, said: str, error: str, trace: str | None, secret: str) ->
     return Verdict(name, about(name), "held", error or "nothing was gained")
 
 
-def _endless(ground: Arena, name: str, tier: TierName, uid: int | None) -> Verdict:
+def _endless(ground: Arena, name: str, tier: TierName, uid: int | None, start: Start) -> Verdict:
     """Start it, wait for its first word, end the run: nothing may be left, and nothing may hold the pipe open."""
     mark = new_mark()
     process = subprocess.Popen(  # noqa: S603
-        _command(ground, tier, uid, LIMITS, mark, ground.world.to_json(), name),
+        start(*_run(ground, tier, uid, LIMITS, mark, ground.world.to_json(), name)),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -116,7 +121,9 @@ def _endless_verdict(name: str, word: str, ended: int, left: bool, tier: TierNam
     return Verdict(name, about(name), "held", f"{word}; {ended} ended with the run")
 
 
-def _command(ground: Arena, tier: TierName, uid: int | None, limits: Limits, mark: int, *arguments: str) -> list[str]:
+def _run(
+    ground: Arena, tier: TierName, uid: int | None, limits: Limits, mark: int, *arguments: str
+) -> tuple[Policy, list[str]]:
     program_folder = ground.program.split("/mcp_servers/")[0]
     own = (sys.base_prefix,) if ground.python == os.path.realpath(sys.executable) else ()
     policy = Policy(
@@ -130,7 +137,7 @@ def _command(ground: Arena, tier: TierName, uid: int | None, limits: Limits, mar
         allow_unsafe=tier == "none",
         mark=mark,
     )
-    return command(policy, [ground.python, "-I", "-S", "-B", ground.program, *arguments])
+    return policy, [ground.python, "-I", "-S", "-B", ground.program, *arguments]
 
 
 def _read(pipe: int, seconds: float, enough: Callable[[bytes], bool], until_end: bool = False) -> bytes:
