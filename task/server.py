@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
@@ -23,8 +24,9 @@ from task.api.edge.observed import Observed
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
-from task.errors import SettingsError
+from task.errors import SettingsError, StoreUnavailable
 from task.product import Product
+from task.product.health import Health
 from task.product.observing import metrics_of
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
 
 DEPLOYMENT = "general-purpose-agent"
+COUNTING_SECONDS = 15.0  # between two counts of the questions that wait
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +75,9 @@ def create_app(
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,
-        lifespan=_lifespan(product, api, warmed_up or (lambda: None), shared.joined if shared else lambda: None),
+        lifespan=_lifespan(
+            product, api, warmed_up or (lambda: None), shared.joined if shared else lambda: None, metrics
+        ),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -81,19 +86,30 @@ def create_app(
     app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
 
-    async def ready() -> dict[str, Any]:
-        tools = await product.offered_tools()
-        report: dict[str, Any] = {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
-        search = next((tool for tool in product.tools if isinstance(tool, RagTool)), None)
-        if shared is not None:
-            report["workers"] = dict(zip(("ready", "of"), shared.ready(), strict=True))
-        return report | ({"search_in_documents": (await search.state()).text} if search else {})
-
-    app.add_api_route("/ready", ready, methods=["GET"])
+    app.add_api_route("/ready", _readiness(product, shared), methods=["GET"])
     if metrics is not None:
         app.add_api_route("/metrics", _figures(metrics), methods=["GET"])
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
     return Observed(api.guarded(app), metrics)
+
+
+def _readiness(product: Product, shared: SharedPort | None) -> Callable[[], Awaitable[Response]]:
+    health = Health(product)
+
+    async def ready() -> Response:
+        report = await health.report()
+        body: dict[str, Any] = {
+            "status": "not ready" if report.reasons else "ready", "model": product.model,
+            "tools": [tool.name for tool in report.tools], "reasons": report.reasons, "degraded": report.degraded,
+        }  # fmt: skip
+        search = next((tool for tool in product.tools if isinstance(tool, RagTool)), None)
+        if search is not None:
+            body["search_in_documents"] = (await search.state()).text
+        if shared is not None:
+            body["workers"] = dict(zip(("ready", "of"), shared.ready(), strict=True))
+        return JSONResponse(body, 503 if report.reasons else 200)
+
+    return ready
 
 
 def _figures(metrics: PrometheusMetrics) -> Callable[[], Awaitable[Response]]:
@@ -104,13 +120,20 @@ def _figures(metrics: PrometheusMetrics) -> Callable[[], Awaitable[Response]]:
 
 
 def _lifespan(
-    product: Product, api: HttpApi, warmed_up: Callable[[], None], joined: Callable[[], None]
+    product: Product,
+    api: HttpApi,
+    warmed_up: Callable[[], None],
+    joined: Callable[[], None],
+    metrics: PrometheusMetrics | None,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     async def warm_up() -> None:
         try:
             await product.warm_up()
         finally:
             warmed_up()
+        while metrics is not None:
+            await _count_waiting(product, metrics)
+            await asyncio.sleep(COUNTING_SECONDS)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -123,6 +146,13 @@ def _lifespan(
         await product.close()
 
     return lifespan
+
+
+async def _count_waiting(product: Product, metrics: PrometheusMetrics) -> None:
+    store = await product.store.get_if_available()
+    if store is not None:
+        with suppress(StoreUnavailable):
+            metrics.waiting(await store.approvals.waiting())
 
 
 async def _failed(_: Request, error: Exception) -> Response:

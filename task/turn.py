@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from task.approvals.rules import EXPIRED
 from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
@@ -25,7 +26,7 @@ from task.permissions.taint import ContextView
 from task.pictures import with_pictures
 from task.product import Product
 from task.product.parts import context_tools
-from task.telemetry.operations import RunInfo
+from task.telemetry.operations import RunInfo, count
 from task.tools.aliases import Alias
 from task.tools.base import BaseTool
 from task.tools.client_tools import ClientTool, ClientToolsGate
@@ -73,13 +74,26 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     """
     info = RunInfo(request.door, request.model, product.provider, request.caller.conversation_id)
     with product.telemetry.run(info, request.caller.headers) as measured:
+        _count_answers(request.decisions)
         outcome = await _taken(product, request, choice, observer)
         measured.ended(outcome.status)
         if outcome.error is not None:
             measured.failed(outcome.error)
         usage = outcome.usage
-        measured.used(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+        cost = product.cost(request.model, usage, outcome.tool_usage)
+        measured.used(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, cost)
+        for item in outcome.pending:
+            if item.call.name not in request.own_names:
+                count("approval", "asked")
     return outcome
+
+
+def _count_answers(decisions: PriorDecisions) -> None:
+    for reason in decisions.denials.values():
+        count("approval", "expired" if EXPIRED.startswith(reason) else "denied")
+    for grant in decisions.grants.list():
+        if grant.once:
+            count("approval", "allowed")
 
 
 async def _taken(product: Product, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver) -> RunOutcome:

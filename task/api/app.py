@@ -22,10 +22,10 @@ from task.api.openai.completions import ChunkBody
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
+from task.api.platform import health_routes, trace_routes
 from task.api.platform import prompts as prompt_routes
 from task.api.platform import routes as platform_routes
 from task.api.platform import sessions as session_routes
-from task.api.platform import trace_routes
 from task.api.platform.events import RunEvent
 from task.api.service import Answers, Service
 from task.api.web.page import add_page
@@ -134,6 +134,7 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
         session_routes.routes,
         trace_routes.routes,
         prompt_routes.routes,
+        health_routes.routes,
         platform_routes.run_routes,
     ]
     for router in [*routers, *([page_routes] if ui else [])]:

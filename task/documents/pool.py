@@ -17,6 +17,7 @@ from task.documents.extract import extract, format_of
 from task.documents.model import Block, Extraction, NotText, Unreadable, UnsupportedFile
 from task.documents.worker import HEADER, Frame, Kind, encoded, parsed
 from task.errors import ToolError, new_reference
+from task.telemetry.operations import queued
 
 logger = logging.getLogger(__name__)
 
@@ -86,13 +87,18 @@ class ReaderPool:
 
     async def _ask(self, name: str, content: bytes, content_type: str | None) -> list[Frame]:
         request = json.dumps({"name": name, "content_type": content_type}).encode()
+        with queued("documents"):
+            frames = await self._frames(name, request, content)
+        kind, payload = frames[-1]
+        if kind is Kind.FAILURE:
+            raise _failure(name, *json.loads(payload))
+        return frames
+
+    async def _frames(self, name: str, request: bytes, content: bytes) -> list[Frame]:
         async with self._slots:
             frames: list[Frame] = []
             while not frames:
                 frames = await self._answer(await self._take(), name, request, content)
-        kind, payload = frames[-1]
-        if kind is Kind.FAILURE:
-            raise _failure(name, *json.loads(payload))
         return frames
 
     async def _answer(self, process: _ReaderProcess, name: str, request: bytes, content: bytes) -> list[Frame]:

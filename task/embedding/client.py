@@ -21,6 +21,7 @@ from task.embedding.environment import EmbeddingEnvironment
 from task.embedding.model import MODEL_NAME, EmbeddingUnavailable, Precision
 from task.embedding.server import Frame, receive, send
 from task.errors import ToolError
+from task.telemetry.operations import queued
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,17 +110,21 @@ class Embedder:
             EmbeddingUnavailable: the model cannot be loaded, or the process dies twice.
         """
         report = observer or (lambda progress: None)
+        with queued("embedding"):
+            answer = await self._answer(texts, report)
+        return await asyncio.to_thread(_matrix, answer, len(texts))
+
+    async def _answer(self, texts: Sequence[str], report: Observer) -> Frame:
         try:
-            answer = await self._request(texts, report)
+            return await self._request(texts, report)
         except (ConnectionError, TimeoutError):
             report(Progress(0, len(texts), restarted=True))
             try:
-                answer = await self._request(texts, report)
+                return await self._request(texts, report)
             except (ConnectionError, TimeoutError) as error:
                 raise EmbeddingUnavailable(
                     "The embedding process ended twice. Try again later or tell the user."
                 ) from error
-        return await asyncio.to_thread(_matrix, answer, len(texts))
 
     async def start(self) -> None:
         """Start the process, which loads the model at once; a search that follows reports what is wrong with it."""

@@ -42,7 +42,8 @@ class Backend:
     `fetches_files`: its models get DIAL files by URL, where others get pictures inline. Core's listings describe its
     models where it is `listed`, else `facts`; nothing where that is None. `profile` is how requests to a model differ
     from OpenAI's. `models` names the models of a provider that Core does not list, `transcribe` has speech
-    as text by a deployment where no chat model does that, `close` ends connections of its own.
+    as text by a deployment where no chat model does that, `close` ends connections of its own. `address` is where its
+    provider listens.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
@@ -53,6 +54,7 @@ class Backend:
     models: Callable[[], Awaitable[list[str]]] | None = None
     transcribe: Callable[[str, Recording], Awaitable[str]] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
+    address: str = ""
 
 
 def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
@@ -63,7 +65,10 @@ def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend
             session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=profile, retries=retries
         )
 
-    return Backend(chat_model, fetches_files=True, listed=True, profile=lambda name: profile or profile_for(name))
+    return Backend(
+        chat_model, fetches_files=True, listed=True, profile=lambda name: profile or profile_for(name),
+        address=settings.dial_endpoint,
+    )  # fmt: skip
 
 
 def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
@@ -78,6 +83,7 @@ def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
         chat_model, fetches_files=False, listed=False, profile=lambda name: profile or profile_for(name, url),
         models=lambda: listed_models(session, url, key),
         transcribe=lambda deployment, recording: transcription(session, url, key, deployment, recording),
+        address=url,
     )  # fmt: skip
 
 
@@ -88,8 +94,9 @@ def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
         return SizedOllamaModel(server, name)
 
     return Backend(
-        chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA, models=server.models
-    )
+        chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA, models=server.models,
+        address=settings.ollama_local,
+    )  # fmt: skip
 
 
 def _dapr_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
@@ -106,6 +113,7 @@ def _dapr_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend
         profile=lambda name: DAPR,
         models=server.models,
         close=server.close,
+        address=dapr_address(settings),
     )
 
 

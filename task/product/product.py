@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -19,7 +19,7 @@ from task.context.prompt import ContextPrompt, unknown_persona
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.errors import SettingsError
-from task.llm.base import ModelOptions
+from task.llm.base import ModelOptions, Usage
 from task.llm.dial import ModelListings
 from task.llm.transcription import Recording, transcribed_by
 from task.llm.transport import READ_SECONDS, new_session
@@ -43,11 +43,12 @@ from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import installation_secret
 from task.store.access import StoreAccess
+from task.store.trace_records import Price, cost_of, usage_by_model
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.dial_files import DialFiles
-from task.tools.mcp.hub import MCPHub
+from task.tools.mcp.hub import Issue, MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader
 from task.tools.toolbox import named
@@ -170,11 +171,16 @@ class Product:
 
     async def offered_tools(self) -> list[BaseTool]:
         """The agent's own tools, and those of the servers that answer without a caller's key, as the policy allows."""
+        return (await self.offered())[0]
+
+    async def offered(self) -> tuple[list[BaseTool], tuple[Issue, ...]]:
+        """As `offered_tools`, and what is wrong with the servers whose tools are missing."""
         own = await self.own_tools()
         found = await self.mcp.discover(None, named(own))
         key = self._settings.dial_api_key
         own = await self.available(own, key.get_secret_value()) if key else own
-        return [tool for tool in (*own, *found.tools) if self.approval_rules.policy.offers(tool.name)]
+        tools = [tool for tool in (*own, *found.tools) if self.approval_rules.policy.offers(tool.name)]
+        return tools, found.issues
 
     async def available(self, tools: Sequence[BaseTool], api_key: str) -> list[BaseTool]:
         """The tools without the one that makes pictures, where Core does not list its deployment for the caller."""
@@ -218,6 +224,14 @@ class Product:
             *(f"{name[:MAX_NAME]} had no effect: it is not known here" for name in unknown[:MAX_WARNINGS]),
             *(f"{name} had no effect: the provider of {model} does not take it" for name in unsent),
         )
+
+    def cost(self, model: str, usage: Usage, of_tools: Mapping[str, Usage]) -> float | None:
+        """What a run's tokens cost, those of models behind tools included; None where its model has no price."""
+        if model not in self.store.prices:
+            return None
+        prices = {name: Price(*pair) for name, pair in self.store.prices.items()}
+        own = usage - sum(of_tools.values(), Usage())
+        return cost_of(model, usage_by_model(model, own, of_tools), prices)
 
     def window(self, model: str, api_key: str) -> ContextWindow:
         """The room that the model has for a conversation."""

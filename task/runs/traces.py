@@ -20,7 +20,16 @@ from task.permissions.decisions import Allowed, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.store.access import StoreAccess
 from task.store.records import new_id
-from task.store.trace_records import Price, Trace, TracedCall, TracedDecision, TracedTurn, config_of, cost_of
+from task.store.trace_records import (
+    Price,
+    Trace,
+    TracedCall,
+    TracedDecision,
+    TracedTurn,
+    config_of,
+    cost_of,
+    usage_by_model,
+)
 
 if TYPE_CHECKING:
     from task.store.traces import Traces
@@ -142,7 +151,7 @@ class TraceObserver:
     def trace(self) -> Trace:
         """The trace as it is now."""
         start, (at, status, error) = self._start, self._end or (None, "running", None)
-        usage = _by_model(start.model, self._usage, self._usage_of_tools)
+        usage = usage_by_model(start.model, self._usage, self._usage_of_tools)
         cost = cost_of(start.model, usage, self._prices)
         return Trace(
             self.trace_id, start.owner, start.door, start.model, status, self._started_at, at,
@@ -244,10 +253,6 @@ def _verdict(decision: Decision) -> tuple[str, str, str, ICERC | None]:
             return "denied", reason, "", None
         case Deferred(card, _, reason):
             return "deferred", reason, "", card
-
-
-def _by_model(model: str, own: Usage, of_tools: Mapping[str, Usage]) -> dict[str, Usage]:
-    return {model: own, **of_tools} | ({model: own + of_tools[model]} if model in of_tools else {})
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from task.conversation.replies import new_code
 from task.errors import Conflict, NotFound
@@ -88,6 +88,12 @@ class Approvals:
             await self.database.execute(expired.values(status="expired"))
             rows = await self.database.rows(query)
         return tuple(self._approval(row) for row in reversed(rows))
+
+    async def waiting(self) -> int:
+        """How many questions of all owners wait for an answer."""
+        open_ones = (_approvals.c.status == "waiting", _approvals.c.expires_at > self.clock())
+        row = await self.database.first(select(func.count()).where(*open_ones))
+        return int(row[0]) if row is not None else 0
 
     async def answer(self, owner: str, approval_id: str, answer: Answer) -> Approval:
         """Answer the question; the first answer counts.

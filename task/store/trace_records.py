@@ -154,6 +154,11 @@ def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price])
     return round(sum(prices.get(name, own).of(used) for name, used in usage.items()), 9)
 
 
+def usage_by_model(model: str, own: Usage, of_tools: Mapping[str, Usage]) -> dict[str, Usage]:
+    """The tokens of a run by the models that used them."""
+    return {model: own, **of_tools} | ({model: own + of_tools[model]} if model in of_tools else {})
+
+
 def config_of(options: ModelOptions, *, content: bool = True) -> dict[str, Any]:
     """The options of a run as its trace shows them: the documented ones always, others where they are set.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import monotonic
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,9 +19,10 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from task.telemetry.operations import Operation
+from task.telemetry.operations import Event, Operation, ToolFigures
 
 OTHER = "other"
+TOOL_SECONDS = "dial_agent_tool_duration_seconds"
 MOST_TOOLS, MOST_ERRORS = 200, 50
 FRESH_SECONDS = 1.0  # for which an answer is kept: many scrapes at once cost as much as one
 # Source: the buckets that OpenTelemetry's conventions for generative AI advise.
@@ -65,8 +67,8 @@ class PrometheusMetrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(name, text, labels, registry=registry, multiprocess_mode="livesum")
+        def gauge(name: str, text: str, *labels: str, mode: Literal["livesum", "mostrecent"] = "livesum") -> Gauge:
+            return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)
 
         def histogram(name: str, text: str, buckets: Collection[float], *labels: str) -> Histogram:
             return Histogram(name, text, labels, registry=registry, buckets=tuple(buckets))
@@ -89,15 +91,16 @@ class PrometheusMetrics:
         )
         self._cached = counter("dial_agent_cached_tokens", "Prompt tokens that the provider had cached", "model")
         self._cost = counter("dial_agent_cost", "Cost of runs, in the currency of AGENT_PRICES", "model")
-        self._tool_seconds = histogram(
-            "dial_agent_tool_duration_seconds", "Time of a tool call", _SECONDS, "tool", "outcome"
-        )
-        self._decisions = counter("dial_agent_decisions", "Decisions of the gate about calls", "verdict")
-        self._approvals = counter("dial_agent_approvals", "Questions to people and their answers", "outcome")
+        self._tool_seconds = histogram(TOOL_SECONDS, "Time of a tool call", _SECONDS, "tool", "outcome")
+        self._events: Mapping[Event, Counter] = {
+            "decision": counter("dial_agent_decisions", "Decisions of the gate about calls", "verdict"),
+            "approval": counter("dial_agent_approvals", "Questions to people and their answers", "outcome"),
+            "cache_request": counter("dial_agent_cache_requests", "Look-ups in a cache", "cache", "result"),
+            "sandbox": counter("dial_agent_sandbox_calls", "Code that ran, by the sandbox's tier", "tier"),
+        }
+        self._waiting = gauge("dial_agent_approvals_waiting", "Questions that wait for an answer", mode="mostrecent")
         self._errors_total = counter("dial_agent_errors", "Errors", "operation", "error_type")
-        self._caches = counter("dial_agent_cache_requests", "Look-ups in a cache", "cache", "result")
         self._queues = gauge("dial_agent_queue", "What waits or runs in a queue", "queue")
-        self._sandbox = gauge("dial_agent_sandbox", "The interpreter's sandbox: 1 for the tier in use", "tier")
 
     def operation_started(self, operation: Operation) -> None:
         if operation.kind == "invoke_agent":
@@ -120,22 +123,15 @@ class PrometheusMetrics:
         if operation.error:
             self._errors_total.labels(operation.kind, self._errors.label(operation.error)).inc()
 
-    def decided(self, verdict: str) -> None:
-        self._decisions.labels(verdict).inc()
+    def count(self, event: Event, *labels: str) -> None:
+        self._events[event].labels(*labels).inc()
 
-    def approval(self, outcome: str) -> None:
-        """A question was `asked`, or `allowed`, `denied` or `expired`."""
-        self._approvals.labels(outcome).inc()
+    def queued(self, queue: str, change: int) -> None:
+        self._queues.labels(queue).inc(change)
 
-    def looked_up(self, cache: str, *, hit: bool) -> None:
-        self._caches.labels(cache, "hit" if hit else "miss").inc()
-
-    def queued(self, queue: str, length: int) -> None:
-        self._queues.labels(queue).set(length)
-
-    def sandbox(self, tier: str) -> None:
-        self._sandbox.clear()
-        self._sandbox.labels(tier).set(1)
+    def waiting(self, approvals: int) -> None:
+        """So many questions of the store wait for a person."""
+        self._waiting.set(approvals)
 
     def http_started(self, door: str) -> None:
         self._open.labels(door).inc()
@@ -143,6 +139,19 @@ class PrometheusMetrics:
     def http_ended(self, door: str, status: int) -> None:
         self._open.labels(door).dec()
         self._http.labels(door, str(status)).inc()
+
+    def tools(self) -> dict[str, ToolFigures]:
+        """What the calls of each tool came to since the start."""
+        found = dict[str, ToolFigures]()
+        families = (family for family in self.registry.collect() if family.name == TOOL_SECONDS)
+        for sample in (sample for family in families for sample in family.samples):
+            tool, failed = sample.labels["tool"], sample.labels["outcome"] == "failed"
+            before = found.get(tool, ToolFigures())
+            if sample.name.endswith("_count"):
+                found[tool] = before.plus(int(sample.value), int(sample.value) * failed)
+            elif sample.name.endswith("_sum"):
+                found[tool] = before.plus(seconds=sample.value)
+        return found
 
     def serve(self, host: str, port: int) -> None:
         """Answer on a port of their own, from a thread that ends with the process. Raises `OSError`."""

@@ -7,7 +7,8 @@ is measured, there is none, and the functions here do nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
@@ -18,6 +19,9 @@ from task.errors import ProviderError
 
 Kind = Literal["invoke_agent", "chat", "execute_tool"]
 Value = str | int | float | bool
+# Each with its labels: the verdict of the gate; what became of a question to a person; a cache and `hit` or `miss`; the
+# tier of the sandbox in which code ran.
+Event = Literal["decision", "approval", "cache_request", "sandbox"]
 
 
 class Spans(Protocol):
@@ -36,7 +40,21 @@ class Metrics(Protocol):
     def operation_started(self, operation: Operation) -> None: ...
     def first_chunk(self, operation: Operation, seconds: float) -> None: ...
     def operation_ended(self, operation: Operation) -> None: ...
-    def decided(self, verdict: str) -> None: ...
+    def count(self, event: Event, *labels: str) -> None: ...
+    def queued(self, queue: str, change: int) -> None: ...
+    def tools(self) -> Mapping[str, ToolFigures]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFigures:
+    """What the calls of one tool came to."""
+
+    calls: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+    def plus(self, calls: int = 0, failed: int = 0, seconds: float = 0.0) -> ToolFigures:
+        return ToolFigures(self.calls + calls, self.failed + failed, self.seconds + seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +111,10 @@ class Operation:
             self._telemetry.metrics.operation_ended(self)
         if self._telemetry.spans is not None:
             self._telemetry.spans.end(self)
+
+    @property
+    def metrics(self) -> Metrics | None:
+        return self._telemetry.metrics
 
     def child(self, kind: Kind, name: str, attributes: Mapping[str, Value] | None = None) -> Operation:
         return Operation(self._telemetry, kind, name, self.run, self, attributes)
@@ -190,11 +212,26 @@ def first_text() -> None:
         operation.first_chunk()
 
 
-def decided(verdict: str) -> None:
-    """The gate has decided about a call."""
+def count(event: Event, *labels: str) -> None:
+    """Something has happened in the current run; `labels` are of few values."""
     operation = _current.get()
-    if operation is not None and operation._telemetry.metrics is not None:
-        operation._telemetry.metrics.decided(verdict)
+    if operation is not None and operation.metrics is not None:
+        operation.metrics.count(event, *labels)
+
+
+@contextmanager
+def queued(queue: str) -> Generator[None]:
+    """The block waits in this queue, or is worked off there."""
+    operation = _current.get()
+    metrics = operation.metrics if operation is not None else None
+    if metrics is None:
+        yield
+        return
+    metrics.queued(queue, 1)
+    try:
+        yield
+    finally:
+        metrics.queued(queue, -1)
 
 
 def trace_headers() -> dict[str, str]:

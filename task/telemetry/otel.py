@@ -85,10 +85,10 @@ def _known(operation: Operation) -> dict[str, Value]:
 
 
 def _found(operation: Operation) -> dict[str, Value]:
-    found = dict[str, Value]()
+    found: dict[str, Value] = {}
     prompt, completion, cached = operation.usage
     if operation.kind != "execute_tool":
-        found = {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
+        found |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
     if cached:
         found["gen_ai.usage.cache_read.input_tokens"] = cached
     if operation.kind == "chat" and operation.first_at is not None:

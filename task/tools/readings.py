@@ -17,6 +17,7 @@ from task.blocking import close_all
 from task.documents import extract
 from task.documents.model import Block, Extraction
 from task.documents.pool import ReaderPool
+from task.telemetry.operations import count
 from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.models import DownloadedFile, ToolCallParams
 from task.tools.redis_store import RedisStore
@@ -111,7 +112,9 @@ class Readings:
 
     async def read(self, found: Found) -> Reading:
         """The file's text; who has not read it before proves the right to by downloading it."""
-        if found.key and (known := await self._known_text(found.key)) is not None:
+        known = await self._known_text(found.key) if found.key else None
+        count("cache_request", "documents", "hit" if known is not None else "miss")
+        if found.key and known is not None:
             return Reading(found.key, known)
         info, api_key = found.info, found.requester.api_key
         # Each caller downloads with a key of its own: the key may end before others' do.

@@ -21,7 +21,7 @@ from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
-from task.telemetry.operations import decided, tool_call
+from task.telemetry.operations import count, tool_call
 from task.tools.aliases import Alias, ToolNames
 from task.tools.base import BaseTool, split_brief
 from task.tools.models import Caller, ToolCallParams
@@ -211,7 +211,7 @@ class Toolbox:
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)
-        decided(type(decision).__name__.lower())
+        count("decision", type(decision).__name__.lower())
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):

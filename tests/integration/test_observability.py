@@ -38,7 +38,10 @@ async def test_a_request_is_one_trace_in_spans_log_lines_metrics_and_the_models_
     caplog.handler.setFormatter(JsonLines())
     caplog.set_level("INFO")
     async with collector() as (url, spans):
-        settings = {"otel_exporter_otlp_endpoint": url, "prices": {"test-model": {"prompt": 1e6, "completion": 1e6}}}
+        settings: dict[str, Any] = {
+            "otel_exporter_otlp_endpoint": url,
+            "prices": {"test-model": {"prompt": 1e6, "completion": 1e6}},
+        }
         async with http_api(WRONG, ANSWER, tmp_path=tmp_path, **settings) as api:
             reply = await api.post("/v1/chat/completions", {"messages": [said("SECRET question")]}, headers=HEADERS)
             sent = [request.headers for request in api.upstream.requests]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
+from task.telemetry.operations import count, queued
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
@@ -23,6 +24,7 @@ from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import (
     MAX_BYTES,
+    UNSAFE,
     Execution,
     Input,
     Inputs,
@@ -57,6 +59,7 @@ DESCRIPTION = (
     "need to know."
 )
 CONFINED = ("bubblewrap", "landlock")
+TIERS = (*CONFINED, UNSAFE)
 UNCONFINED = frozenset({Effect.READ, Effect.WRITE, Effect.NETWORK})
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 3.0
@@ -161,11 +164,13 @@ class PythonCodeInterpreterTool(BaseTool):
         end = monotonic() + (self._seconds if params.seconds is None else params.seconds) - REPORT_SECONDS
         for _ in range(ATTEMPTS):
             meta = {**session, INPUTS: versions, PICTURES: "links", SECONDS: end - monotonic()}
-            result = await self._server.call(self._name, code, meta, _Progress(params))
+            with queued("kernels"):
+                result = await self._server.call(self._name, code, meta, _Progress(params))
             if result.is_error:
                 raise ToolError(result.text or "The code could not be run.")
             execution = execution_of(result)
             if execution is None or not execution.missing:
+                count("sandbox", _tier(execution))
                 return result, notes
             wanted = inputs.named(execution.missing)
             failed = await asyncio.gather(*(self._place(file, execution.files_path, params.api_key) for file in wanted))
@@ -232,6 +237,10 @@ class _Progress:
             return
         self._lines, self._next = self._lines + 1, done * 1.5
         self._stage.append_content(f"*{message or 'running'} …*\n\n")
+
+
+def _tier(execution: Execution | None) -> str:
+    return execution.sandbox_tier if execution is not None and execution.sandbox_tier in TIERS else "unknown"
 
 
 async def _session(params: ToolCallParams) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from task.embedding.client import Embedder, Progress
+from task.telemetry.operations import count
 from task.tools.dial_files import FileInfo
 from task.tools.rag.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.tools.rag.document_cache import DocumentCache
@@ -58,7 +59,9 @@ class Shelf:
             ToolError: the file is missing, forbidden, too large or not readable.
         """
         found = await self._readings.find(url, requester)
-        if found.key and (index := self._cache.get_index(self._index_key(found.key))) is not None:
+        index = self._cache.get_index(self._index_key(found.key)) if found.key else None
+        count("cache_request", "indexes", "hit" if index is not None else "miss")
+        if found.key and index is not None:
             return _opened(found.info, self._index_key(found.key), index.document, index)
         reading = await self._readings.read(found)
         key = self._index_key(reading.key)

@@ -1,0 +1,79 @@
+"""Whether the product can answer: its model's server, its store, and the servers of its tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from urllib.parse import urlsplit
+
+from task.errors import StoreUnavailable
+from task.product.product import Product
+from task.tools.base import BaseTool
+
+FRESH_SECONDS = 5.0
+PROBE_SECONDS = 10.0  # the first look may open the store
+NO_MODEL = "the model's server cannot be reached"
+NO_STORE = "the store cannot be used: sessions, runs and traces are not kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`reasons` why the product cannot answer, and what is `degraded` meanwhile; neither names an address."""
+
+    reasons: tuple[str, ...]
+    degraded: tuple[str, ...]
+    tools: Sequence[BaseTool]
+
+
+@dataclass(slots=True)
+class Health:
+    """Looks at most every five seconds at what is outside, however often it is asked."""
+
+    product: Product
+    clock: Callable[[], float] = monotonic
+    _reasons: tuple[str, ...] = ()
+    _looked_at: float | None = None
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def report(self) -> Report:
+        """A server of tools that is down degrades the product; without its model or its store it is not ready."""
+        async with self._looking:
+            if self._looked_at is None or self.clock() - self._looked_at >= FRESH_SECONDS:
+                found = await asyncio.gather(self._model(), self._store())
+                self._reasons, self._looked_at = tuple(filter(None, found)), self.clock()
+        tools, issues = await self.product.offered()
+        return Report(self._reasons, tuple(map(str, issues)), tools)
+
+    async def _model(self) -> str:
+        reachable = await _in_time(lambda: _connected(self.product.backend.address))
+        return "" if reachable else NO_MODEL
+
+    async def _store(self) -> str:
+        return "" if await _in_time(self._counted) else NO_STORE
+
+    async def _counted(self) -> bool:
+        store = await self.product.store.get_if_available()
+        if store is None:
+            return False
+        await store.approvals.waiting()
+        return True
+
+
+async def _in_time(probe: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            return await probe()
+    except (OSError, StoreUnavailable, TimeoutError):
+        return False
+
+
+async def _connected(address: str) -> bool:
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.hostname is None:  # a socket's path, which only its own library connects to
+        return True
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    _, writer = await asyncio.open_connection(parts.hostname, port)
+    writer.close()
+    return True

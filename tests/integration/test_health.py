@@ -1,0 +1,56 @@
+"""Health and readiness: what an orchestrator and an operator read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from task.llm.scripted import says, wants
+from task.product import Product
+from task.product.health import NO_MODEL, NO_STORE, Health
+from task.settings import Settings
+from tests.support.http_api import NOWHERE, http_api
+from tests.support.ports import free_port
+
+
+async def test_without_its_model_the_agent_lives_but_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    dead = {"name": "dead", "url": f"http://127.0.0.1:{free_port()}/mcp"}
+    async with http_api(tmp_path=tmp_path, openai_base_url=f"{NOWHERE}/v1", mcp_servers=[dead]) as api:
+        reply = await api.get("/ready")
+        assert (await api.get("/health")).status == 200
+        tools = await api.get("/health/tools")
+    assert (reply.status, reply.json["status"], reply.json["reasons"]) == (503, "not ready", [NO_MODEL])
+    assert reply.json["degraded"][0].startswith("dead: ")
+    assert [issue["server"] for issue in tools.json["issues"]] == ["dead"]
+    assert "127.0.0.1" not in reply.text
+
+
+async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_seconds(tmp_path: Path) -> None:
+    (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
+    now = [0.0]
+    product = Product(
+        Settings.model_validate({
+            "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
+            "store": {"url": f"sqlite:///{tmp_path / 'no-database'}"},
+        })
+    )  # fmt: skip
+    health = Health(product, lambda: now[0])
+    try:
+        assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
+        health._reasons = ("kept",)
+        assert (await health.report()).reasons == ("kept",)
+        now[0] = 5.0
+        assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
+    finally:
+        await product.close()
+
+
+async def test_the_tools_are_listed_with_their_calls_and_the_tokens_of_their_schemas(tmp_path: Path) -> None:
+    answers = (wants("calculator", expression="1+1"), wants("calculator", expression="1+"), says("2"))
+    async with http_api(*answers, tmp_path=tmp_path) as api:
+        await api.complete("1+1?")
+        found = (await api.get("/health/tools")).json
+        assert (await api.get("/health/tools", headers={"host": "elsewhere.example"})).status == 403
+    [calculator] = [tool for tool in found["tools"] if tool["name"] == "calculator"]
+    assert (calculator["calls"], calculator["failed"]) == (2, 1)
+    assert calculator["mean_seconds"] > 0
+    assert 0 < calculator["schema_tokens"] < found["schema_tokens"]

@@ -1,0 +1,133 @@
+"""Operations as spans and metrics, and the bounds of labels and log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from task.errors import ProviderError
+from task.telemetry import operations, requests
+from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats
+from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
+from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace, model_request, tool_call
+from task.telemetry.otel import OtelSpans
+from task.telemetry.requests import RequestInfo
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+RUN = RunInfo("v1", "gpt-4o", "openai")
+
+
+def spans_of(headers: dict[str, str]) -> tuple[Sequence[ReadableSpan], dict[str, str]]:
+    """The spans of a run with one model request, whose request came with these headers; and what the model was sent."""
+    exporter = InMemorySpanExporter()
+    telemetry, sent = Telemetry(spans=OtelSpans(exporter)), dict(headers)
+    with telemetry.run(RUN, headers), model_request("gpt-4o"):
+        join_trace(sent)
+    asyncio.run(telemetry.close())
+    return exporter.get_finished_spans(), sent
+
+
+@pytest.mark.parametrize(
+    "value", ["", "1", f"00-{TRACE}-{SPAN}", f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01", "00-é-1-01"]
+)
+def test_a_malformed_traceparent_starts_a_new_trace(value: str) -> None:
+    (chat, run), sent = spans_of({"traceparent": value})
+    assert (run.parent, RequestInfo.of({"traceparent": value}).trace_id) == (None, None)
+    assert chat.context is not None
+    assert sent["traceparent"][:-2] == f"00-{chat.context.trace_id:032x}-{chat.context.span_id:016x}-"
+    assert int(sent["traceparent"][-2:], 16) & 1  # sampled
+
+
+def test_what_a_caller_does_not_sample_is_not_sent_and_says_so_to_the_model() -> None:
+    spans, sent = spans_of({"traceparent": f"00-{TRACE}-{SPAN}-00", "tracestate": "vendor=1"})
+    assert (spans, sent["traceparent"][:36], sent["traceparent"][-2:]) == ((), f"00-{TRACE}-", "00")
+    assert sent["tracestate"] == "vendor=1"
+
+
+def test_without_a_run_or_without_anything_to_measure_nothing_is_done() -> None:
+    with Telemetry().run(RUN, {}) as run, model_request("gpt-4o") as asked, tool_call("calculator", "1") as called:
+        headers = {"traceparent": "theirs"}
+        join_trace(headers)
+    assert (run, asked, called) == (UNMEASURED, UNMEASURED, UNMEASURED)
+    assert headers == {"traceparent": "theirs"}
+
+
+def test_thousands_of_names_make_few_label_values() -> None:
+    metrics = PrometheusMetrics({"gpt-4o"})
+    telemetry = Telemetry(metrics)
+    with telemetry.run(RUN, {}):
+        for number in range(3000):
+            with model_request(f"model-{number}") as asked:
+                asked.failed(f"error-{number}")
+            with tool_call(f"tool-{number}", "1"):
+                pass
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+    assert {sample.labels["gen_ai_request_model"] for sample in samples if "gen_ai_request_model" in sample.labels} == {
+        "other"
+    }
+    assert len({sample.labels["tool"] for sample in samples if "tool" in sample.labels}) == MOST_TOOLS + 1
+    assert len(samples) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ProviderError("SECRET", status_code=429), "429"), (ProviderError("SECRET", code="timeout"), "timeout"),
+        (asyncio.CancelledError("SECRET"), "cancelled"), (ValueError("SECRET"), "ValueError"),
+    ],
+)  # fmt: skip
+def test_an_error_is_counted_by_its_class_never_by_its_text(error: BaseException, name: str) -> None:
+    assert operations.error_class(error) == name
+
+
+def test_the_bare_context_of_a_task_that_outlives_its_run_belongs_to_no_trace() -> None:
+    telemetry = Telemetry(spans=OtelSpans(InMemorySpanExporter()))
+    with telemetry.run(RUN, {}):
+        assert operations.trace_headers()
+        operations.leave_operation()
+        assert operations.trace_headers() == {}
+    asyncio.run(telemetry.close())
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 65, 'a"b', "é", "a\tb"])
+def test_a_request_id_that_is_not_plain_is_replaced(given: str) -> None:
+    assert len(RequestInfo.of({"x-request-id": given}).request_id) == 16
+
+
+def record(text: str, *args: object, name: str = "task.test") -> logging.LogRecord:
+    return logging.LogRecord(name, logging.WARNING, "", 0, text, args, None)
+
+
+def test_a_flood_of_equal_lines_is_cut_and_the_next_one_says_how_many_were_left_out() -> None:
+    now = [0.0]
+    filtering = Repeats(lambda: now[0])
+    passed = [filtering.filter(record("lost %d", number)) for number in range(10_000)]
+    assert (sum(passed), filtering.filter(record("another"))) == (REPEATS, True)
+    now[0] = WINDOW_SECONDS
+    after = record("lost %d", 1)
+    assert filtering.filter(after)
+    assert after.getMessage() == "lost 1 (and 9,950 more like this one in 10 s)"
+
+
+def test_a_flood_of_different_lines_takes_little_memory() -> None:
+    filtering = Repeats(lambda: 0.0)
+    for number in range(5000):
+        filtering.filter(record(f"lost {number}"))
+    assert len(filtering._counts) <= 1001
+
+
+def test_a_json_line_has_its_request_its_reference_and_nothing_empty() -> None:
+    token = requests.begin(RequestInfo("request-7", TRACE))
+    line = json.loads(JsonLines().format(record("it failed (reference %s)\nsecond", "a1b2c3d4")))
+    requests.end(token)
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "level": "WARNING", "logger": "task.test", "message": "it failed (reference a1b2c3d4)\nsecond",
+        "request_id": "request-7", "reference": "a1b2c3d4", "trace_id": TRACE,
+    }  # fmt: skip
