@@ -52,7 +52,7 @@ async def test_a_session_a_calculation_and_its_trace_with_curl(tmp_path: Path) -
 
 def first_example() -> tuple[str, Any]:
     """The path and the body of the first command line of the page."""
-    block = PAGE.read_text(encoding="utf-8").partition("```bash\n")[2].partition("```")[0]
+    block = PAGE.read_text(encoding="utf-8").partition("```sh\n")[2].partition("```")[0]
     program, url, *rest = shlex.split(block)
     assert program == "curl"
     return urlsplit(url).path, json.loads(rest[rest.index("-d") + 1])

@@ -66,10 +66,3 @@ def test_the_configuration_is_valid_and_says_what_it_shows(tmp_path: Path, monke
         "openai", "gpt-4o", "summarize",
     )  # fmt: skip
     assert f"within {settings.teps.confirmation_seconds:g} seconds" in section("Approvals")
-
-
-def test_the_program_is_valid() -> None:
-    program = section("In programs").partition("```python\n")[2].partition("```")[0]
-    lines = program.splitlines()
-    exec(compile("\n".join(line for line in lines if line.startswith("from ")), "console.md", "exec"), {})
-    compile(program, "console.md", "exec")

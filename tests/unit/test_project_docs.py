@@ -15,7 +15,10 @@ from task.settings import PREFIX, Settings
 from task.settings.sources import CONFIG_VARIABLE, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "SECURITY")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -58,6 +61,12 @@ def test_every_mentioned_setting_exists(page: Path) -> None:
 def test_the_readme_leads_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"docs/{page.name}" in readme for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_readmes_program_is_the_tutorials() -> None:
+    readme, tutorial = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md"))
+    [program] = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "OpenAI(" in text]
+    assert program in tutorial
 
 
 def test_the_decisions_form_one_chain() -> None:

@@ -7,7 +7,6 @@ import json
 import threading
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -112,23 +111,6 @@ async def test_calls_run_at_the_same_time() -> None:
         results = await tools.execute_async(asking(("meet", {}), ("meet", {})))
     assert [result["content"] for result in results] == ["met", "met"]
     assert meet.name == "meet"
-
-
-def test_the_documented_program_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
-    sections = ("## Writing a tool", "## Tools in your own program")
-    declared, program = [page.partition(each)[2].split("```")[1].removeprefix("python\n") for each in sections]
-    offered: list[Any] = []
-
-    def ask_the_model(messages: list[Any], tools: list[Any]) -> dict[str, Any]:
-        offered.extend(tools)
-        return asking(("stock", {"article": "A1"}), ("reorder", {"article": "A1", "pieces": 3}))
-
-    names: dict[str, Any] = {"ask_the_model": ask_the_model, "messages": [], "__name__": "program"}
-    exec(declared + program, names)
-    assert [tool["function"]["name"] for tool in offered] == ["stock", "reorder"]
-    assert [message["role"] for message in names["messages"]] == ["assistant", "tool", "tool"]
-    assert names["messages"][2]["content"] == "3 pieces of A1 are ordered."
 
 
 def test_an_answer_without_calls_has_no_results() -> None:
