@@ -39,6 +39,7 @@ def parse(arguments: list[str], environ: dict[str, str]) -> Config:
         idle_seconds=given.idle_minutes * 60,
         lifetime_seconds=given.lifetime_hours * 3600,
         sessions=given.sessions,
+        running=given.running,
         spares=given.spares,
         memory_bytes=given.memory_mib * MIB,
     )
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--idle-minutes", type=float, default=usual.idle_seconds / 60)
     add("--lifetime-hours", type=float, default=usual.lifetime_seconds / 3600)
     add("--sessions", type=int, default=usual.sessions, help="maximum number of sessions")
+    add("--running", type=int, default=usual.running, help="calls that run at a time; others wait")
     add("--spares", type=int, default=usual.spares, help="kernels kept ready")
     add("--memory-mib", type=int, default=usual.memory_bytes // MIB, help="memory of each process")
     return parser

@@ -19,7 +19,9 @@ class Limits:
     grace_seconds: float = 2
     idle_seconds: float = 30 * 60
     lifetime_seconds: float = 8 * 3600
-    sessions: int = 24
+    sessions: int = 128
+    running: int = 24
+    line_seconds: float = 60
     waiting_calls: int = 8
     spares: int = 1
     text_head: int = 64 * 1024

@@ -15,7 +15,7 @@ from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.sandbox import Policy
 
 PROGRAM = Path(__file__).parent / "template.py"
-ATTEMPTS = 2
+ATTEMPTS = 3  # a template may end while it forks; the next attempt finds it ended
 
 
 class ForkFailed(Exception):
@@ -43,9 +43,13 @@ class Templates:
             ForkFailed: it did not start, also not from a new template.
         """
         for _ in range(ATTEMPTS):
-            with suppress(OSError):
+            try:
                 requests = await self._running()
                 return await self._forked(requests, "\0".join([policy.to_json(), *arguments]), log)
+            except BrokenPipeError:  # the template has ended, which the event loop may not know yet
+                self._requests = None
+            except OSError:
+                pass
         raise ForkFailed("no kernel could be forked")
 
     async def close(self) -> None:
@@ -71,7 +75,8 @@ class Templates:
         argv = [str(self._config.python), str(self._program), *(["--preload"] if self._config.preload else [])]
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *argv, cwd="/", env=self._environment, stdin=its, stdout=log, stderr=log, start_new_session=True,
+                *argv, cwd="/", env=self._environment, stdin=its.fileno(), stdout=log, stderr=log,
+                start_new_session=True,
             )  # fmt: skip
         finally:
             its.close()

@@ -12,6 +12,7 @@ from mcp_servers.python_interpreter import report
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.files import snapshot
 from mcp_servers.python_interpreter.launch import Launcher
+from mcp_servers.python_interpreter.line import Ticket
 from mcp_servers.python_interpreter.memory import Memory
 from mcp_servers.python_interpreter.meta import CallMeta
 from mcp_servers.python_interpreter.pool import Pool
@@ -53,16 +54,15 @@ class Interpreter:
         assert self._sessions is not None, "the interpreter is not running"
         return self._sessions
 
-    async def execute(self, code: str, call: CallMeta) -> dict[str, Any]:
-        """Run the code, or name the required files that are missing.
+    async def execute(self, code: str, call: CallMeta, ticket: Ticket) -> dict[str, Any]:
+        """Run the code, or name the required files that are missing. The ticket shows how long the call waits.
 
         Raises:
             CallRefused: it cannot be run now.
         """
-        if missing := await self.sessions.missing(call.handle, call.owner, call.inputs):
+        if missing := await self.sessions.missing(call.handle, ticket, call.inputs):
             return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
-        seconds = min(self.config.limits.seconds, call.seconds or math.inf)
-        ran = await self.sessions.execute(call.handle, call.owner, code, seconds)
+        ran = await self.sessions.execute(call.handle, ticket, code, call.seconds or math.inf)
         shown = await report.keep_shown(ran, self.config.limits)
         content = report.structured(ran, shown, self.tier, self.config.limits)
         return {**content, "files_path": self.files_path(call.handle)}

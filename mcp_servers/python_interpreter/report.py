@@ -17,7 +17,7 @@ from mcp_servers.python_interpreter.sessions import KernelSession, Ran
 
 DISPLAYS = 10
 _WHY = {
-    Ending.TIMED_OUT: "The code was stopped after {seconds:g} s, the time limit.",
+    Ending.TIMED_OUT: "The code was stopped after {seconds:.3g} s, the time limit.",
     Ending.FLOODED: "The code was stopped because it wrote more than {output_mib} MiB of output.",
     Ending.DISK_FULL: "The code was stopped because its files take more than {work_mib} MiB, or are too many.",
     Ending.STOPPED: "The call was cancelled.",

@@ -22,6 +22,7 @@ from mcp_servers import serving
 from mcp_servers.callers import AGENT, ApiKeyAsBearer
 from mcp_servers.python_interpreter.files import NoSuchFile, read_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
+from mcp_servers.python_interpreter.line import Ticket
 from mcp_servers.python_interpreter.meta import CallMeta, call_meta
 from mcp_servers.python_interpreter.report import as_text
 from mcp_servers.python_interpreter.sessions import CallRefused
@@ -48,9 +49,10 @@ class Tools:
 
     async def execute_code(self, code: str, ctx: Context[Any, Any]) -> wire.CallToolResult:
         call = self._call(ctx)
-        async with _progress(ctx, self._interpreter.config.limits.seconds):
+        ticket = Ticket(call.owner)
+        async with _progress(ctx, ticket, self._interpreter.config.limits.seconds):
             try:
-                content = await self._interpreter.execute(code, call)
+                content = await self._interpreter.execute(code, call, ticket)
             except CallRefused as refusal:
                 raise ToolError(str(refusal)) from refusal
         if "missing" in content:
@@ -155,13 +157,15 @@ def _health(interpreter: Interpreter) -> Any:
 
 
 @asynccontextmanager
-async def _progress(ctx: Context[Any, Any], seconds: float) -> AsyncGenerator[None]:
+async def _progress(ctx: Context[Any, Any], ticket: Ticket, seconds: float) -> AsyncGenerator[None]:
     async def report() -> None:
         started = time.monotonic()
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             elapsed = time.monotonic() - started
-            await ctx.report_progress(elapsed, seconds, f"running for {elapsed:.0f} s")
+            running = f"running for {elapsed - ticket.waited:.0f} s"
+            waiting = f"waiting for a kernel: place {ticket.place} of {ticket.length}"
+            await ctx.report_progress(elapsed, seconds, waiting if ticket.place else running)
 
     reporting = asyncio.create_task(report())
     try:

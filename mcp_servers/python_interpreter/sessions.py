@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
@@ -15,6 +16,7 @@ from mcp_servers.python_interpreter.config import Config, Limits
 from mcp_servers.python_interpreter.execution import Ending, Executed, execute
 from mcp_servers.python_interpreter.files import Snapshot, snapshot
 from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
+from mcp_servers.python_interpreter.line import Line, NoPlace, Ticket
 from mcp_servers.python_interpreter.memory import Memory, Remembered
 from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.pool import Pool
@@ -81,6 +83,7 @@ class Sessions:
         self._opening: dict[str, asyncio.Lock] = {}
         self._coming = Counter[str]()
         self._share = max(1, config.limits.sessions // 2)
+        self._line = Line(config.limits.running)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -89,27 +92,29 @@ class Sessions:
     def find(self, handle: str) -> KernelSession | None:
         return self._sessions.get(handle)
 
-    async def missing(self, handle: str, owner: str, inputs: Mapping[str, str]) -> list[str]:
+    async def missing(self, handle: str, ticket: Ticket, inputs: Mapping[str, str]) -> list[str]:
         """The inputs, given with their versions, that the session does not have; opens it if there are inputs."""
         if not inputs:
             return []
-        session = await self._open(handle, owner)
+        session = await self._open(handle, ticket)
         return [name for name, version in inputs.items() if session.inputs.get(name) != version]
 
-    async def execute(self, handle: str, owner: str, code: str, seconds: float) -> Ran:
-        """Run the code in the session's kernel, after the calls that came before it, for at most `seconds`.
+    async def execute(self, handle: str, ticket: Ticket, code: str, seconds: float) -> Ran:
+        """Run the code in the session's kernel, after the calls that came before it.
 
-        A cancelled call interrupts the code; the session stays taken until the code has stopped.
+        `seconds` are for waiting in the line and running together. A cancelled call leaves the line or interrupts the
+        code; the session stays taken until the code has stopped.
 
         Raises:
             CallRefused: the session has too many calls waiting, or no kernel can be had.
         """
         stop = asyncio.Event()
-        task = self._spawn(self._in_turn(handle, owner, code, seconds, stop))
+        task = self._spawn(self._in_turn(handle, ticket, code, seconds, stop))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             stop.set()
+            ticket.give_up()
             raise
 
     async def clear(self, handle: str) -> bool:
@@ -146,16 +151,23 @@ class Sessions:
         ended, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(self._pool.remove(session.place, session.kernel) for session in ended))
 
-    async def _in_turn(self, handle: str, owner: str, code: str, seconds: float, stop: asyncio.Event) -> Ran:
+    async def _in_turn(self, handle: str, ticket: Ticket, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         while True:
-            async with self._taken(handle, owner) as session:
-                if stop.is_set():
-                    raise CallRefused("the call was cancelled before it ran")
+            async with self._taken(handle, ticket) as session, self._placed(ticket, seconds):
                 if self._sessions.get(handle) is not session:
                     continue  # it was cleared while this call waited
                 if session.kernel is None or not session.kernel.alive:
                     await self._revive(session)
-                return await self._run(session, code, seconds, stop)
+                left = max(0.0, seconds - ticket.waited)
+                return await self._run(session, code, min(self._limits.seconds, left), stop)
+
+    @asynccontextmanager
+    async def _placed(self, ticket: Ticket, seconds: float = math.inf) -> AsyncGenerator[None]:
+        try:
+            async with self._line.place(ticket, min(seconds, self._limits.line_seconds)):
+                yield
+        except NoPlace as reason:
+            raise CallRefused(str(reason)) from None
 
     async def _run(self, session: KernelSession, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         kernel, lost = session.kernel, session.lost
@@ -192,8 +204,8 @@ class Sessions:
         self._memory.keep(session.handle, Remembered(session.generation))
 
     @asynccontextmanager
-    async def _taken(self, handle: str, owner: str) -> AsyncGenerator[KernelSession]:
-        session = await self._open(handle, owner)
+    async def _taken(self, handle: str, ticket: Ticket) -> AsyncGenerator[KernelSession]:
+        session = await self._open(handle, ticket)
         if session.waiting > self._limits.waiting_calls:
             raise CallRefused("too many calls of this conversation are waiting already; wait for their results")
         session.waiting += 1
@@ -205,17 +217,21 @@ class Sessions:
             session.used = time.monotonic()
             self._pool.fill_later()
 
-    async def _open(self, handle: str, owner: str) -> KernelSession:
+    async def _open(self, handle: str, ticket: Ticket) -> KernelSession:
         async with self._opening.setdefault(handle, asyncio.Lock()):
             session = self._sessions.get(handle)
             if session is None:
-                self._coming[owner] += 1
-                try:
-                    await self._make_room(owner)
-                    session = self._sessions[handle] = await self._made(handle, owner)
-                finally:
-                    self._coming[owner] -= 1
+                async with self._placed(ticket):
+                    session = self._sessions[handle] = await self._fitted(handle, ticket.owner)
             return session
+
+    async def _fitted(self, handle: str, owner: str) -> KernelSession:
+        self._coming[owner] += 1
+        try:
+            await self._make_room(owner)
+            return await self._made(handle, owner)
+        finally:
+            self._coming[owner] -= 1
 
     async def _made(self, handle: str, owner: str) -> KernelSession:
         remembered = self._memory.of(handle)

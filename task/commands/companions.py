@@ -166,6 +166,7 @@ def _interpreter_command(settings: Settings) -> tuple[str, ...]:
         "--python": _kernel_python(chosen),
         "--seconds": chosen.seconds,
         "--sessions": chosen.sessions,
+        "--running": chosen.running,
         "--idle-minutes": chosen.idle_minutes,
         "--memory-mib": chosen.memory_mib,
     }

@@ -118,7 +118,7 @@ raise SystemExit(server.serve(lambda *_: 0))
 
 def test_a_fork_that_fails_is_an_error_of_that_request_alone(tmp_path: Path) -> None:
     requests, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with requests, subprocess.Popen([sys.executable, "-c", NO_MORE_PROCESSES], cwd=ROOT, stdin=its) as starter:
+    with requests, subprocess.Popen([sys.executable, "-c", NO_MORE_PROCESSES], cwd=ROOT, stdin=its.fileno()) as starter:
         its.close()
         for number in range(2):
             control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

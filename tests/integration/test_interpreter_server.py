@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from task.tools.mcp.connection import conversation_meta
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
 
 BRIEFLY = {"dial-general-purpose-agent/seconds": 0.5}
@@ -400,6 +401,39 @@ async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses
             assert (await Talk(client, "third", "greedy").run("3"))["result"] == "3"
             assert (await other.run("kept"))["result"] == "1"
             assert await sessions(server) == 2
+
+
+@pytest.mark.system
+async def test_calls_wait_in_one_line_that_shows_their_places(tmp_path: Path) -> None:
+    shown: asyncio.Queue[str | None] = asyncio.Queue()
+    with running_interpreter(tmp_path, "--spares", "0", "--bare", "--running", "1") as server:
+        async with server.client() as client, asyncio.timeout(90):
+            first, second, third = (Talk(client, name, name) for name in "abc")
+            place = await first.run("import os, time")
+            await second.run("kept = 1")
+            busy = asyncio.create_task(first.run(UNTIL_RELEASED))
+            while (await fetch(server, place, "files/started")).status_code != 200:
+                await asyncio.sleep(0.02)
+            meta = conversation_meta(second.conversation, second.principal)
+            waiting = asyncio.create_task(
+                client.call(
+                    "execute_code", {"code": "kept"}, meta=meta, on_progress=lambda *news: shown.put_nowait(news[2])
+                )
+            )
+            while not (await shown.get() or "").startswith("waiting for a kernel: place 1 of "):
+                pass
+            leaving = asyncio.create_task(third.run("1"))
+            while await shown.get() != "waiting for a kernel: place 1 of 2":
+                pass
+            leaving.cancel()
+            clearing = asyncio.create_task(second.call("clear_session"))
+            while await shown.get() != "waiting for a kernel: place 1 of 1":
+                pass
+            await put(server, place, "go")
+            assert (await busy)["result"] == "'done'"
+            assert (await waiting).structured["result"] == "1"
+            assert "was cleared" in (await clearing).text
+            assert (await third.run("'again'"))["result"] == "'again'"
 
 
 async def sessions(server: RunningInterpreter) -> int:
