@@ -19,6 +19,7 @@ import orjson
 import psutil
 
 from tests.support.ports import free_port
+from tests.support.workers import worker_pids
 
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 20
@@ -86,10 +87,10 @@ class Application:
     start_seconds: float
 
     def cpu(self) -> float:
-        """CPU seconds so far, of all threads."""
+        """CPU seconds so far, of all threads and workers."""
         if not CORES:
-            times = psutil.Process(self.pid).cpu_times()
-            return times.user + times.system
+            times = [psutil.Process(pid).cpu_times() for pid in self._pids()]
+            return sum(time.user + time.system for time in times)
         return self._scheduled(0)  # in nanoseconds; the usual CPU times have steps of 10 ms
 
     async def at_rest(self) -> None:
@@ -107,8 +108,11 @@ class Application:
     def megabytes(self) -> float:
         return psutil.Process(self.pid).memory_info().rss / 2**20
 
+    def _pids(self) -> list[int]:
+        return [self.pid, *worker_pids(self.pid)]
+
     def _scheduled(self, column: int) -> float:
-        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        threads = [thread for pid in self._pids() for thread in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         return sum(int(thread.read_text().split()[column]) for thread in threads) / 1e9
 
 
