@@ -33,7 +33,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check format docs bench conformance audit eval clean
+.PHONY: help run test test-system check format docs bench bench-load conformance audit eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -66,6 +66,10 @@ docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scen
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \
 	  $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || failed=1; done; exit $$failed
+
+bench-load: $(EVERYTHING) ## let 100 conversations with code load the product for 4 minutes; SECONDS=, CONVERSATIONS=, OBSERVED=1
+	@$(BIN)/python -m tests.benchmarks.product_load $(if $(SECONDS),--seconds $(SECONDS)) \
+	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS)) $(if $(filter 1,$(OBSERVED)),--observed)
 
 eval: $(TOOLS) $(EMBEDDING_READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
 	@$(BIN)/python -m evaluation $(if $(HALF),--half $(HALF)) --write docs/evaluation.md

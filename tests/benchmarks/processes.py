@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,12 +55,12 @@ async def process(
 
     It is pinned to the core, if one is named.
     """
-    output = log.open("ab") if log else subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, *command, cwd=ROOT, env={**os.environ, **(environment or {})},
-        stdin=subprocess.PIPE, stdout=output, stderr=output if log else None,
-        preexec_fn=None if core is None else partial(keep_to, core),
-    )  # fmt: skip
+    with log.open("ab") if log else nullcontext(subprocess.PIPE) as output:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *command, cwd=ROOT, env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE, stdout=output, stderr=output if log else None,
+            preexec_fn=None if core is None else partial(keep_to, core),
+        )  # fmt: skip
     try:
         yield child
     finally:

@@ -1,8 +1,9 @@
 """A deterministic model upstream that costs next to nothing: prepared bytes, one process.
 
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
-`chain 5` (five turns with one call of `noop`, then an answer) or `parallel 8` (eight calls of `slow` in one turn, then
-an answer). The progress of a script is read from the tool messages after that user message, so no state is kept.
+`chain 5` (five turns with one call of `noop`, then an answer), `parallel 8` (eight calls of `slow` in one turn, then an
+answer) or `add 3` (code that adds to a variable, then what it has printed). The progress of a script is read from the
+tool messages after that user message, so no state is kept.
 Like DIAL Core it also returns a bucket and the limits of its models. `python -m tests.benchmarks.upstream PORT`
 """
 
@@ -53,6 +54,14 @@ def calls(tool: str, turn: int, count: int) -> tuple[bytes, ...]:
     return (*frames, frame({}, "tool_calls"))
 
 
+@cache
+def code(number: int) -> tuple[bytes, ...]:
+    lines = f"total = globals().get('total', 0) + {number}\nprint(f'sum={{total}};')"
+    function = {"name": "execute_code", "arguments": orjson.dumps({"code": lines}).decode()}
+    call = {"index": 0, "id": "call_code", "type": "function", "function": function}
+    return frame({"role": "assistant", "content": ""}), frame({"tool_calls": [call]}), frame({}, "tool_calls")
+
+
 def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], float]:
     """The frames of the answer, and the seconds between them."""
     asked = max(place for place, message in enumerate(messages) if message["role"] == "user")
@@ -64,6 +73,10 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], flo
             return words(int(count)), int(milliseconds) / 1000
         case ["chain", turns] if results < int(turns):
             return calls("noop", results, 1), 0.0
+        case ["add", number] if not results:
+            return code(int(number)), 0.0
+        case ["add", _]:
+            return (frame({"role": "assistant", "content": str(messages[-1]["content"])}), frame({}, "stop")), 0.0
         case ["parallel", count] if not results:
             return calls("slow", 0, int(count)), 0.0
         case _:

@@ -122,6 +122,8 @@ def test_a_misspelt_field_is_refused(tmp_path: Path) -> None:
         (Figure("almost a tenth over its goal", 1.09, "ms", 1.0), 1, False),
         (Figure("more than a tenth over", 1.11, "ms", 1.0), 1, True),
         (Figure("over its own tolerance", 1.02, "ms", 1.0, tolerance=0.01), 1, True),
+        (Figure("none, as it should be", 0, "", 0), 1, False),
+        (Figure("one where none may be", 1, "", 0), 1, True),
         (Figure("slow on a slow machine", 1.9, "ms", 1.0), 2, False),
         (Figure("slow on a fast machine", 0.9, "ms", 1.0), 0.5, True),
         (Figure("enough of them", 300, "pages/s", 300, at_least=True), 1, False),
