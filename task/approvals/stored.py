@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from task.approvals.questions import question
 from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
@@ -13,8 +14,10 @@ from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import plain
 from task.store.records import Approval
-from task.store.store import Store
 from task.tools.toolbox import Pending
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 ALWAYS = "always"
 OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"

@@ -15,8 +15,8 @@ from task.store.records import RunStatus
 from task.store.trace_records import Rating
 
 if TYPE_CHECKING:
+    from task.store.filters import TraceFilter
     from task.store.store import Store
-    from task.store.trace_filters import TraceFilter
     from task.store.trace_records import Trace
 
 PAGE = 200
@@ -176,7 +176,7 @@ def _filter(
     text: str | None,
     rated: Rating | None,
 ) -> TraceFilter:
-    from task.store.trace_filters import TraceFilter
+    from task.store.filters import TraceFilter
 
     return TraceFilter(
         session_id=session, experiment=experiment, status=status, door=door, model=model, tool=tool, text=text,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from task.approvals.questions import said_in
 from task.approvals.stored import RunApprovals
@@ -19,11 +19,13 @@ from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOut
 from task.product import Product
 from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Approval, Run, Session
-from task.store.store import Store
 from task.tools.aliases import Alias
 from task.tools.dial_urls import file_id_of
 from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 
 async def answer(

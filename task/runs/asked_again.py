@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest, NotFound
 from task.runs.deciding import files_of, options_of
 from task.runs.replay import message_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, session_title
-from task.store.store import Store
 from task.store.trace_records import Trace
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 DOOR = "runs"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from task.approvals.stored import ALWAYS
 from task.conversation.history import unanswered
@@ -15,10 +15,12 @@ from task.permissions.gate import digest
 from task.product import Product
 from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.store.records import Answer, Approval, Run, Session, packed
-from task.store.store import Store
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import named
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 ANSWERED = ("running", "finished", "limited", "suspended")  # runs whose answer can be given again, now or when they end
 UNKNOWN = "There is no open question with the code {code}. Nothing has run."

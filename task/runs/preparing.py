@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from task.approvals.questions import without_question
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
@@ -17,8 +18,10 @@ from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, se
 from task.runs.state import RunState
 from task.store.merge import merged
 from task.store.records import Answer, Approval, Origin, Run, Session
-from task.store.store import Store
 from task.tools.client_tools import NO_RESULT
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

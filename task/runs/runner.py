@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from task.conversation.messages import Role
@@ -18,11 +18,12 @@ from task.runs.answering import Emit, RunChoice, answer, finish_reason
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart
-from task.store.records import FINISHED, AlreadyStarted, Event, RequestKey, Run
-from task.store.runs import ENDING_SECONDS
-from task.store.store import Store
+from task.store.records import ENDING_SECONDS, FINISHED, AlreadyStarted, Event, RequestKey, Run
 from task.store.trace_records import Trace
 from task.tools.aliases import Alias
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 logger = logging.getLogger(__name__)
 

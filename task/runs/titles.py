@@ -16,7 +16,7 @@ from task.product import Product
 from task.runs.request import RunRequest, session_title
 from task.runs.state import RunState
 from task.runs.traces import TraceStart, recorded
-from task.store.sessions import short_title
+from task.store.records import short_title
 from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 class Section(BaseModel):
     """A group of settings: unknown names are refused, and values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def setting(default: Any, description: str, *, console: bool = False, **constraints: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import logging
 import sqlite3
 import time
@@ -22,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceE
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
+from task.store.filters import position
 from task.store.records import Page
 
 if TYPE_CHECKING:
@@ -193,15 +193,6 @@ def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> 
 def _insert_new(dialect: str, table: Table) -> Insert:
     insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
     return insert(table).on_conflict_do_nothing()
-
-
-def position(cursor: str) -> tuple[float, str]:
-    """Time and id of the last row of the page before. Raises `InvalidRequest`: the cursor is not valid."""
-    try:
-        seconds, _, last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(" ")
-        return float(seconds), last
-    except (ValueError, binascii.Error) as error:
-        raise InvalidRequest("this cursor is not valid; start again without it") from error
 
 
 def _cursor(seconds: float, key: str) -> str:

@@ -9,15 +9,10 @@ from sqlalchemy import Connection, delete, func, select, update
 from task.errors import InvalidRequest, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
+from task.store.records import Prompt
 
 MOST_PROMPTS = 200
 _prompts = tables.prompts
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    name: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

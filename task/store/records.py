@@ -18,6 +18,8 @@ FINISHED = "finished"  # the type of a run's last event
 RunStatus = Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
 Origin = Literal["page", "console", "api"]
 ApprovalStatus = Literal["waiting", "allowed", "denied", "expired"]
+TITLE_LENGTH = 200
+ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
 
 
 def iso(seconds: float) -> str:
@@ -50,6 +52,20 @@ def unpacked(text: str) -> Any:
 def storable(text: str) -> str:
     """The text as every database takes it: no half surrogate pairs, and spaces for NUL characters."""
     return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
+def short_title(text: str) -> str:
+    """The text as the title that the store keeps."""
+    sound = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    return " ".join(sound.split())[:TITLE_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text that a person has saved under a name."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from task.store.database import Database, insert_new
 from task.store.events import EventLog, stored_events
 from task.store.processes import Processes
 from task.store.records import (
+    ENDING_SECONDS,
     AlreadyStarted,
     Event,
     Page,
@@ -37,7 +38,6 @@ LISTENING_SECONDS = 1.0  # how often a listener in another process reports itsel
 AT_ONCE = 500  # ids in one query
 KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
 KEY_REUSED = "this Idempotency-Key was used for another request; choose a new one"
-ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
 _runs, _keys = tables.runs, tables.request_keys
 
 

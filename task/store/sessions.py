@@ -13,12 +13,12 @@ from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
+from task.store.filters import SessionFilter
 from task.store.merge import Merged, merged
-from task.store.records import Origin, Page, Run, Session, new_id, packed, unpacked
+from task.store.records import Origin, Page, Run, Session, new_id, packed, short_title, unpacked
 from task.store.search import add_words, matches, reindex, snippet
 from task.store.versions import Versions, versions_of
 
-TITLE_LENGTH = 200
 MOST_BRANCHES = 20
 _sessions, _messages = tables.sessions, tables.messages
 
@@ -32,22 +32,12 @@ class Resumed:
     branched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFilter:
-    """Which sessions are listed: those with all these words, of these origins, only the pinned or only the others;
-    with `families` the last used one of each family, unless words are searched for."""
-
-    text: str = ""
-    origins: tuple[Origin, ...] | None = None
-    pinned: bool | None = None
-    families: bool = False
-
-    def conditions(self) -> list[ColumnElement[bool]]:
-        found = [matches(self.text)] if self.text else []
-        found += [_sessions.c.origin.in_(self.origins)] if self.origins is not None else []
-        found += [_sessions.c.pinned == self.pinned] if self.pinned is not None else []
-        found += [~exists().where(*_later_in_family())] if self.families and not self.text else []
-        return [condition for condition in found if condition is not None]
+def _conditions(which: SessionFilter) -> list[ColumnElement[bool]]:
+    found = [matches(which.text)] if which.text else []
+    found += [_sessions.c.origin.in_(which.origins)] if which.origins is not None else []
+    found += [_sessions.c.pinned == which.pinned] if which.pinned is not None else []
+    found += [~exists().where(*_later_in_family())] if which.families and not which.text else []
+    return [condition for condition in found if condition is not None]
 
 
 def _later_in_family() -> tuple[ColumnElement[bool], ...]:
@@ -76,7 +66,7 @@ class Sessions:
     ) -> Page[Session]:
         """The owner's sessions, the last used first, without their messages; a search finds them with a snippet."""
         which = which or SessionFilter()
-        query = select(_sessions).where(_sessions.c.owner == owner, *which.conditions())
+        query = select(_sessions).where(_sessions.c.owner == owner, *_conditions(which))
         page = await self.database.page(query, _sessions.c.updated_at, limit, cursor, _session)
         if not which.text:
             return page
@@ -262,12 +252,6 @@ def add_messages(
         connection.execute(insert(_messages), rows)
         add_words(connection, session_id, messages)
     return True
-
-
-def short_title(text: str) -> str:
-    """The text as the title that the store keeps."""
-    sound = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    return " ".join(sound.split())[:TITLE_LENGTH]
 
 
 def _insert(connection: Connection, made: Session) -> Session:

@@ -13,8 +13,9 @@ from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
 from task.store.database import Database, insert_new
+from task.store.filters import TraceFilter
 from task.store.records import Page, new_id, packed, storable, unpacked
-from task.store.trace_filters import TraceFilter, words_of
+from task.store.trace_filters import filtered, words_of
 from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn
 from task.store.writer import Writer
 
@@ -84,7 +85,7 @@ class Traces:
         which: TraceFilter | None = None,
     ) -> Page[Trace]:
         """The newest traces first, with results cut to 200 characters."""
-        query = (which or TraceFilter()).applied(select(_traces))
+        query = filtered(select(_traces), which or TraceFilter())
         query = query if owner is None else query.where(_traces.c.owner == owner)
         return await self.database.page(query, _traces.c.started_at, limit, cursor, _trace)
 
@@ -106,7 +107,7 @@ class Traces:
     async def ratings(self, owner: str | None, which: TraceFilter | None = None) -> dict[str, int]:
         """How many of these traces are rated up, and how many down."""
         counts = select(_traces.c.rating, func.count()).where(_traces.c.rating.is_not(None)).group_by(_traces.c.rating)
-        query = (which or TraceFilter()).applied(counts)
+        query = filtered(counts, which or TraceFilter())
         rows = await self.database.rows(query if owner is None else query.where(_traces.c.owner == owner))
         return {"up": 0, "down": 0, **{row[0]: row[1] for row in rows}}
 

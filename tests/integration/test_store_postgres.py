@@ -22,11 +22,9 @@ from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import PostgresDatabase
 from task.store.experiments import variants
-from task.store.prompts import Prompt
-from task.store.records import Answer
-from task.store.sessions import SessionFilter
+from task.store.filters import SessionFilter, TraceFilter
+from task.store.records import Answer, Prompt
 from task.store.store import Retention, Store, open_store
-from task.store.trace_filters import TraceFilter
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced

@@ -11,8 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = frozenset({
-    "IPython", "PIL", "faiss", "jupyter_client", "langchain_text_splitters", "matplotlib", "mcp", "numpy",
-    "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn", "torch", "transformers",
+    "IPython", "PIL", "alembic", "faiss", "jupyter_client", "langchain_text_splitters", "matplotlib", "mcp", "numpy",
+    "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn", "sqlalchemy",
+    "torch", "transformers",
 })  # fmt: skip
 # Half a second each; a test run waits for its collection, and every worker makes its own.
 SLOW_TO_COLLECT = frozenset({

@@ -17,12 +17,11 @@ from sqlalchemy import create_engine, text
 
 from task.errors import Conflict, NotFound
 from task.store.database import open_database
+from task.store.filters import SessionFilter, TraceFilter
 from task.store.records import Answer, Approval, iso, packed
 from task.store.schema import HEAD, migrate
-from task.store.sessions import SessionFilter
 from task.store.store import Store
 from task.store.tables import metadata
-from task.store.trace_filters import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {

@@ -17,9 +17,9 @@ from task.llm.scripted import Reply, says, wants
 from task.runs.traces import TraceObserver, TraceStart
 from task.store import tables
 from task.store.experiments import labels, variants
+from task.store.filters import TraceFilter
 from task.store.intervals import of_means, of_percentiles, of_shares, percentile, t_quantile
 from task.store.store import DAY, Retention, Store
-from task.store.trace_filters import TraceFilter
 from task.store.trace_records import Price, Rating, Trace
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced

@@ -23,7 +23,7 @@ class RequestModel(BaseModel):
 class ResponseModel(BaseModel):
     """A body that is sent: rendered from data or from the attributes of an object, and described in OpenAPI."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 class _Named(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from task.api.edge.failures import Refused
 from task.api.openai.responses_output import run_id_of
@@ -12,7 +12,9 @@ from task.conversation.messages import Attachment, Message, Role
 from task.errors import Conflict, NotFound
 from task.runs.state import RunState, state_of
 from task.store.records import Event, Run
-from task.store.store import Store
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 DOOR = "responses"
 Order = Literal["asc", "desc"]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role, ToolCall
 from task.errors import NotFound
+from task.store.filters import SessionFilter
 from task.store.records import Session, iso, json_bytes
-from task.store.sessions import SessionFilter, Sessions
+
+if TYPE_CHECKING:
+    from task.store.sessions import Sessions
 
 AT_ONCE = 100  # sessions of one page while all are exported
 _SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Agent"}

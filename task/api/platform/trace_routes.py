@@ -24,9 +24,8 @@ from task.api.platform.trace_body import (
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.runs.asked_again import asked_again
 from task.runs.request import RunRequest
-from task.store.experiments import labels, variants
+from task.store.filters import TraceFilter
 from task.store.records import RunStatus
-from task.store.trace_filters import TraceFilter
 from task.store.trace_records import Rating
 
 routes = router("Traces")
@@ -125,6 +124,8 @@ async def replay(
 @routes.get("/experiments", response_model=ExperimentList, responses=failures())
 async def list_experiments(caller: CurrentCaller, store: CurrentStore) -> Any:
     """The labels that the caller's traces have, the last used first."""
+    from task.store.experiments import labels
+
     return {"experiments": await labels((await store.get()).database, _readable_by(caller))}
 
 
@@ -132,6 +133,8 @@ async def list_experiments(caller: CurrentCaller, store: CurrentStore) -> Any:
 async def compare_variants(caller: CurrentCaller, store: CurrentStore, name: Names) -> Any:
     """The figures of the variants of one experiment, or of several, each with its differences from the first. The
     labels of the experiment `x` are `x`, `x/a`, `x/b` and so on; another model is another variant."""
+    from task.store.experiments import variants
+
     return {"variants": await variants((await store.get()).database, _readable_by(caller), name)}
 
 
