@@ -11,7 +11,7 @@ import orjson
 
 from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolSchema
-from task.local_model.frames import PAGES
+from task.local_model.frames import PAGES, is_table
 from task.local_model.prompt import CARDS
 from task.local_model.tables import READER, RUNNER, names_of, with_names
 
@@ -51,13 +51,18 @@ class Addresses:
         return self.pages if argument in PAGE_ARGUMENTS else None
 
     def unread(self, messages: Sequence[Message]) -> Addresses:
-        """Without the short files that the conversation contains completely: there is nothing left to look up."""
+        """Without the short files that the conversation contains completely: there is nothing left to look up.
+
+        Except tables, from which each question is computed.
+        """
         calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
-        read = {
-            _arguments(calls[message.tool_call_id]).get("file_url")
-            for message in messages
+        last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
+        whole = (
+            (place, str(_arguments(calls[message.tool_call_id]).get("file_url")))
+            for place, message in enumerate(messages)
             if message.tool_call_id in calls and len(message.text()) <= SHORT and PAGES not in message.text()
-        }
+        )
+        read = {url for place, url in whole if place > last or not is_table(url)}
         return replace(self, files=tuple(url for url in self.files if url not in read))
 
 

@@ -107,8 +107,10 @@ DECIDE = (
     "when the results above suffice."
 )
 UNREAD = " You have not read the attached files yet: a question about them needs a call."
+EARLIER = " A question about the attached table needs a call that reads it."
 READ = " Calls are made with the numbers and names of the results themselves."
 ANSWER = "Now answer the user in plain text."
+DIRECT = "Now answer the user in plain text, from what you know. No tool is needed."
 LEFT_OUT = "\n[... {count:,} characters left out ...]\n"
 MESSAGE_TOKENS = 6
 PREFIX_TOKENS = 900
@@ -156,8 +158,10 @@ def offered(tools: Sequence[ToolSchema]) -> list[ToolSchema]:
     return [tool for tool in tools if tool["function"]["name"] not in UNUSED]
 
 
-def deciding(messages: Sequence[Message], files: Sequence[str]) -> str:
-    """The last sentence before a decision."""
+def deciding(messages: Sequence[Message], files: Sequence[str], after_table: bool = False) -> str:
+    """The last sentence before a decision; `after_table`: tables were attached to an earlier question."""
+    if after_table:
+        return DECIDE + EARLIER
     if any(message.role is Role.TOOL for message in messages):
         return DECIDE + READ
     return DECIDE + (UNREAD if files else "")

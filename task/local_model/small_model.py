@@ -29,8 +29,8 @@ from task.llm.base import (
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
-from task.local_model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
-from task.local_model.tables import HEAD, READER, table_step, unread_tables
+from task.local_model.prompt import ANSWER, DIRECT, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
+from task.local_model.tables import DESCRIBE, HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
@@ -91,6 +91,7 @@ class _Request:
         names = [str(tool["function"]["name"]) for tool in tools]
         is_free = options.tool_choice in (None, "auto")
         self._unread = unread_tables(messages, names) if is_free else []
+        self._earlier = earlier_tables(messages, names) if is_free else []
         self._table = table_step(messages, names) if is_free else None
         self._reply_bias = 0.0 if self._table else model.reply_bias
 
@@ -112,7 +113,7 @@ class _Request:
 
     async def _decide(self, decision: Decision) -> AsyncGenerator[Waiting | ModelWarning]:
         # Fill `decision`; yields only what is waited for, and warnings
-        decision.calls += [(READER, {"file_url": url, "page": 1}) for url in self._unread]
+        decision.calls += map(_reading, self._unread)
         if decision.calls or (self._table and self._table.computed):
             return
         addresses = addresses_in(self._messages)
@@ -135,7 +136,7 @@ class _Request:
         )
         text = ""
         try:
-            ask = self._table.ask if self._table else deciding(self._messages, addresses.files)
+            ask = self._table.ask if self._table else deciding(self._messages, addresses.files, bool(self._earlier))
             async with aclosing(self.answer(ask, options, HEAD if self._table else "")) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, TextDelta):
@@ -155,6 +156,8 @@ class _Request:
             decision.calls += [call for call in self._table.calls(text) if call not in made(self._messages)]
         else:
             decisions_of(text, self._tools, self._messages, decision)
+            if any(name == RUNNER or arguments.get("file_url") in self._earlier for name, arguments in decision.calls):
+                decision.calls[:] = map(_reading, self._earlier) if self._earlier else decision.calls
 
     def _replies(self, text: str, delta: TextDelta) -> bool:
         if not isinstance(delta, WeighedText) or _CHOOSES.fullmatch(text) is None:
@@ -173,21 +176,28 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        answer = self.answer(ANSWER if self._tools else None, options)
+        if self._table and self._table.computed:  # under the head of the decision, which the engine has read already
+            answer = self.answer(DESCRIBE, options, HEAD)
+        else:
+            answer = self.answer(self._last_sentence(), options)
         # Having decided to reply, it may write a call all the same.
         answer = with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta + self._usage if isinstance(delta, Usage) else delta
 
+    def _last_sentence(self) -> str | None:
+        if not self._tools:
+            return None
+        return ANSWER if addresses_in(self._messages).files or self._messages[-1].role is Role.TOOL else DIRECT
+
     async def answer(self, tail: str | None, options: ModelOptions, head: str = "") -> AsyncGenerator[Delta]:
-        """The model's answer to the conversation and `tail`, under `head` where there is one.
+        """The model's answer to the conversation and `tail`; under a `head` for tables, to their descriptions.
 
         Until the first word it is retried: when the engine was lost, and once with a shorter conversation when the
         model finds it too long.
         """
-        described = self._table is not None and (head or self._table.computed)
-        messages = self._table.messages if self._table and described else self._messages
+        messages = self._table.messages if self._table and head else self._messages
         room, started, pauses = self._room, False, iter(self._model.pauses)
         while True:
             plain = rendered(fitted(messages, room), self._tools, tail, self._model.tail_role, head)
@@ -215,3 +225,7 @@ class _Request:
                 async with aclosing(stage.stream(plain, (), options)) as deltas:
                     async for delta in deltas:
                         yield delta
+
+
+def _reading(url: str) -> tuple[str, dict[str, object]]:
+    return READER, {"file_url": url, "page": 1}

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import orjson
 
 from task.conversation.file_names import file_names
-from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 from task.local_model.frames import Frame, frames_of, is_table
 from task.local_model.selection import result_pattern, rows_pattern, variable
 
@@ -22,7 +22,7 @@ HEAD = """\
 You answer questions about tables. The table is `df`. Choose the next step as JSON:
 - [{"tool":"table","arguments":{"rows":"...","result":"..."}}] to look up or compute something: first the rows that \
 the question is about, then what it wants of these rows
-- [{"tool":"execute_code","arguments":{"code":"..."}}] for charts and files: a program that uses `df`
+- [{"tool":"execute_code","arguments":{"rows":"...","code":"..."}}] for charts and files: a program over these rows
 - [{"tool":"reply"}] for a summary, a translation, or what has nothing to do with the table
 
 Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
@@ -44,10 +44,12 @@ Which color has most pieces? -> "df", "rows.groupby('color')['count'].sum().nlar
 What is 8% of all prices? -> "df", "0.08 * rows['price'].sum()"
 What share of the pieces is green, in percent? -> "df[(df['color'] == 'green')]", \
 "100 * rows['count'].sum() / df['count'].sum()"
+Draw the prices of the red ones as bars -> "df[(df['color'] == 'red')]", "rows.plot.bar(x='fruit', y='price')"
 How much dearer is the dearest than the cheapest? -> "df", "rows['price'].max() - rows['price'].min()"
 """
 ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
+DESCRIBE = "Now answer the question in plain text, in the language of the question."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
@@ -71,9 +73,14 @@ class TableStep:
     def schema(self) -> _Json:
         """The JSON schema of this step: a selection, a program, or a reply."""
         reply = {"type": "object", "properties": {"tool": {"const": "reply"}}, "required": ["tool"]}
-        selection = {"rows": rows_pattern(self.frames, self.question), "result": result_pattern(self.frames)}
-        table = _call(TABLE, {name: {"type": "string", "pattern": pattern} for name, pattern in selection.items()})
-        steps = [table, _call(RUNNER, {"code": {"type": "string"}}), reply]
+        # A program that is written freely over all rows would forget the filter as well.
+        rows = {"type": "string", "pattern": rows_pattern(self.frames, self.question)}
+        result = {"type": "string", "pattern": result_pattern(self.frames)}
+        steps = [
+            _call(TABLE, {"rows": rows, "result": result}),
+            _call(RUNNER, {"rows": rows, "code": {"type": "string"}}),
+            reply,
+        ]
         one = {"type": "array", "minItems": 1, "maxItems": 1}
         return {"anyOf": [{**one, "items": {**step, "additionalProperties": False}} for step in steps]}
 
@@ -102,7 +109,7 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
     if not frames or (call.name == RUNNER and not _code(call).startswith(_loading(frames))):
         return None
     failed = call.name == RUNNER and _FAILED.search(last.text()) is not None
-    shown = list(messages)
+    shown = [_without_loading(message, messages, _loading(frames)) for message in messages]
     numbers = iter(range(len(frames)))
     for place, each in found.items():
         shown[place] = replace(messages[place], content="\n".join(f"{variable(next(numbers))}: {f}" for f in each))
@@ -111,10 +118,22 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
 
 def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
     """The addresses of the tables attached to the question when it has just been asked; they are read first."""
-    last = messages[-1]
-    if last.role is not Role.USER or READER not in tools or RUNNER not in tools:
+    return _tables_of(messages[-1]) if _is_asked(messages, tools) else []
+
+
+def earlier_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
+    """The addresses of the tables attached last when a question without attachments has just been asked."""
+    if not _is_asked(messages, tools) or _NOTE.search(messages[-1].text()):
         return []
-    note = _NOTE.search(last.text())
+    return next((found for message in reversed(messages) if (found := _tables_of(message))), [])
+
+
+def _is_asked(messages: Sequence[Message], tools: Iterable[str]) -> bool:
+    return messages[-1].role is Role.USER and {READER, RUNNER} <= set(tools)
+
+
+def _tables_of(message: Message) -> list[str]:
+    note = _NOTE.search(message.text()) if message.role is Role.USER else None
     listed = _LISTED.findall(note[0]) if note else ()
     return [url for title, url in listed if is_table(title) and url.startswith("files/")][:MOST_FILES]
 
@@ -141,7 +160,7 @@ def _loading(frames: Sequence[Frame]) -> str:
 
 
 def _program(arguments: _Json) -> str:
-    return str(arguments["code"]) if "code" in arguments else f"rows = {arguments['rows']}\n{arguments['result']}"
+    return f"rows = {arguments['rows']}\n{arguments.get('code') or arguments['result']}"
 
 
 def _call(tool: str, arguments: _Json) -> _Json:
@@ -159,6 +178,24 @@ def _read(result: Message, messages: Sequence[Message]) -> tuple[Frame, ...]:
         return ()
     url = str(orjson.loads(call.function.arguments).get("file_url", ""))
     return frames_of(names_of([url], messages)[url], result.text())
+
+
+def _without_loading(message: Message, messages: Sequence[Message], loading: str) -> Message:
+    # What every program begins with, and the program in front of its output, would only take time to read.
+    own = [_without_lines(call, loading) for call in message.tool_calls]
+    if own != list(message.tool_calls):
+        return replace(message, tool_calls=tuple(own))
+    call = _call_of(message, messages) if message.role is Role.TOOL else None
+    if call is None or call.name != RUNNER or not _code(call).startswith(loading):
+        return message
+    return replace(message, content=message.text().rpartition(_code(call))[2].lstrip("`\n"))
+
+
+def _without_lines(call: ToolCall, loading: str) -> ToolCall:
+    if call.name != RUNNER or not _code(call).startswith(loading):
+        return call
+    code = _code(call).removeprefix(loading).lstrip("\n")
+    return replace(call, function=FunctionCall(RUNNER, orjson.dumps({"code": code}).decode()))
 
 
 def _code(call: ToolCall) -> str:

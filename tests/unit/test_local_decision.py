@@ -126,6 +126,14 @@ def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:
     assert addresses.unread([*asked, tool_message(reading, "long " * 1000)]) == addresses
 
 
+def test_a_table_is_looked_up_again_for_another_question() -> None:
+    reading = ToolCall("c1", FunctionCall(EXTRACT, '{"file_url": "files/b/a.csv"}'))
+    read = [user("Profit? files/b/a.csv"), assistant(calls=[reading]), tool_message(reading, "Short.")]
+    assert addresses_in(read).unread(read).files == ()
+    more = [*read, assistant("7"), user("And the loss?")]
+    assert addresses_in(more).unread(more).files == ("files/b/a.csv",)
+
+
 def test_a_program_gets_the_names_of_files_for_their_addresses() -> None:
     step = [{"tool": "execute_code", "arguments": {"code": f"open('{FILE}')"}}]
     asked = user(f"Sum?\n\nAttached files:\n- my report.csv (text/csv): {FILE}")

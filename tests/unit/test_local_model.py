@@ -268,12 +268,36 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
         [reading] = (await answered(model, question)).message().tool_calls
         read = [question, assistant(calls=[reading]), tool_message(reading, "| p | n |\n| --- | --- |\n| B | 7 |\n")]
         [running] = (await answered(model, *read)).message().tool_calls
-        answer = await answered(model, *read, assistant(calls=[running]), tool_message(running, "B 7"))
+        code = json.loads(running.function.arguments)["code"]
+        output = f"## Execution Result\n\n```python\n{code}\n```\n\n**Output:**\nB 7"
+        answer = await answered(model, *read, assistant(calls=[running]), tool_message(running, output))
     assert json.loads(reading.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
-    assert json.loads(running.function.arguments)["code"].endswith("\nrows = df\nrows.nlargest(1, 'n')")
+    assert code.endswith("\nrows = df\nrows.nlargest(1, 'n')")
     assert answer.message().content == "B."
     assert len(peer.requests) == 2
+    decision, prose = (request.messages for request in peer.requests)
+    assert prose[: len(decision) - 1] == decision[:-1]  # so that the engine has read it already
+    assert "read_csv" not in json.dumps(prose)
+    assert "Result of execute_code:\\n**Output:**\\nB 7" in json.dumps(prose)
     assert all("| B | 7 |" not in json.dumps(request.messages) for request in peer.requests)
+
+
+async def test_another_question_about_a_table_is_computed_from_it_again(session: aiohttp.ClientSession) -> None:
+    question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
+    reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
+    result = tool_message(reading, "| p | n |\n| --- | --- |\n| B | 7 |\n")
+    more = [question, assistant(calls=[reading]), result, assistant("B."), user("And in all?")]
+    program = calls({"tool": "execute_code", "arguments": {"code": "print(7)"}})
+    total = calls({"tool": "table", "arguments": {"rows": "df", "result": "rows['n'].sum()"}})
+    async with openai_upstream(program, total, REPLY, says("Fine.")) as peer:
+        model = served_by(peer, session)
+        [again] = (await answered(model, *more)).message().tool_calls
+        rows = tool_message(again, result.text())
+        [running] = (await answered(model, *more, assistant(calls=[again]), rows)).message().tool_calls
+        thanks = await answered(model, *more[:-1], user("Thank you!"))
+    assert json.loads(again.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
+    assert json.loads(running.function.arguments)["code"].endswith("\nrows = df\nrows['n'].sum()")
+    assert thanks.message().content == "Fine."
 
 
 async def test_a_reply_about_a_table_is_written_from_its_rows(session: aiohttp.ClientSession) -> None:

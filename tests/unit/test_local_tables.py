@@ -11,7 +11,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local_model.tables import ASK, CORRECT, TableStep, names_of, table_step, unread_tables, with_names
+from task.local_model.tables import (
+    ASK,
+    CORRECT,
+    TableStep,
+    earlier_tables,
+    names_of,
+    table_step,
+    unread_tables,
+    with_names,
+)
 
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
@@ -72,8 +81,8 @@ def test_a_selection_becomes_a_program_that_loads_the_table_first() -> None:
     step = step_of(read(TABLE))
     code = f"{LOADING}\nrows = df\nrows.nlargest(1, 'Sales')"
     assert step.calls(selected("df", "rows.nlargest(1, 'Sales')")) == [("execute_code", {"code": code})]
-    program = '[{"tool":"execute_code","arguments":{"code":"df.plot()"}}]'
-    assert step.calls(program) == [("execute_code", {"code": f"{LOADING}\ndf.plot()"})]
+    program = '[{"tool":"execute_code","arguments":{"rows":"df","code":"rows.plot()"}}]'
+    assert step.calls(program) == [("execute_code", {"code": f"{LOADING}\nrows = df\nrows.plot()"})]
     assert step.calls('[{"tool":"reply"}]') == []
     assert step.calls('[{"tool":"table","arguments":{"expr') == []
 
@@ -145,6 +154,12 @@ def test_a_result_is_rows_a_number_of_them_or_computed_from_columns_of_numbers(r
 )
 def test_a_result_that_cannot_be_computed_or_does_not_show_its_row_is_impossible(result: str) -> None:
     assert not is_allowed(step_of(read(TABLE)), result=result)
+
+
+def test_a_free_program_selects_its_rows_first() -> None:
+    fits = Draft202012Validator(step_of(read(TABLE)).schema()).is_valid
+    assert fits([{"tool": "execute_code", "arguments": {"rows": "df[(df['Category'] == 'A')]", "code": "rows.plot()"}}])
+    assert not fits([{"tool": "execute_code", "arguments": {"code": "df['Sales'].sum()"}}])
 
 
 @pytest.mark.parametrize("tool", ["reply", "rm"])
@@ -232,6 +247,14 @@ def test_tables_attached_to_the_question_are_read_first_and_other_files_are_not(
     assert unread_tables([user("Hi"), question], TOOLS) == [URL, "files/b/b"]
     assert unread_tables([question, assistant("1500"), user("And of B?")], TOOLS) == []
     assert unread_tables(read(TABLE), TOOLS) == []
+
+
+def test_tables_of_an_earlier_question_are_known_to_one_without_attachments() -> None:
+    first, second = asked(("a.csv", URL)), asked(("b.csv", "files/b/b.csv"), ("m.pdf", "files/b/m.pdf"))
+    assert earlier_tables([first, assistant("1"), second, assistant("2"), user("And?")], TOOLS) == ["files/b/b.csv"]
+    assert earlier_tables([first, assistant("1"), second], TOOLS) == []
+    assert earlier_tables([user("Hi"), assistant("Hi"), user("And?")], TOOLS) == []
+    assert earlier_tables(read(TABLE), TOOLS) == []
 
 
 def test_programs_find_two_files_of_one_title_under_two_names() -> None:
