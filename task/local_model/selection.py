@@ -12,6 +12,7 @@ from task.local_model.frames import Frame
 
 MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
 STEM, ENDING = 3, 3  # letters that two forms of a word share at least, and in which they differ at most
+ENDINGS = ("", "s", "es", "n", "en")  # of a value that the question means for certain
 AGGREGATES = "sum|mean|median|max|min"
 _SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
 _UNFIT = re.compile(r"['\"\\\r\n]")
@@ -23,7 +24,8 @@ def rows_pattern(frames: Sequence[Frame], question: str) -> str:
     """All rows of a table, `df`, or those that fulfil conditions on its columns: `df[(df['a'] == 'x') & …]`.
 
     What is compared with stands in the question, words perhaps in another form: a small model would make up conditions
-    for "the most" otherwise.
+    for "the most" otherwise. Where the question names a value, rows are selected by some condition: a small model
+    would forget it.
     """
     tables, numbers = _variables(frames), _numbers_in(question)
     known, words = _known(frames), _words(question)
@@ -33,7 +35,8 @@ def rows_pattern(frames: Sequence[Frame], question: str) -> str:
     if not conditions:
         return rf"^({tables})$"
     condition = rf"\(({'|'.join(conditions)})\)"
-    return rf"^({tables})(\[{condition}( [&|] {condition})?\])?$"
+    needed = "" if known and any(_are_meant(column, words) for column in _fitting(frames)) else "?"
+    return rf"^({tables})(\[{condition}( [&|] {condition})?\]){needed}$"
 
 
 def result_pattern(frames: Sequence[Frame]) -> str:
@@ -96,6 +99,15 @@ def _words(text: str) -> list[str]:
 def _is_named(value: str, words: Sequence[str]) -> bool:
     # "lamps" names Lamp and "Hämmer" Hammer; short words have to be the same
     return any(word == part or _is_form(word, part) for part in _words(value) for word in words)
+
+
+def _are_meant(column: Column, words: Sequence[str]) -> bool:
+    inflected = {word.removesuffix(ending) for word in words for ending in ENDINGS}
+    texts = (_words(value) for value in column.values if not _UNFIT.search(value))
+    # Shorter values are often words of the question by chance.
+    return column.kind == "text" and any(
+        inflected.issuperset(parts) for parts in texts if max(map(len, parts), default=0) >= STEM
+    )
 
 
 def _is_form(word: str, part: str) -> bool:

@@ -30,7 +30,7 @@ from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
 from task.local_model.prompt import ANSWER, DIRECT, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
-from task.local_model.tables import DESCRIBE, HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
+from task.local_model.tables import HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
@@ -176,10 +176,7 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        if self._table and self._table.computed:  # under the head of the decision, which the engine has read already
-            answer = self.answer(DESCRIBE, options, HEAD)
-        else:
-            answer = self.answer(self._last_sentence(), options)
+        answer = self.answer(self._last_sentence(), options)
         # Having decided to reply, it may write a call all the same.
         answer = with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
         async with aclosing(answer) as deltas:
@@ -192,12 +189,13 @@ class _Request:
         return ANSWER if addresses_in(self._messages).files or self._messages[-1].role is Role.TOOL else DIRECT
 
     async def answer(self, tail: str | None, options: ModelOptions, head: str = "") -> AsyncGenerator[Delta]:
-        """The model's answer to the conversation and `tail`; under a `head` for tables, to their descriptions.
+        """The model's answer to the conversation and `tail`, under `head` where there is one.
 
         Until the first word it is retried: when the engine was lost, and once with a shorter conversation when the
         model finds it too long.
         """
-        messages = self._table.messages if self._table and head else self._messages
+        described = self._table is not None and (head or self._table.computed)
+        messages = self._table.messages if self._table and described else self._messages
         room, started, pauses = self._room, False, iter(self._model.pauses)
         while True:
             plain = rendered(fitted(messages, room), self._tools, tail, self._model.tail_role, head)

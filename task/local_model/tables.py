@@ -28,6 +28,7 @@ the question is about, then what it wants of these rows
 Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
 green), 'price' (number), 'count' (number), 'picked' (date):
 Which fruit is the dearest? -> "df", "rows.nlargest(1, 'price')"
+What does the dearest one cost? -> "df", "rows.nlargest(1, 'price')"
 Who has the fewest pieces? -> "df", "rows.nsmallest(1, 'count')"
 Which red fruit is the cheapest? -> "df[(df['color'] == 'red')]", "rows.nsmallest(1, 'price')"
 Which was picked first? -> "df", "rows.nsmallest(1, 'picked')"
@@ -49,7 +50,6 @@ How much dearer is the dearest than the cheapest? -> "df", "rows['price'].max() 
 """
 ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
-DESCRIBE = "Now answer the question in plain text, in the language of the question."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _UNSAFE = re.compile(r"[^\w .-]")  # in a string literal

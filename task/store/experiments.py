@@ -69,7 +69,7 @@ async def variants(database: Database, owner: str | None, names: Sequence[str]) 
     """
     known = [item.label for item in await labels(database, owner)]
     groups: list[_Group] = []
-    for name in names:
+    for name in dict.fromkeys(names):
         found = sorted(label for label in known if label == name or label.startswith(f"{name}/"))
         if not found:
             raise NotFound(f"there are no traces of an experiment {name!r}")

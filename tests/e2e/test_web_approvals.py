@@ -62,6 +62,7 @@ async def test_several_questions_stand_in_one_list_and_each_is_decided_by_itself
         await expect(settled.first.get_by_role("insertion")).to_contain_text("changed")
         await expect(settled.last).to_contain_text("Denied – write_note")
         await expect(settled.last).to_contain_text("Reason: one is enough")
+        await expect(p.cards.first.locator(".card-title")).to_have_text("write_note: changed")
     assert notes(tmp_path) == ["changed"]
 
 

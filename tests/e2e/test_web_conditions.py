@@ -182,6 +182,8 @@ async def test_places_that_could_not_be_opened_are_retried(tmp_path: Path, size:
         await p.page.evaluate("location.hash = '#/c/sess_nowhere'")
         await expect(p.page.get_by_text("There is no such conversation.")).to_contain_text(REFERENCE)
         await expect(p.button("Try again")).to_have_count(0)
+        await p.page.evaluate("location.hash = '#/traces/%E0%A4%A'")  # not encoded correctly
+        await expect(p.page.locator(".traces")).to_be_visible()
 
 
 async def test_too_many_requests_are_reported_in_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:

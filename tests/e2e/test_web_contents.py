@@ -61,6 +61,7 @@ async def test_a_table_made_by_a_tool_scrolls_sorts_and_filters(tmp_path: Path, 
         await expect(p.page.get_by_role("status").filter(has_text="Copied")).to_have_count(1)
         copied = str(await p.page.evaluate("navigator.clipboard.readText()"))
         assert copied.startswith('town,people,note\r\n"Town, no. 1234",1234000,')
+        assert copied.endswith(",'=1+1")
         assert len(copied.splitlines()) == 68
         await p.page.get_by_label("Filter rows").first.fill("nowhere")
         await expect(count).to_have_text("0 of 1,234 rows")

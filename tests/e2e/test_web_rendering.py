@@ -222,6 +222,7 @@ DARKNESS = """(canvas) => [0.25, 0.75].map((part) =>
 HOSTILE = r"""$\href{javascript:window.harmed=1}{a}$ $\url{javascript:window.harmed=2}$ $\def\a{\a\a}\a$
 $\includegraphics{https://pictures.example/x.png}$ $\htmlStyle{background:url(https://pictures.example/y.png)}{x}$
 $\htmlData{a=1}{x}$ $\text{<img src=x onerror=window.harmed=3>}$ $\rule{9999em}{9999em}$ $x`$
+$\raisebox{-100000em}{y}$
 
 ```mermaid
 flowchart LR
@@ -268,6 +269,7 @@ async def test_hostile_formulas_diagrams_and_code_do_nothing(tmp_path: Path) -> 
             "all => all.map((one) => one.getBoundingClientRect().width)"
         )
         assert max(widths) < 2000
+        await expect(p.prose.locator(".not-set", has_text="raisebox")).to_be_visible()
         assert await p.page.evaluate("window.harmed") is None
         assert p.visit.asked == {"127.0.0.1"}
 

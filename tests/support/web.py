@@ -61,7 +61,10 @@ def count_up(to: int) -> str:
 @tool(effects={Effect.READ})
 def make_table(rows: int) -> Message:
     """Make a table of so many rows."""
-    lines = [f'"Town, no. {row}",{row * 1000},<img src=x onerror=harmed()>' for row in range(1, rows + 1)]
+    notes = {12: "=1+1"}
+    lines = [
+        f'"Town, no. {row}",{row * 1000},{notes.get(row, "<img src=x onerror=harmed()>")}' for row in range(1, rows + 1)
+    ]
     table = "\\n".join(["town,people,note", *lines])
     return Message(Role.TOOL, f"{rows} rows", custom_content=CustomContent((
         Attachment("text/csv", "towns.csv", data=table),

@@ -33,9 +33,10 @@ def test_an_answer_is_right_only_when_it_fulfils_everything() -> None:
     assert not Question("Hello", tools=False).right("Hello!", 1)
 
 
-def test_forty_and_ten_questions_are_measured_and_none_of_them_is_tuned_for() -> None:
-    tuning = MEASURED.with_name("tuning.toml")
-    measured = [*questions_of(MEASURED), *questions_of(MEASURED, "two_steps")]
+@pytest.mark.parametrize("name", ["measured.toml", "measured_2.toml"])
+def test_forty_and_ten_questions_are_measured_and_none_of_them_is_tuned_for(name: str) -> None:
+    path, tuning = MEASURED.with_name(name), MEASURED.with_name("tuning.toml")
+    measured = [*questions_of(path), *questions_of(path, "two_steps")]
     tuned = {question.text for group in ("question", "two_steps") for question in questions_of(tuning, group)}
-    assert (len(questions_of(MEASURED)), len(measured)) == (40, 50)
+    assert (len(questions_of(path)), len(measured)) == (40, 50)
     assert not tuned & {question.text for question in measured}

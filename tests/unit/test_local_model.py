@@ -275,10 +275,9 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
     assert code.endswith("\nrows = df\nrows.nlargest(1, 'n')")
     assert answer.message().content == "B."
     assert len(peer.requests) == 2
-    decision, prose = (request.messages for request in peer.requests)
-    assert prose[: len(decision) - 1] == decision[:-1]  # so that the engine has read it already
-    assert "read_csv" not in json.dumps(prose)
-    assert "Result of execute_code:\\n**Output:**\\nB 7" in json.dumps(prose)
+    prose = json.dumps(peer.requests[1].messages)
+    assert "read_csv" not in prose
+    assert "Result of execute_code:\\n**Output:**\\nB 7" in prose
     assert all("| B | 7 |" not in json.dumps(request.messages) for request in peer.requests)
 
 

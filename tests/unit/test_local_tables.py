@@ -188,7 +188,22 @@ def test_of_a_table_whose_values_are_not_all_known_any_may_be_compared_with(endi
 def test_text_is_compared_only_with_values_that_the_question_names(question: str, value: str, is_named: bool) -> None:
     step = step_of(read(f"| who | n |\n| --- | --- |\n| {value} | 1 |\n"))
     assert is_allowed(replace(step, question=question), rows=f"df[(df['who'] == '{value}')]") is is_named
-    assert is_allowed(replace(step, question=question))
+
+
+@pytest.mark.parametrize(
+    ("question", "is_needed"),
+    [
+        ("What do Ute's trips cost together?", True),
+        ("How many lamps are in New York?", True),
+        ("Was kosten die Lampen?", True),
+        ("Who has the least?", False),
+        ("Is a new one in it?", False),
+    ],
+)
+def test_rows_are_selected_where_the_question_names_a_value(question: str, is_needed: bool) -> None:
+    values = "".join(f"| {value} | 1 |\n" for value in ("Ute", "Lea", "lamp", "New York", "IN", "A"))
+    step = replace(step_of(read(f"| what | n |\n| --- | --- |\n{values}")), question=question)
+    assert is_allowed(step) is not is_needed
 
 
 def test_columns_with_quotes_in_their_names_are_left_out() -> None:

@@ -201,7 +201,7 @@ async def test_an_experiment_of_another_owner_or_of_no_such_name_is_not_found(st
     for owner, name in ((OWNER, "y"), ("bob", "x"), (OWNER, "x/"), (OWNER, "")):
         with pytest.raises(NotFound, match="no traces of an experiment"):
             await variants(store.database, owner, [name])
-    [found] = await variants(store.database, None, ["x"])
+    [found] = await variants(store.database, None, ["x", "x"])
     assert found.label == "x/a"
 
 

@@ -140,6 +140,7 @@ export class Answer {
       if (!approval || approval.status === "waiting" || (approval.status === "allowed" && !approval.answer?.arguments)) continue;
       card.decision ??= h("div", { class: "approval done" }, outcomeOf(approval));
       card.element.before(card.decision);
+      if (approval.answer?.arguments) card.give?.(JSON.stringify(approval.answer.arguments)); // those it ran with
     }
   }
 

@@ -101,9 +101,12 @@ export class ToolCard {
 /** The card of a stored call, titled as its stage was. */
 export function storedCard(call, result) {
   const { name, arguments: given } = call.function;
-  const card = new ToolCard(titled(name, given), call.id);
-  if (result) card.fill(given, textOf(result.content), Boolean(result.failed));
-  else card.fill(given, null, true);
+  const card = new ToolCard(name, call.id);
+  card.give = (used) => {
+    card.rename(titled(name, used));
+    card.fill(used, result ? textOf(result.content) : null, result ? Boolean(result.failed) : true);
+  };
+  card.give(given);
   return card;
 }
 

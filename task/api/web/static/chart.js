@@ -1,5 +1,5 @@
 // Plotly charts in the page's own colours; the library is loaded with the first chart.
-import { h, save } from "./dom.js";
+import { csvCell, h, save } from "./dom.js";
 import { t } from "./i18n.js";
 
 const LIBRARY = "static/plotly.min.js";
@@ -54,14 +54,8 @@ function saving(library, place, data, layout, title) {
 function table(series) {
   const isList = (value) => (Array.isArray(value) || ArrayBuffer.isView(value)) && typeof value[0] !== "object";
   const columns = series.flatMap((one) => VALUES.filter((key) => isList(one[key])).map((key) => [`${one.name} ${key}`, ...one[key]]));
-  const rows = Array.from({ length: Math.max(0, ...columns.map((column) => column.length)) }, (_, row) => columns.map((column) => cell(column[row])));
+  const rows = Array.from({ length: Math.max(0, ...columns.map((column) => column.length)) }, (_, row) => columns.map((column) => csvCell(column[row])));
   return `\ufeff${rows.map((row) => row.join(",")).join("\r\n")}\r\n`;
-}
-
-function cell(value) {
-  const text = String(value ?? "");
-  const safe = typeof value === "string" && /^[=+@\t]|^-[^\d.]/.test(text) ? `'${text}` : text; // a spreadsheet would compute it
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
 function coloured(layout) {

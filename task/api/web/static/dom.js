@@ -122,6 +122,18 @@ export function save(blob, name) {
 }
 
 /** Copy text, and say so on the button. */
+/** A value as a cell of CSV; what a spreadsheet would compute becomes text. */
+export function csvCell(value) {
+  const text = String(value ?? "");
+  const safe = typeof value === "string" && /^[=+@\t\r]|^-[^\d.]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** A part of an address; one that is not encoded correctly stays as it is. */
+export function decodedPart(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
 export async function copy(text, button) {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,5 +1,5 @@
 // A table of any number of rows: it scrolls, is sorted by its heads, filtered by words, and copied as CSV.
-import { copy, h, icon } from "./dom.js";
+import { copy, csvCell, h, icon } from "./dom.js";
 import { locale, t } from "./i18n.js";
 
 const AT_ONCE = 100; // rows that are drawn before more are scrolled to
@@ -97,8 +97,7 @@ export class Grid {
   }
 
   csv() {
-    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    return [this.heads, ...this.found].map((row) => row.map(quoted).join(",")).join("\r\n");
+    return [this.heads, ...this.found].map((row) => row.map(csvCell).join(",")).join("\r\n");
   }
 }
 

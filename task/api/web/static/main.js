@@ -3,7 +3,7 @@ import * as api from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { askKey, shortcuts, sure } from "./dialogs.js";
-import { h, icon, iconButton } from "./dom.js";
+import { decodedPart, h, icon, iconButton } from "./dom.js";
 import { t } from "./i18n.js";
 import { followOthers } from "./live.js";
 import { actions as actionsOf } from "./managing.js";
@@ -91,7 +91,7 @@ function awaitTitle() {
 }
 
 async function route() {
-  const [, place, first, second, third] = location.hash.split("/").map(decodeURIComponent);
+  const [, place, first, second, third] = location.hash.split("/").map(decodedPart);
   const inTraces = place === "traces";
   traces.hidden = !inTraces;
   chat.hidden = inTraces;

@@ -1,6 +1,6 @@
 // A document beside the conversation, at the passage that an answer cites and with it marked; on a phone it covers the screen.
 import * as api from "./api.js";
-import { announce, h, icon, iconButton, save, stylesheet } from "./dom.js";
+import { announce, decodedPart, h, icon, iconButton, save, stylesheet } from "./dom.js";
 import { t } from "./i18n.js";
 import { markPassage } from "./passage.js";
 import { decoded } from "./sheet.js";
@@ -132,7 +132,7 @@ function kindOf({ name, type = "" }) {
 /** The name of a file; what the agent stores begins with part of its hash. */
 function nameOf(url) {
   const last = url.replace(/#.*$/, "").split("/").pop();
-  try { return decodeURIComponent(last).replace(/^[0-9a-f]{16}_/, ""); } catch { return last; }
+  return decodedPart(last).replace(/^[0-9a-f]{16}_/, "");
 }
 
 /** The text of a page, with a line for each of its paragraphs. */
