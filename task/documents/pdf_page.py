@@ -19,7 +19,8 @@ from task.documents.pdf_tables import grids_of, marks_of
 
 _LINE_END__HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\ue000-\uf8ff\ufffd]")
-_WORDS = re.compile(r"([\s\0]*)([^\s\0\x02]*\x02|[^\s\0\x02]+)")  # with the space in front
+# With the space in front, all of it: a run of spaces at the end is looked at once.
+_WORDS = re.compile(r"(?<![\s\0])([\s\0]*)([^\s\0\x02]*\x02|[^\s\0\x02]+)")
 _FEW_LETTERS = 20
 _EDGES_OF_A_TABLE = 5
 _SHAPES_OF_A_TEXT = 20
