@@ -188,7 +188,8 @@ def keep_what_is_loaded() -> None:
     gc.enable()
 
 
-def _serve_metrics(metrics: PrometheusMetrics, host: str, port: int) -> None:
+def serve_metrics(metrics: PrometheusMetrics, host: str, port: int) -> None:
+    """Answer metrics on a port of their own. Raises `SettingsError` where it is taken."""
     try:
         metrics.serve(host, port)
     except OSError as error:
@@ -208,7 +209,7 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
         logger.warning("settings without effect here, for the console only: %s", "; ".join(settings.for_the_console))
     metrics = metrics_of(settings)
     if metrics is not None and settings.metrics.port is not None:
-        _serve_metrics(metrics, settings.host, settings.metrics.port)
+        serve_metrics(metrics, settings.host, settings.metrics.port)
     config = uvicorn.Config(
         create_app(settings, keep_what_is_loaded, metrics, shared),
         host=settings.host,

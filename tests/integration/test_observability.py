@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 
+from task.errors import SettingsError
 from task.llm.base import Usage
 from task.llm.scripted import says, wants
+from task.server import serve_metrics
 from task.telemetry.logs import JsonLines
-from tests.support.collector import attributes, collector
+from task.telemetry.metrics import PrometheusMetrics
+from tests.support.collector import attributes, collector, silent_collector
 from tests.support.http_api import http_api, said
+from tests.support.mcp_server import running_mcp_server, small_server
+from tests.support.ports import free_port
 from tests.support.product import product
 from tests.support.upstream import http_error
 
@@ -23,6 +34,8 @@ HEADERS = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "vendor=1", "x-
 REGISTRY = {
     getattr(names, name) for names in (gen_ai_attributes, error_attributes) for name in dir(names) if name.isupper()
 }
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD, PAGE = ROOT / "observability/grafana/dashboards/dial-agent.json", ROOT / "docs/observability.md"
 WRONG, ANSWER = wants("calculator", expression="SECRET + 1"), says("SECRET answer", usage=Usage(70, 3, 20))
 
 
@@ -86,6 +99,7 @@ async def test_attributes_are_those_of_the_conventions_or_our_own(tmp_path: Path
     assert {span.status.code for span in spans if span.name.startswith("invoke_agent")} == {2}
 
 
+@pytest.mark.system
 async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> None:
     async with (
         collector() as (url, spans),
@@ -97,3 +111,86 @@ async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> No
     assert {span.trace_id.hex() for span in spans} == {TRACE}
     assert attributes(spans[-1])["dial_agent.door"] == "dial"
     assert request.headers["traceparent"].split("-")[1] == TRACE
+
+
+@pytest.mark.system
+async def test_calls_of_a_server_carry_the_span_of_the_tool(tmp_path: Path) -> None:
+    from mcp.server.mcpserver import Context
+
+    server, seen = small_server(), list[str]()
+
+    async def where(ctx: Any) -> str:
+        """The place that the call comes from."""
+        request = ctx.request_context
+        seen.extend((ctx.headers["traceparent"], dict(request.meta)["traceparent"]))
+        return "here"
+
+    where.__annotations__["ctx"] = Context
+    server.tool()(where)
+    async with (
+        collector() as (url, spans),
+        running_mcp_server(server) as mcp_url,
+        http_api(
+            wants("where"), says("Done."), tmp_path=tmp_path, otel_exporter_otlp_endpoint=url,
+            mcp_servers=[{"name": "small", "url": mcp_url}],
+            permissions={"rules": [{"action": "allow", "tool": "where"}]},
+        ) as api,
+    ):  # fmt: skip
+        await api.post("/v1/chat/completions", {"messages": [said("Hi")]}, headers=HEADERS)
+    [call] = [span.span_id.hex() for span in spans if span.name == "execute_tool where"]
+    assert seen == [f"00-{TRACE}-{call}-01"] * 2
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("collector_is", ["away", "failing", "silent"])
+async def test_a_collector_without_an_answer_costs_no_answer_and_delays_the_end_by_seconds(
+    collector_is: str, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        if collector_is == "away":
+            url = f"http://127.0.0.1:{free_port()}"
+        elif collector_is == "failing":
+            url, _ = await stack.enter_async_context(collector(lambda: web.Response(status=500)))
+        else:
+            url = await stack.enter_async_context(silent_collector())
+        await stack.enter_async_context(asyncio.timeout(55))
+        settings = {"otel_exporter_otlp_endpoint": url}
+        async with http_api(tmp_path=tmp_path, then=says("Hello."), **settings) as api:
+            for _ in range(100):
+                assert (await api.complete("Hi")).status == 200
+
+
+async def test_a_port_of_their_own_answers_metrics_while_another_scrape_is_stuck() -> None:
+    metrics, port = PrometheusMetrics(), free_port()
+    metrics.serve("127.0.0.1", port)
+    async with asyncio.timeout(25):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HT")
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as reply:
+            assert "dial_agent_runs_in_progress" in await reply.text()
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_a_port_of_metrics_that_is_taken_stops_the_start_with_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            SettingsError, match=rf"^AGENT_METRICS__PORT: {port} cannot be listened on: .*Choose another"
+        ):
+            serve_metrics(PrometheusMetrics(), "127.0.0.1", port)
+
+
+async def test_metrics_that_are_switched_off_are_not_there(tmp_path: Path) -> None:
+    async with http_api(says("Hi."), tmp_path=tmp_path, metrics={"enabled": False}) as api:
+        assert (await api.complete("Hi")).status == 200
+        assert (await api.get("/metrics")).status == 404
+
+
+def test_the_dashboard_and_the_page_name_every_metric_and_no_other() -> None:
+    known = {metric.name for metric in PrometheusMetrics().registry.collect()}
+    families = re.compile(r"\b(?:dial_agent|gen_ai_client)_[a-z_]+")
+    for text in (DASHBOARD.read_text("utf-8"), PAGE.read_text("utf-8")):
+        named = {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in families.findall(text)}
+        assert named <= known
+    assert {name for name in known if not name.startswith("process_")} <= named
