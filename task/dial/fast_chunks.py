@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import orjson
 from aidial_sdk import DIALApp, HTTPException
-from aidial_sdk.chat_completion import ChatCompletion, Choice
+from aidial_sdk.chat_completion import ChatCompletion, Choice, FinishReason
 from aidial_sdk.chat_completion import Request as ChatRequest
 from aidial_sdk.chat_completion import Response as ChatResponse
 from aidial_sdk.chat_completion.chunks import (
@@ -95,12 +95,11 @@ class Chunks:
     def __init__(self) -> None:
         self._items: list[Queued] = []
         self._arrived, self._taken = asyncio.Event(), asyncio.Event()
-        self._taken.set()
 
     def put_nowait(self, item: Queued) -> None:
+        if not self._items:
+            self._arrived.set()
         self._items.append(item)
-        self._taken.clear()
-        self._arrived.set()
 
     async def gathered(self) -> list[Queued]:
         """All that waits, at least one."""
@@ -112,7 +111,9 @@ class Chunks:
 
     async def join(self) -> None:
         """Wait until everything has been taken."""
-        await self._taken.wait()
+        while self._items:
+            self._taken.clear()
+            await self._taken.wait()
 
 
 class FastChoice(Choice):
@@ -120,6 +121,13 @@ class FastChoice(Choice):
 
     def send_chunk(self, chunk: BaseChunk) -> None:
         self._queue.put_nowait(chunk)
+
+    def append_content(self, content: str) -> None:
+        if self._opened and not self._closed:
+            self._queue.put_nowait(ContentChunk(content, self._index))
+            self._last_finish_reason = FinishReason.STOP
+        else:
+            super().append_content(content)  # which says what is wrong
 
 
 class FastResponse(ChatResponse):

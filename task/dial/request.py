@@ -35,6 +35,7 @@ _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_f
 _ASKING = (Role.USER, Role.SYSTEM, Role.DEVELOPER)  # a system message alone is a question too, as for OpenAI
 _ELSEWHERE = {"messages", "model", "stream", "stream_options", "n", "custom_fields", "custom_content"}
 _READ = _FROM_HEADERS | REQUEST_FIELDS | _ELSEWHERE
+_PLAIN = {"role", "content"}
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
@@ -245,6 +246,8 @@ def _configuration(request: Request) -> AgentConfiguration:
 
 
 def _incoming(message: DialMessage) -> Incoming:
+    if message.model_fields_set == _PLAIN and isinstance(message.content, str):  # nearly all of a long history
+        return Incoming(_ROLES[message.role], message.content)
     role, content, plain, custom = _ROLES[message.role], _content(message), _with_calls(message), message.custom_content
     scrubs = _scrubs(message)
     if custom is None:

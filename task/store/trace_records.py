@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from task.conversation.messages import Message, Role
@@ -164,7 +164,7 @@ def config_of(options: ModelOptions, *, content: bool = True) -> dict[str, Any]:
 
     Without `content` only numbers are shown, and that others were given.
     """
-    config = asdict(options)
+    config = {item.name: getattr(options, item.name) for item in fields(options)}
     extra = config.pop("extra")
     documented = {name: config.pop(name) for name in ("temperature", "top_p", "max_tokens")}
     others = {**{name: value for name, value in config.items() if value is not None}, **extra}
