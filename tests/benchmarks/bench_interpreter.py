@@ -55,18 +55,22 @@ async def first_calls(running: RunningInterpreter) -> float:
     return statistics.median(times) * 1000
 
 
+async def code_tool(running: RunningInterpreter) -> PythonCodeInterpreterTool:
+    return await PythonCodeInterpreterTool.create("http://127.0.0.1:9", running.url, token=TOKEN)
+
+
+async def run_code(tool: PythonCodeInterpreterTool) -> None:
+    choice = RecordingChoice()
+    stage = RecordedStage("stage", opened=True, choice=choice)
+    asked = ToolCall("c", FunctionCall("execute_code"))
+    message = await tool.execute(ToolCallParams(asked, stage, choice, "key", "warm", {"code": "1 + 1"}, CALLER))
+    assert not message.failed, message.text()
+
+
 async def warm_calls(running: RunningInterpreter) -> float:
-    tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", running.url, token=TOKEN)
-
-    async def call() -> None:
-        choice = RecordingChoice()
-        stage = RecordedStage("stage", opened=True, choice=choice)
-        asked = ToolCall("c", FunctionCall("execute_code"))
-        message = await tool.execute(ToolCallParams(asked, stage, choice, "key", "warm", {"code": "1 + 1"}, CALLER))
-        assert not message.failed, message.text()
-
-    await call()
-    seconds = await median_seconds(call, WARM)
+    tool = await code_tool(running)
+    await run_code(tool)
+    seconds = await median_seconds(partial(run_code, tool), WARM)
     await tool.close()
     return seconds * 1000
 

@@ -118,9 +118,12 @@ class Application:
 
 @asynccontextmanager
 async def application(
-    upstream: int, folder: Path, *, core: int | None = 0, **settings: str
+    upstream: int, folder: Path, *, core: int | None = 0, command: Sequence[str] = ("task", "serve"), **settings: str
 ) -> AsyncGenerator[Application]:
-    """The whole agent as it is shipped, in front of that upstream; `settings` are further variables."""
+    """The whole agent as it is shipped, in front of that upstream; `settings` are further variables.
+
+    `command` is the module that serves it, with its arguments.
+    """
     tools, port = folder / "slow_tools.py", free_port()
     tools.write_text(SLOW_TOOLS, encoding="utf-8")
     environment = {
@@ -128,7 +131,7 @@ async def application(
         "AGENT_TOOL_PATHS": str(tools), "DIAL_ENDPOINT": f"http://127.0.0.1:{upstream}", **settings,
     }  # fmt: skip
     started = perf_counter()
-    async with process("-m", "task", "serve", core=core, environment=environment, log=folder / "agent.log") as child:
+    async with process("-m", *command, core=core, environment=environment, log=folder / "agent.log") as child:
         yield Application(port, child.pid, await port_open(port) - started)
 
 

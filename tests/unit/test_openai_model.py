@@ -225,7 +225,7 @@ async def test_an_endless_event_is_an_error_and_ends_the_answer() -> None:
     assert closed.is_set()
 
 
-CHUNKS = [
+SIMILAR_CHUNKS = [
     b'{"choices":[{%b}]}' % choice
     for choice in (
         b'"delta":{"content":"one"}',
@@ -267,8 +267,8 @@ async def deltas_of(*chunks: bytes) -> list[Delta | str | None]:
 
 
 async def test_a_chunk_is_read_as_if_it_were_alone_whatever_came_before() -> None:
-    alone = {chunk: await deltas_of(chunk) for chunk in CHUNKS}
-    for first, second in product(CHUNKS, repeat=2):
+    alone = {chunk: await deltas_of(chunk) for chunk in SIMILAR_CHUNKS}
+    for first, second in product(SIMILAR_CHUNKS, repeat=2):
         before = alone[first] if alone[first][-1] == MALFORMED else [*alone[first][:-1] * 2, *alone[second]]
         assert await deltas_of(first, first, second) == before, (first, second)
 
