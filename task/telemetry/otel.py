@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import cast
 
 from opentelemetry.context import Context
@@ -48,12 +49,12 @@ class OtelSpans:
         lowered = {name.lower(): value for name, value in headers.items()}
         context = set_span_in_context(parent, Context()) if parent else _PROPAGATOR.extract(lowered, Context())
         name = f"{operation.kind} {AGENT if operation.kind == 'invoke_agent' else operation.name}"
-        return self._tracer.start_span(name, context, kind=_KINDS[operation.kind], attributes=_known(operation))
+        return self._tracer.start_span(name, context, kind=_KINDS[operation.kind])
 
     def end(self, operation: Operation) -> None:
         span = cast("Span", operation.span)
         if span.is_recording():
-            span.set_attributes(_found(operation))
+            span.set_attributes(_attributes(operation))  # all at once, which costs half of doing it twice
             if operation.error is not None:
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
@@ -71,32 +72,36 @@ class OtelSpans:
         self._provider.shutdown()
 
 
-def _known(operation: Operation) -> dict[str, Value]:
-    run, named = operation.run, dict[str, Value]()
+def _attributes(operation: Operation) -> dict[str, Value]:
+    run, (prompt, completion, cached) = operation.run, operation.usage
+    found: dict[str, Value] = {"gen_ai.operation.name": operation.kind, **operation.attributes}
     if operation.kind == "execute_tool":
-        named = {"gen_ai.tool.name": operation.name, "gen_ai.tool.type": "function"}
+        found["gen_ai.tool.name"] = operation.name
     else:
-        named = {"gen_ai.request.model": operation.name, "gen_ai.provider.name": run.provider}
-    if operation.kind == "invoke_agent":
-        named |= {"gen_ai.agent.name": AGENT, "dial_agent.door": run.door}
-    if run.conversation:
-        named["gen_ai.conversation.id"] = run.conversation
-    return {"gen_ai.operation.name": operation.kind, **named, **operation.attributes}
-
-
-def _found(operation: Operation) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    prompt, completion, cached = operation.usage
-    if operation.kind != "execute_tool":
-        found |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
+        found |= {
+            "gen_ai.provider.name": run.provider, "gen_ai.request.model": operation.name,
+            "gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion,
+        }  # fmt: skip
     if cached:
         found["gen_ai.usage.cache_read.input_tokens"] = cached
-    if operation.kind == "chat" and operation.first_at is not None:
+    if operation.kind == "invoke_agent":
+        found |= _of_run(operation)
+    elif operation.kind == "chat" and operation.first_at is not None:
         found["gen_ai.response.time_to_first_chunk"] = operation.first_at - operation.started
-    if operation.status:
-        found["dial_agent.status"] = operation.status
-    if operation.cost is not None:
-        found["dial_agent.cost"] = operation.cost
     if operation.error is not None:
         found["error.type"] = operation.error
     return found
+
+
+def _of_run(operation: Operation) -> dict[str, Value]:
+    optional = {
+        "gen_ai.conversation.id": conversation_id(operation.run.conversation), "dial_agent.status": operation.status,
+        "dial_agent.cost": operation.cost,
+    }  # fmt: skip
+    named = {name: value for name, value in optional.items() if value not in (None, "")}
+    return {"gen_ai.agent.name": AGENT, "dial_agent.door": operation.run.door, **named}
+
+
+def conversation_id(name: str) -> str:
+    """A digest: a conversation's own id may contain its title and its owner's bucket."""
+    return sha256(name.encode()).hexdigest()[:32] if name else ""

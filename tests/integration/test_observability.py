@@ -105,11 +105,13 @@ async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> No
         collector() as (url, spans),
         product(says("Hello."), tmp_path=tmp_path, otel_exporter_otlp_endpoint=url) as p,
     ):
-        p.reader.headers = HEADERS
+        p.reader.headers, p.reader.conversation_id = HEADERS, "bucket/SECRET title"
         await p.reader.ask("Hi")
         [request] = p.upstream.requests
     assert {span.trace_id.hex() for span in spans} == {TRACE}
-    assert attributes(spans[-1])["dial_agent.door"] == "dial"
+    run = attributes(spans[-1])
+    assert (run["dial_agent.door"], len(run["gen_ai.conversation.id"])) == ("dial", 32)
+    assert "SECRET" not in str(spans)
     assert request.headers["traceparent"].split("-")[1] == TRACE
 
 
