@@ -5,7 +5,9 @@ The server sends this file's text; whatever it needs is imported in the kernel's
 # pyright: basic, reportMissingImports=false
 
 import contextlib
+import ctypes
 import functools
+import gc
 import importlib
 import os
 import sys
@@ -17,13 +19,17 @@ class TooMuchOutput(RuntimeError):
     pass
 
 
-def prepare(preload, most_output):
-    """Set the running shell up; `preload` imports pandas and matplotlib, `most_output` is in characters."""
+def prepare(preload, most_output, rest_seconds):
+    """Set the running shell up; `preload` imports pandas and matplotlib, `most_output` is in characters.
+
+    After `rest_seconds` without a call, memory that nothing needs any more is returned to the system.
+    """
     from IPython import get_ipython
 
     shell = get_ipython()
     show_tables(shell)
     shell._tee = functools.partial(bounded, shell, most_output)  # IPython's own keeps all output of a kernel for ever
+    return_memory_when_idle(shell, rest_seconds)
     if preload:
         for name in ("pandas", "matplotlib.pyplot"):
             importlib.import_module(name)
@@ -76,6 +82,23 @@ def bounded(shell, most_output, channel):
     finally:
         stream.write = write
         shell.history_manager.outputs.clear()
+
+
+def return_memory_when_idle(shell, seconds):
+    loop, timers = shell.kernel.io_loop, []
+
+    def restart(_):
+        while timers:
+            loop.remove_timeout(timers.pop())
+        timers.append(loop.call_later(seconds, return_memory))
+
+    shell.events.register("post_run_cell", restart)
+
+
+def return_memory():
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # only glibc keeps what was freed
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def draw_saved_figures_once(shell):

@@ -17,6 +17,7 @@ class Limits:
 
     seconds: float = 30
     grace_seconds: float = 2
+    rest_seconds: float = 20
     idle_seconds: float = 30 * 60
     lifetime_seconds: float = 8 * 3600
     sessions: int = 128

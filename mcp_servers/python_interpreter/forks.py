@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from asyncio.subprocess import Process
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.sandbox import Policy
 
 PROGRAM = Path(__file__).parent / "template.py"
-ATTEMPTS = 3  # a template may end while it forks; the next attempt finds it ended
+ATTEMPTS = 2
 
 
 class ForkFailed(Exception):
@@ -43,13 +44,9 @@ class Templates:
             ForkFailed: it did not start, also not from a new template.
         """
         for _ in range(ATTEMPTS):
-            try:
+            with suppress(OSError):
                 requests = await self._running()
                 return await self._forked(requests, "\0".join([policy.to_json(), *arguments]), log)
-            except BrokenPipeError:  # the template has ended, which the event loop may not know yet
-                self._requests = None
-            except OSError:
-                pass
         raise ForkFailed("no kernel could be forked")
 
     async def close(self) -> None:
@@ -62,7 +59,7 @@ class Templates:
 
     async def _running(self) -> socket.socket:
         async with self._starting:
-            if self._requests is None or self._process is None or self._process.returncode is not None:
+            if self._requests is None or _has_hung_up(self._requests):
                 await self.close()
                 self._requests = await self._started()
             return self._requests
@@ -107,6 +104,12 @@ async def readable(descriptor: int) -> None:
     finally:
         loop.remove_reader(own)
         os.close(own)
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, 0)  # a hang-up is always reported
+    return bool(poll.poll(0))
 
 
 async def _process_of(control: socket.socket) -> int:

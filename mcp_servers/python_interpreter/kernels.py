@@ -45,7 +45,7 @@ class Kernel:
         connection = place.run / "connection.json"
         connection.write_bytes(wire.connection_file())
         place.give(connection)
-        arguments = ["-f", str(connection), "--HistoryManager.enabled=False"]
+        arguments = ["-f", str(connection), "--HistoryManager.enabled=False", "--IPythonKernel._execute_sleep=0"]
         process, mark = await starter.start(place, arguments, environment(place, config))
         kernel = cls(place, process, mark, wire)
         try:
@@ -102,7 +102,9 @@ class Kernel:
 
 
 def _preparation(config: Config) -> str:
-    run = f"exec({BOOTSTRAP!r}, space), space['prepare']({config.preload}, {config.limits.output_bytes})"
+    limits = config.limits
+    arguments = f"{config.preload}, {limits.output_bytes}, {limits.rest_seconds}"
+    run = f"exec({BOOTSTRAP!r}, space), space['prepare']({arguments})"
     return f"(lambda space: ({run}))({{'__name__': 'bootstrap'}})"
 
 

@@ -41,9 +41,10 @@ class KernelFolders:
 
     def make(self) -> None:
         """Create what is missing."""
-        self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self.root.chmod(0o711)
-        self.shown.mkdir(mode=0o700, exist_ok=True)
+        if not self.shown.is_dir():
+            self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+            self.root.chmod(0o711)
+            self.shown.mkdir(mode=0o700)
         for folder in (self.work, self.home, self.run):
             if folder.is_symlink() or not folder.is_dir():
                 folder.unlink(missing_ok=True)

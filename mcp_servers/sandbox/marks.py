@@ -47,7 +47,9 @@ def kill_marked(mark: int) -> int:
         restless = 0 if found else restless + 1
         quiet = quiet + 1 if not found and _last_started() == before else 0
         if time.monotonic() > deadline:
-            raise SandboxError(f"{len(found)} processes of the run could not be ended")
+            if found:
+                raise SandboxError(f"{len(found)} processes of the run could not be ended")
+            break  # a busy machine, on which the scans take long
     return len(ended)
 
 

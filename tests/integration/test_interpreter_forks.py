@@ -8,13 +8,15 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import zmq.asyncio
 
-from mcp_servers.python_interpreter.config import Config
+from mcp_servers.python_interpreter.config import Config, Limits
+from mcp_servers.python_interpreter.forks import PROGRAM
 from mcp_servers.python_interpreter.kernels import Kernel
 from mcp_servers.python_interpreter.launch import Launcher
 from mcp_servers.python_interpreter.places import KernelFolders
@@ -134,13 +136,42 @@ def test_a_fork_that_fails_is_an_error_of_that_request_alone(tmp_path: Path) -> 
 
 @pytest.mark.system
 async def test_where_no_template_runs_kernels_are_started_from_their_program(tmp_path: Path) -> None:
+    async with one_kernel(tmp_path, program=Path("/nothing.py")) as kernel:
+        assert (await kernel.execute("1 + 1", lambda message: None)).status == "ok"
+
+
+@pytest.mark.system
+async def test_an_idle_kernel_returns_memory_and_keeps_what_no_file_could_hold(tmp_path: Path) -> None:
+    shown: list[object] = []
+    async with one_kernel(tmp_path, Limits(rest_seconds=0.2)) as kernel:
+        await kernel.execute(IN_A_CIRCLE, shown.append)
+        await until((kernel.place.work / "collected").exists)
+        reply = await kernel.execute("assert next(numbers) == 1 and lock.locked() and file.read() == 'b'", shown.append)
+    assert (reply.status, reply.evalue) == ("ok", "")
+
+
+IN_A_CIRCLE = """
+import threading, weakref
+class Node: pass
+node = Node(); node.itself = node
+weakref.finalize(node, lambda: open("collected", "w").close())
+numbers = (number for number in range(5)); next(numbers)
+lock = threading.Lock(); lock.acquire()
+open("text", "w").write("ab"); file = open("text"); file.read(1)
+del node
+"""
+
+
+@asynccontextmanager
+async def one_kernel(tmp_path: Path, limits: Limits | None = None, program: Path = PROGRAM) -> AsyncGenerator[Kernel]:
     config = Config("0123456789abcdef", tmp_path, KERNEL_PYTHON, preload=False, tier=WORKING[0])
+    config = replace(config, limits=limits or config.limits)
     with runtime_folder(None) as folder:
-        starter = Starter(config, Launcher.find(config, FOUND), folder / "template", program=Path("/nothing.py"))
+        starter = Starter(config, Launcher.find(config, FOUND), folder / "template", program)
         context = zmq.asyncio.Context()
         kernel = await Kernel.start(KernelFolders(folder / "k", None), starter, config, context)
         try:
-            assert (await kernel.execute("1 + 1", lambda message: None)).status == "ok"
+            yield kernel
         finally:
             await kernel.kill()
             await starter.close()
