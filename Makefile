@@ -24,6 +24,8 @@ EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
 PAGES   := settings_table tools_page names_page scenarios_page matrix_page
 # The auditor's own environment: its packages are not the product's.
 AUDITOR := .venv-audit
+# The environment of the program that writes bills of materials.
+BILLER  := .venv-sbom
 AUDITED := constraints.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
 MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on any version of Python; nothing when there is none.
@@ -33,7 +35,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check format docs bench bench-load conformance audit eval clean
+.PHONY: help run test test-system check format docs bench bench-load conformance audit sbom eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -81,8 +83,11 @@ conformance: $(TOOLS) $(KERNELS_READY) ## run the official MCP conformance suite
 audit: $(AUDITOR)/.ready ## look the pinned dependencies up in the database of known vulnerabilities; before a release
 	@$(AUDITOR)/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(foreach list,$(AUDITED),-r $(list))
 
+sbom: $(EVERYTHING) $(BILLER)/.ready ## write bills of materials and the list of licences to build/sbom; before a release
+	@$(BIN)/python -m scripts.sbom $(BILLER)/bin/cyclonedx-py
+
 clean: ## remove the virtual environments and every cache
-	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(AUDITOR) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(AUDITOR) $(BILLER) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts evaluation -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A system Python may come without ensurepip; its own pip then fills the environment.
@@ -115,4 +120,9 @@ $(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt
 $(AUDITOR)/.ready:
 	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
 	@$(PYTHON) -m venv $(AUDITOR) && $(AUDITOR)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	@touch $@
+
+$(BILLER)/.ready:
+	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
+	@$(PYTHON) -m venv $(BILLER) && $(BILLER)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
 	@touch $@
