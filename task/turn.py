@@ -44,7 +44,7 @@ class TurnRequest:
     one of the settings, where it is empty) comes beside either. `own_tools` are functions that the caller runs, as
     OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours. `options` are the
     request's; the product's complete them. `spent` is what earlier turns of the same run have used of `limits`. `door`
-    is the one that the request came through.
+    is the one that the request came through, `trace_id` that of its trace where the store gives one before it starts.
     """
 
     messages: Sequence[Message]
@@ -61,6 +61,7 @@ class TurnRequest:
     limits: Limits | None = None
     spent: Spent | None = None
     door: str = ""
+    trace_id: str = ""
 
     @property
     def own_names(self) -> set[str]:
@@ -72,7 +73,8 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
 
     The messages that were added are as people saw them: addresses that the model made up are plain text.
     """
-    info = RunInfo(request.door, request.model, product.provider, request.caller.conversation_id)
+    whose = request.caller.conversation_id
+    info = RunInfo(request.door, request.model, product.provider, whose, request.trace_id)
     with product.telemetry.run(info, request.caller.headers) as measured:
         _count_answers(request.decisions)
         outcome = await _taken(product, request, choice, observer)

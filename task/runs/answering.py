@@ -48,7 +48,7 @@ async def answer(
         approvals = await RunApprovals.of(
             store, product.approval_rules, request.caller.owner, session_id, request.answered, session_id or run.run_id
         )
-        turn = _turn_request(request, approvals, limits, aliases)
+        turn = replace(_turn_request(request, approvals, limits, aliases), trace_id=run.trace_id or "")
         outcome = await take_turn(product, turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":

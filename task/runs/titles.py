@@ -17,6 +17,7 @@ from task.runs.request import RunRequest, session_title
 from task.runs.state import RunState
 from task.runs.traces import TraceStart, recorded
 from task.store.records import short_title
+from task.telemetry.operations import RunInfo, model_request
 from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)
@@ -84,8 +85,13 @@ class Titles:
         # Without content and session: the conversation's own traces are those of its answers.
         start = TraceStart(caller.owner, DOOR, model, replace(options, stop=None), messages, content=False)
         async with recorded(self._product.store, start) as observer:
-            async for delta in chat_model.stream(messages, (), options):
-                made.add(delta)
+            with self._product.telemetry.run(RunInfo(DOOR, model, self._product.provider), named.headers) as measured:
+                with model_request(model) as asked:
+                    async for delta in chat_model.stream(messages, (), options):
+                        made.add(delta)
+                    used = made.usage or Usage()
+                    asked.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens)
+                measured.ended("finished")
             observer.model_answered(assistant(made.text), made.usage or Usage(), time.monotonic() - started)
         return made.text
 

@@ -59,12 +59,13 @@ class ToolFigures:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What is known of a run when it starts."""
+    """What is known of a run when it starts; `trace_id` is that of its trace in the store."""
 
     door: str
     model: str
     provider: str
     conversation: str = ""
+    trace_id: str = ""
 
 
 class Operation:
@@ -83,7 +84,8 @@ class Operation:
         self, telemetry: Telemetry, kind: Kind, name: str, run: RunInfo, parent: Operation | None = None,
         attributes: Mapping[str, Value] | None = None, headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._telemetry, self.kind, self.name, self.run, self.parent = telemetry, kind, name, run, parent
+        self._telemetry, self.name, self.run, self.parent = telemetry, name, run, parent
+        self.kind: Kind = kind
         self.attributes: Mapping[str, Value] = attributes or {}
         self.usage = (0, 0, 0)
         self.cost: float | None = None

@@ -96,7 +96,7 @@ def _attributes(operation: Operation) -> dict[str, Value]:
 def _of_run(operation: Operation) -> dict[str, Value]:
     optional = {
         "gen_ai.conversation.id": conversation_id(operation.run.conversation), "dial_agent.status": operation.status,
-        "dial_agent.cost": operation.cost,
+        "dial_agent.cost": operation.cost, "dial_agent.trace_id": operation.run.trace_id,
     }  # fmt: skip
     named = {name: value for name, value in optional.items() if value not in (None, "")}
     return {"gen_ai.agent.name": AGENT, "dial_agent.door": operation.run.door, **named}

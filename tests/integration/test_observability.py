@@ -96,6 +96,7 @@ async def test_attributes_are_those_of_the_conventions_or_our_own(tmp_path: Path
         "error.type": "400", "gen_ai.usage.input_tokens": 0,
     }  # fmt: skip
     assert found["invoke_agent"]["dial_agent.status"] == "failed"
+    assert found["invoke_agent"]["dial_agent.trace_id"].startswith("trace_")
     assert {span.status.code for span in spans if span.name.startswith("invoke_agent")} == {2}
 
 
