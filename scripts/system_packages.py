@@ -13,6 +13,7 @@ PACKAGES: dict[str, str] = {
     "bwrap": "bubblewrap",
     "git": "git",
     "ip": "iproute2",
+    "nginx": "nginx-light",
     "pg_ctlcluster": "postgresql",  # its server is off the PATH in Debian
     "redis-server": "redis-server",
     "tesseract": "tesseract-ocr",

@@ -20,6 +20,7 @@ import pytest
 
 from task.commands.service_checks import service_checks
 from task.settings import load_settings
+from task.tools.mcp.mcp_client import MCPClient
 from tests.support.isolation import NO_OLLAMA
 from tests.support.package_index import PackageIndexPeer, package_index
 from tests.support.terminal import Terminal, terminal
@@ -48,6 +49,16 @@ async def test_a_second_product_on_the_same_port_is_refused_with_the_process_tha
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith(f"Port {port} is in use by ")
     assert refused.err.endswith(f"(process {os.getpid()}); choose another with --port or AGENT_PORT.\n")
+
+
+@pytest.mark.system
+async def test_local_core_offers_the_companions_to_other_applications(tmp_path: Path) -> None:
+    async with running_product(tmp_path) as product:
+        key = (tmp_path / ".local/share/dial-agent/core.key").read_text().strip()
+        for name, tool in (("web-search", "fetch_page"), ("python-interpreter", "execute_code")):
+            address = f"{product.ready['core']}/v1/toolset/{name}/mcp"
+            async with MCPClient(address, headers={"Api-Key": key}, timeout=30) as client:
+                assert tool in {offered.name for offered in await client.get_tools()}
 
 
 @pytest.mark.system
