@@ -7,6 +7,7 @@ and its answers are frames: a JSON header and raw bytes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import struct
@@ -121,6 +122,8 @@ class EmbeddingServer:
                 job.fail(self._refusal)
             await asyncio.sleep(_REFUSING_SECONDS)  # so that the answers leave before the process ends
             return
+        gc.freeze()
+        gc.enable()
         await asyncio.gather(*(self._run_batches(model) for _ in range(model.at_once)))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -231,6 +234,7 @@ async def _input_closed() -> None:
 
 def main(socket: str, model: str, precision: str, threads: str) -> None:
     os.nice(_NICE)
+    gc.disable()  # until the model is loaded: passes over what stays for good were a sixth of the start
     asyncio.run(listen(Path(socket), partial(load, model, cast("Precision", precision), int(threads))))
     os._exit(0)  # the thread may still be importing torch, and nothing waits for it
 

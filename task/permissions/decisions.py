@@ -101,8 +101,7 @@ class PermissionMode(StrEnum):
 
 def refused_by_mode(mode: PermissionMode, request: CallRequest) -> Denied | None:
     """The refusal of a call that writes or executes in a read-only conversation."""
-    forbidden = request.effects & {Effect.WRITE, Effect.EXECUTE}
-    if mode is not PermissionMode.READ_ONLY or not forbidden:
+    if mode is not PermissionMode.READ_ONLY or not (forbidden := request.effects & {Effect.WRITE, Effect.EXECUTE}):
         return None
     return Denied(f"this conversation is read-only and {request.call.name} would {' and '.join(sorted(forbidden))}")
 

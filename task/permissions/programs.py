@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
+from typing import NamedTuple
 
 from task.permissions.icerc import Level
 from task.permissions.invocations import Invocation, Use, loosely, program_named, read
@@ -32,8 +33,7 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """All that a script would run, through `sudo`, `xargs`, `find -exec`, `sh -c` and others too.
 
     `complete`: all of it was read; `exact`: nothing is known only at run time, and no variable is set.

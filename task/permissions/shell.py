@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,8 +44,7 @@ class Command(NamedTuple):
     patterns: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     """Everything a command line would run; not `understood`: it cannot be parsed or is too long.
 
     `writes` and `reads` are the files that output and input are redirected to, `sets` the variables that are set.
@@ -79,7 +77,7 @@ def parsed(text: str) -> Script:
     commands: list[Command] = []
     redirects: list[tuple[str, bool]] = []
     sets: list[str] = []
-    for node, kind, fed in _walked(root):
+    for node, kind, fed in _walked(root, is_flat=_NESTING.isdisjoint(text)):
         if len(commands) == MOST_COMMANDS:
             break
         if kind == "command":
@@ -100,15 +98,14 @@ def parsed(text: str) -> Script:
     return Script(tuple(commands), writes, reads, tuple(sets), understood)
 
 
-def _walked(root: Node) -> Iterator[tuple[Node, str, str]]:
+def _walked(root: Node, *, is_flat: bool) -> Iterator[tuple[Node, str, str]]:
     # Every node that may contain a command, with its kind and the text of its input.
     waiting = [(root, "")]
-    flat = _NESTING.isdisjoint(_source(root))
     while waiting:
         node, fed = waiting.pop()
         kind = node.type
         yield node, kind, fed
-        if flat and kind == "command":
+        if is_flat and kind == "command":
             continue
         # A leaf is a word or a mark, never a command.
         children = [child for child in node.named_children if child.child_count]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
@@ -18,6 +17,7 @@ from task.permissions.addresses import (
     urls_in,
     without_scheme,
 )
+from task.permissions.lazy import lazy
 from task.permissions.names import names_of, own_name
 
 
@@ -43,7 +43,7 @@ class ContextView:
         self._origins = origins or {}
         self._known: dict[tuple[str, int], bool] = {}
 
-    @cached_property
+    @lazy
     def tainted(self) -> bool:
         """Whether text from outside is in the conversation: from the web, a file, a server, a picture.
 
