@@ -87,6 +87,7 @@ async def test_a_model_that_dies_in_a_table_leaves_what_it_wrote(tmp_path: Path,
         assert "Tokyo" in str(upstream.requests[1].messages)
 
 
+@pytest.mark.system
 async def test_a_lost_terminal_ends_the_program_and_keeps_the_session(tmp_path: Path) -> None:
     half = says("Half of it, ", "never the rest.")
     async with openai_upstream(hanging(half, chunks=2), says("The rest.")) as upstream:

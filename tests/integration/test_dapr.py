@@ -600,6 +600,7 @@ async def test_a_sidecar_that_restarts_in_mid_call_answers_the_retry(process: tu
                 assert (await asking).text == "Hello from the peer."
 
 
+@pytest.mark.system
 async def test_a_slow_answer_is_waited_for_and_an_endless_one_is_ended_at_the_sidecar_too(peer: DaprPeer) -> None:
     await peer.script(answer({"text": "At last."}, seconds=0.3), HANGS)
     async with connected(peer.address) as patient:

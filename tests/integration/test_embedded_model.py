@@ -131,6 +131,7 @@ async def test_a_process_killed_during_an_answer_is_an_error_and_the_next_reques
     assert (again, fine) == ("one two three four", None)
 
 
+@pytest.mark.system
 async def test_a_process_that_does_not_answer_is_killed_and_replaced(tmp_path: Path) -> None:
     watchful = replace(QUICK, probe=0.5)
     async with core_with(embedded(tmp_path, {}, patience=watchful), tmp_path) as core:

@@ -128,6 +128,7 @@ async def test_14_variables_survive_the_turn_and_the_agents_restart(server: Runn
     assert "```\n84\n```" in answer.stages[0].content
 
 
+@pytest.mark.system
 async def test_14_a_client_without_conversation_ids_keeps_its_session_in_the_state(
     server: RunningInterpreter, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ async def test_17_a_trend_is_an_interactive_chart(server: RunningInterpreter, tm
     assert {trace["name"] for trace in content["data"]} == {"A", "B"}
 
 
+@pytest.mark.system
 async def test_office_files_made_by_code_can_be_downloaded(server: RunningInterpreter, tmp_path: Path) -> None:
     async with product(runs(OFFICE), says("Here."), tmp_path=tmp_path, **settings(server)) as p:
         p.reader.conversation_id = "office"

@@ -385,6 +385,7 @@ async def test_sessions_that_come_at_once_are_no_more_than_allowed(tmp_path: Pat
     assert "every Python session is busy" in "".join(result.text for result in results)
 
 
+@pytest.mark.system
 async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--spares", "0", "--bare", "--sessions", "2") as server:
         async with server.client() as client, asyncio.timeout(60):

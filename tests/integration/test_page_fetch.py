@@ -202,6 +202,7 @@ async def test_a_gzip_bomb_is_read_no_further_than_its_bound() -> None:
     assert "larger than what is read of a page" in page_piece(page, 99_990, 100)
 
 
+@pytest.mark.system
 async def test_a_pdf_bomb_is_reported_and_the_next_page_is_read() -> None:
     seen = Web({"/bomb": giving(bomb_pdf(1_000_000), "application/pdf"), "/bridge": giving(ARTICLE)})
     async with fetching(seen) as pages:

@@ -260,6 +260,7 @@ async def test_switched_off_the_tool_is_not_offered(tmp_path: Path) -> None:
     assert RAG not in p.upstream.requests[0].tools
 
 
+@pytest.mark.system
 async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: dict[str, Any]) -> None:
     long = "\n\n".join(
         f"Paragraph {n}. " + f"The door seal number {n} is checked in spring. " * 10 for n in range(2000)

@@ -55,7 +55,7 @@ async def healthy(url: str) -> None:
                 await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("fast_chunks", ["true", "false"])
+@pytest.mark.parametrize("fast_chunks", ["true", pytest.param("false", marks=pytest.mark.system)])
 async def test_a_caller_who_leaves_is_one_line_in_the_log(fast_chunks: str, tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     async with (

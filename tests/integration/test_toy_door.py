@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from task.llm.scripted import says, wants
 from tests.support.api_client import coded
 from tests.support.toy_person import ROOT, SECONDS, door, text_of
@@ -41,6 +43,7 @@ async def test_a_toy_door_streams_and_keeps_the_conversation(tmp_path: Path) -> 
     assert sent == ["count", "One ", "go on"]
 
 
+@pytest.mark.system
 async def test_an_approval_given_after_kill_9_runs_the_call_once(tmp_path: Path) -> None:
     asks = says("I would. ") & wants("write_note", text="milk")
     async with openai_upstream(asks, says("Done."), says("Again.")) as upstream:

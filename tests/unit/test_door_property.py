@@ -19,7 +19,7 @@ from tests.support.in_process import Agents, Chat, agents
 from tests.support.tools import MadeTool
 from tests.support.upstream_rules import fault_of
 
-IN_TEST, PARTS, IN_PART = 500, 10, 1_000
+IN_TEST, PARTS, IN_PART = 150, 10, 1_000
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
 # `{0}` and so on stand for codes of the last questions.
 REPLIES = (

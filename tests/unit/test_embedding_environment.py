@@ -74,6 +74,7 @@ async def output_of(environment: EmbeddingEnvironment, code: str) -> str:
     return (await process.communicate())[0].decode().strip()
 
 
+@pytest.mark.system
 async def test_it_is_installed_once_and_again_only_when_its_list_changes(
     environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ from tests.support.stores import StoreClock, sqlite_url
 from tests.support.tools import MadeTool
 from tests.support.upstream_rules import fault_of
 
-IN_TEST, IN_SYSTEM = 40, 2_000
+IN_TEST, IN_SYSTEM = 20, 2_000
 SECONDS = 30
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 WORDS = ("approve", "approve", "approve", "deny", "always")
