@@ -106,7 +106,9 @@ def _readiness(product: Product, shared: SharedPort | None) -> Callable[[], Awai
         if search is not None:
             body["search_in_documents"] = (await search.state()).text
         if shared is not None:
-            body["workers"] = dict(zip(("ready", "of"), shared.ready(), strict=True))
+            count, most = shared.ready()
+            body["workers"] = {"ready": count, "of": most}
+            body["degraded"] = [*report.degraded, *([f"{count} of {most} workers are ready"] if count < most else [])]
         return JSONResponse(body, 503 if report.reasons else 200)
 
     return ready

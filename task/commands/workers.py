@@ -83,7 +83,7 @@ def run(settings: Settings, config: Path | None) -> int:
     set_up_logging(settings.log_level, settings.log_file, as_json=settings.log_format == "json")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if settings.workers > cores:
-        logger.warning("%sWORKERS: more than the %s cores of this machine are of no use", PREFIX, cores)
+        logger.warning("%sWORKERS: more than %s, one for each core, are of no use", PREFIX, cores)
     with (
         TemporaryDirectory(prefix="dial-agent-") as folder,
         _bound(settings.host, port),  # the port stays ours while no worker listens

@@ -109,7 +109,7 @@ class Application:
         return psutil.Process(self.pid).memory_info().rss / 2**20
 
     def _pids(self) -> list[int]:
-        return [self.pid, *worker_pids(self.pid)]
+        return [self.pid, *worker_pids(self.pid).values()]
 
     def _scheduled(self, column: int) -> float:
         threads = [thread for pid in self._pids() for thread in Path(f"/proc/{pid}/task").glob("*/schedstat")]

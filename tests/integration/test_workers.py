@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -33,6 +34,17 @@ async def agents(tmp_path: Path) -> AsyncGenerator[TwoAgents]:
         yield started
 
 
+@contextmanager
+def on_one_core() -> Generator[None]:
+    """What is started in the block has one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 async def test_a_worker_that_is_killed_is_replaced_while_the_other_finishes_its_answer(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF, SLOWLY, says("Here I am."))
@@ -40,7 +52,7 @@ async def test_a_worker_that_is_killed_is_replaced_while_the_other_finishes_its_
     await agents.upstream.received(1, within=30)
     answering = asyncio.create_task(other.complete("Count."))
     await agents.upstream.received(2, within=30)
-    os.kill(worker_pids(agents.parent.pid)[0], signal.SIGKILL)
+    os.kill(worker_pids(agents.parent.pid)[1], signal.SIGKILL)
     answer = await asyncio.wait_for(answering, 30)
     assert answer.json["choices"][0]["message"]["content"].endswith("the end")
     events = await other.events(run["run_id"])
@@ -59,7 +71,7 @@ async def test_all_workers_finish_their_answers_before_they_stop(agents: TwoAgen
     for answer in await asyncio.wait_for(asyncio.gather(*answering), 30):
         assert answer.json["choices"][0]["message"]["content"].endswith("the end")
     assert await asyncio.wait_for(agents.parent.wait(), 40) == 0
-    assert not any(psutil.pid_exists(pid) for pid in workers)
+    assert not any(psutil.pid_exists(pid) for pid in workers.values())
 
 
 async def test_a_request_with_a_key_starts_one_run_whichever_worker_gets_it(agents: TwoAgents) -> None:
@@ -99,7 +111,9 @@ async def test_a_port_that_is_taken_stops_the_start_with_one_line(tmp_path: Path
 
 async def test_a_setting_that_no_worker_can_use_ends_all_with_its_line(tmp_path: Path) -> None:
     wrong = {"AGENT_WORKERS": "2", "AGENT_PORT": "0", "AGENT_TOOL_PATHS": str(tmp_path / "nowhere.py")}
-    ended = await dial_agent(tmp_path, "serve", **wrong)
+    with on_one_core():
+        ended = await dial_agent(tmp_path, "serve", **wrong)
     assert ended.code == 2
+    assert "AGENT_WORKERS: more than 1, one for each core, are of no use" in ended.err
     assert "nowhere.py" in ended.err
     assert "Traceback" not in ended.err

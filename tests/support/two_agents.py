@@ -120,7 +120,7 @@ async def two_workers(folder: Path) -> AsyncGenerator[TwoAgents]:
         AsyncExitStack() as stack,
     ):
         await ready_workers(url, 2)
-        for number in range(2):
+        for number in (1, 2):
             agents.urls.append(await stack.enter_async_context(door_of(url, process.pid, number)))
         agents.parent = process
         yield agents
