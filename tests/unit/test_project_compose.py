@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,15 +72,13 @@ def test_every_setting_can_be_set_in_the_env_file(agent: str) -> None:
 
 
 def test_the_settings_of_the_interpreter_reach_its_server() -> None:
-    chosen = {"SECONDS": "7", "SESSIONS": "8", "IDLE_MINUTES": "9", "MEMORY_MIB": "1000"}
-    given = {f"{PREFIX}INTERPRETER__{name}": value for name, value in chosen.items()}
-    command = composed({**FILLED, **given})["services"]["python-interpreter"]["command"]
-    assert "--seconds 7 --sessions 8 --idle-minutes 9 --memory-mib 1000" in command
     usual = Settings().interpreter
-    assert (
-        f"--seconds {usual.seconds:g} --sessions {usual.sessions} --idle-minutes {usual.idle_minutes:g} "
-        f"--memory-mib {usual.memory_mib}" in SERVICES["python-interpreter"]["command"]
-    )
+    # `port` and `python` are the image's; `unsafe` is for machines without a sandbox.
+    for name in sorted(type(usual).model_fields.keys() - {"port", "python", "unsafe"}):
+        option = f"--{name.replace('_', '-')}"
+        given = {**FILLED, f"{PREFIX}INTERPRETER__{name.upper()}": "7"}
+        assert f"{option} {getattr(usual, name):g} " in f"{SERVICES['python-interpreter']['command']} "
+        assert f"{option} 7 " in f"{composed(given)['services']['python-interpreter']['command']} "
 
 
 def test_the_agent_gets_no_secret_that_is_for_another_service() -> None:
@@ -156,6 +157,22 @@ def test_code_runs_without_a_way_out_and_with_no_more_rights_than_it_takes_to_co
     assert set(service["cap_add"]) == {"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"}
     assert service["pids_limit"] <= 4096
     assert set(service["environment"]) == {"AGENT_MCP_TOKEN", "DIAL_ENDPOINT"}
+
+
+@pytest.mark.parametrize("missing", ["AGENT_STATE_SECRET", "AGENT_STORE__URL"])
+def test_a_second_agent_does_not_start_without_what_both_must_share(missing: str, tmp_path: Path) -> None:
+    (tmp_path / "dial-agent").write_text("#!/bin/sh\necho served $1\n", encoding="utf-8")
+    (tmp_path / "dial-agent").chmod(0o755)
+    shared = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "AGENT_STATE_SECRET": "s", "AGENT_STORE__URL": "u"}
+    command = [part.replace("$$", "$") for part in SERVICES["agent-2"]["command"]]
+    assert started(command, shared) == (0, "served serve\n")
+    code, line = started(command, {**shared, missing: ""})
+    assert (code, missing in line, "Set both in .env" in line, line.count("\n")) == (2, True, True, 1)
+
+
+def started(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=25, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
