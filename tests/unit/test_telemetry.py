@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
+from aiohttp import web
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from task.errors import ProviderError
+from task.errors import ProviderError, ToolError
+from task.llm.transport import new_session
 from task.telemetry import operations, requests
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
 from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace, model_request, tool_call
 from task.telemetry.otel import OtelSpans
 from task.telemetry.requests import RequestInfo
+from task.tools.dial_files import DialFiles
+from tests.support.core import served
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 RUN = RunInfo("v1", "gpt-4o", "openai")
@@ -86,7 +93,30 @@ def test_an_error_is_counted_by_its_class_never_by_its_text(error: BaseException
     assert operations.error_class(error) == name
 
 
-def test_the_bare_context_of_a_task_that_outlives_its_run_belongs_to_no_trace() -> None:
+class Stuck(SpanExporter):
+    """A collector that answers its first request when it is let go."""
+
+    def __init__(self) -> None:
+        self.released, self.sent = threading.Event(), 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.released.wait(25)
+        self.sent += len(spans)
+        return SpanExportResult.SUCCESS
+
+
+def test_while_a_collector_is_stuck_spans_are_dropped_and_not_piled_up() -> None:
+    exporter = Stuck()
+    telemetry = Telemetry(spans=OtelSpans(exporter))
+    for _ in range(5000):
+        with telemetry.run(RUN, {}):
+            pass
+    exporter.released.set()
+    asyncio.run(telemetry.close())
+    assert 0 < exporter.sent < 3000  # what the SDK's queue holds, and the batch that was stuck
+
+
+def test_a_task_that_outlives_its_run_belongs_to_no_trace() -> None:
     telemetry = Telemetry(spans=OtelSpans(InMemorySpanExporter()))
     with telemetry.run(RUN, {}):
         assert operations.trace_headers()
@@ -131,3 +161,27 @@ def test_a_json_line_has_its_request_its_reference_and_nothing_empty() -> None:
         "level": "WARNING", "logger": "task.test", "message": "it failed (reference a1b2c3d4)\nsecond",
         "request_id": "request-7", "reference": "a1b2c3d4", "trace_id": TRACE,
     }  # fmt: skip
+
+
+@pytest.mark.system
+async def test_requests_to_core_carry_the_span_over_both_of_its_clients() -> None:
+    seen: list[str] = []
+
+    async def home(request: web.Request) -> web.Response:
+        seen.append(request.headers["traceparent"])
+        return web.json_response({"bucket": "b"})
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", home)
+    telemetry = Telemetry(spans=OtelSpans(InMemorySpanExporter()))
+    async with asyncio.timeout(25), served(application) as url, new_session(traced=True) as session:
+        files = DialFiles(url, session=session)
+        with telemetry.run(RUN, {}):
+            expected = operations.trace_headers()["traceparent"]
+            await files.principal("key")
+            with suppress(ToolError):  # this is no description of a file
+                await files.metadata("files/b/x.txt", "key")
+        await files.close()
+    await telemetry.close()
+    assert set(seen) == {expected}
+    assert len(seen) >= 2
