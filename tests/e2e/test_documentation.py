@@ -91,6 +91,7 @@ SCENES = {
     ),
     "docs/tools.md": Scene({"a.txt": "A text.\n"}, prelude=LAMP + ASKS),
     "docs/traces.md": Scene(before="\n".join([MODEL, "make run", ASKED, ASKED])),
+    "docs/upgrading.md": Scene(before="dial-agent keys create ann\ndial-agent store backup before.db"),
     "docs/tutorial.md": Scene(replaced={**CONNECTED, "source .venv/bin/activate": "true"}),
 }
 
