@@ -20,6 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^(`{3,})(.*)\n(?:.*\n)*?\1$", re.MULTILINE)
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -56,6 +57,12 @@ def test_every_mentioned_command_and_target_exists(page: Path) -> None:
 def test_every_mentioned_setting_exists(page: Path) -> None:
     known = {CONFIG_VARIABLE, *(setting.variable for setting in settings_of(Settings, PREFIX))}
     assert set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8"))) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_block_names_its_language_so_that_none_is_left_out_of_what_is_run(page: Path) -> None:
+    opened = [found[2] for found in FENCED.finditer(page.read_text(encoding="utf-8"))]
+    assert set(opened) <= {"sh", "python", "text", "yaml", "json", "markdown", "prompt"}
 
 
 def test_the_readme_leads_to_every_page() -> None:
