@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from time import monotonic
@@ -22,9 +23,12 @@ from tests.support.upstream import hanging
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 HALF = hanging(says("Half", " a sentence"), chunks=3)
+FINISHED = re.compile(r'dial_agent_runs_total{.*outcome="finished"')
+BOTH = pytest.mark.parametrize("agents", [two_agents, two_workers], indirect=True)
+WORKERS = pytest.mark.parametrize("agents", [two_workers], indirect=True)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[two_agents, two_workers])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[two_agents])
 async def agents(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncGenerator[TwoAgents]:
     async with request.param(tmp_path_factory.mktemp("agents")) as started:
         yield started
@@ -65,6 +69,7 @@ async def asked(api: Api, count: int = 1) -> list[dict[str, Any]]:
     return approvals
 
 
+@BOTH
 async def test_a_session_started_in_one_continues_in_the_other_and_both_list_it(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(says("Hello Ann."), says("Ann, you said."))
@@ -106,6 +111,7 @@ async def test_results_of_a_callers_own_tools_are_taken_by_the_other(agents: Two
     assert [item["content"] for item in agents.upstream.requests[-1].messages if item["role"] == "tool"] == ["2", "42"]
 
 
+@BOTH
 async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)
@@ -142,6 +148,7 @@ async def test_a_listener_in_the_other_keeps_a_run_going_until_it_leaves(agents:
     await until(cancelled)
 
 
+@BOTH
 async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     began = monotonic()
@@ -153,6 +160,7 @@ async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     assert all(int(reply.headers["Retry-After"]) >= 1 for reply in replies if reply.status == 429)
 
 
+@BOTH
 async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)
@@ -171,6 +179,7 @@ async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused
     assert [item["role"] for item in messages] == ["user", "assistant"]
 
 
+@BOTH
 async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_runs_once(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="milk"), says("Noted."))
@@ -214,7 +223,6 @@ async def traces_held(agents: TwoAgents) -> AsyncGenerator[None]:
         await engine.dispose()
 
 
-@pytest.mark.parametrize("agents", [two_agents], indirect=True)  # nobody else writes into SQLite while a table is held
 async def test_an_answer_that_comes_before_the_run_is_stored_continues_it(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="rice"), says("Noted."))
@@ -299,3 +307,31 @@ async def test_a_run_whose_process_was_killed_is_interrupted_and_its_session_con
     assert [item["content"] for item in messages][1].startswith("Half")
     again = (await other.complete("Are you there?", session_id=run["session_id"])).json
     assert again["choices"][0]["message"]["content"] == "Here I am."
+
+
+@BOTH
+async def test_a_request_with_a_key_starts_one_run_whichever_gets_it(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(HALF)
+    body, key = {"messages": [said("note it")]}, {"Idempotency-Key": "the-same"}
+    first, again = await asyncio.gather(*(api.post("/runs", body, headers=key) for api in (one, other)))
+    assert (first.status, again.status, first.json["run_id"]) == (202, 202, again.json["run_id"])
+    assert len((await one.get("/runs")).json["runs"]) == 1
+
+
+@WORKERS
+async def test_each_worker_answers_with_the_figures_of_all(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+
+    async def finished() -> float:
+        lines = (await other.get("/metrics")).text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if FINISHED.match(line))
+
+    async def counted() -> bool:
+        return await finished() >= before + 3
+
+    before = await finished()
+    for _ in range(3):
+        agents.says(says("Yes."))
+        assert (await one.complete("?")).status == 200
+    await until(counted)

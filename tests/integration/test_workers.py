@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from task.llm.scripted import says
-from tests.support.http_api import Api, said
+from tests.support.http_api import said
 from tests.support.two_agents import TwoAgents, two_workers
 from tests.support.up import dial_agent
 from tests.support.upstream import Framing, framed, hanging
@@ -72,33 +72,6 @@ async def test_all_workers_finish_their_answers_before_they_stop(agents: TwoAgen
         assert answer.json["choices"][0]["message"]["content"].endswith("the end")
     assert await asyncio.wait_for(agents.parent.wait(), 40) == 0
     assert not any(psutil.pid_exists(pid) for pid in workers.values())
-
-
-async def test_a_request_with_a_key_starts_one_run_whichever_worker_gets_it(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(HALF)
-    body, key = {"messages": [said("note it")]}, {"Idempotency-Key": "the-same"}
-    first, again = await asyncio.gather(*(api.post("/runs", body, headers=key) for api in (one, other)))
-    assert (first.status, again.status, first.json["run_id"]) == (202, 202, again.json["run_id"])
-    assert len((await one.get("/runs")).json["runs"]) == 1
-
-
-async def test_each_worker_answers_with_the_figures_of_all(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(says("One."), says("Two."))
-    for api in (one, other):
-        assert (await api.complete("?")).status == 200
-
-    async def counted(api: Api) -> bool:
-        lines = (await api.get("/metrics")).text.splitlines()
-        return any(
-            line.startswith("dial_agent_runs_total{") and "finished" in line and line.endswith(" 2.0") for line in lines
-        )
-
-    async with asyncio.timeout(30):
-        for api in (one, other):
-            while not await counted(api):
-                await asyncio.sleep(0.2)
 
 
 async def test_a_port_that_is_taken_stops_the_start_with_one_line(tmp_path: Path) -> None:
