@@ -183,13 +183,13 @@ async def measured(folder: Path) -> list[Figure]:
         bench = Bench(app, await stack.enter_async_context(processes.bare_loop(port)), load, direct)
         waited, worked = app.waited(), app.cpu()
         cpu = await cpu_figures(bench)
-        wall = [*await wall_figures(bench), Figure("port open after the start", statistics.median(starts), "s", 1.5)]
+        wall = [*await wall_figures(bench), Figure("port open after the start", statistics.median(starts), "s", 1.2)]
         noise = (app.waited() - waited) / (app.cpu() - worked)
         return [
             *cpu,
             *(replace(figure, judged=noise <= NOISE) for figure in wall),
             Figure("CPU until the port is open", started_cpu, "s"),
-            Figure("memory after the first answer", memory, "MB", 150),
+            Figure("memory after the first answer", memory, "MB", 135),
             Figure("noise: waiting for a core ÷ CPU", noise, ""),
         ]
 

@@ -1,12 +1,14 @@
 """The cost of reading documents: pages of PDF, rows of CSV, and how long it stalls the server's streams.
 
-Reading is measured in CPU seconds of this process, so that a busy machine changes little; the stall in seconds on the
-clock of an event loop that does nothing else. Figures are medians.
+Reading is measured in CPU seconds of this process, so that a busy machine changes little, and as a multiple of what
+pdfium and Python's reader of CSV take for the same file alone; the stall in seconds on the clock of an event loop that
+does nothing else. Figures are medians.
 """
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import gc
 import statistics
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from task.documents.extract import extract
 from task.documents.model import pages_of
 from task.documents.pool import ReaderPool
 from task.documents.worker import YOUNG_OBJECTS
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, quiet_machine, report
 from tests.support import pdfs
 
 ROUNDS = 5
@@ -36,34 +38,48 @@ def table(rows: int) -> bytes:
     return pdfs.flowing_pdf(pdfs.ruled([[f"row {row} cell {cell}" for cell in range(5)] for row in range(rows)]))
 
 
-def csv(rows: int) -> bytes:
+def cells(rows: int) -> bytes:
     return "\n".join(",".join(f"value {row}-{cell}" for cell in range(8)) for row in range(rows)).encode()
 
 
-def seconds(name: str, content: bytes) -> float:
-    """CPU seconds from the file to its pages."""
+def seconds(work: Callable[[], object]) -> float:
+    """The median of its CPU seconds."""
 
     def once() -> float:
         started = process_time()
-        pages_of(extract(name, content))
+        work()
         return process_time() - started
 
-    return median(once)
+    once()
+    return statistics.median(once() for _ in range(ROUNDS))
 
 
-def median(measure: Callable[[], float]) -> float:
-    measure()
-    return statistics.median(measure() for _ in range(ROUNDS))
+def read(name: str, content: bytes) -> float:
+    """CPU seconds from the file to its pages."""
+    return seconds(lambda: pages_of(extract(name, content)))
 
 
-def pages_per_second(content: bytes) -> float:
+def of_pdf(name: str, content: bytes, bare_goal: float) -> list[Figure]:
+    """Pages per second, and what a page costs beside pdfium's own loading of it and its text."""
     pages = int(extract("a.pdf", content).notes[0].split()[0].replace(",", ""))
-    return pages / seconds("a.pdf", content)
+    taken, bare = read("a.pdf", content) / pages, seconds(lambda: _by_pdfium(content)) / pages
+    return [
+        Figure(name, 1 / taken, "pages/s"),
+        Figure(f"{name}: a page", taken * 1e3, "ms", bare=bare * 1e3, bare_goal=bare_goal),
+    ]
+
+
+def _by_pdfium(content: bytes) -> None:
+    import pypdfium2 as pdfium
+
+    with pdfium.PdfDocument(content) as document:
+        for page in document:
+            page.get_textpage().get_text_range()
 
 
 async def stall() -> float:
     """The longest stall of the event loop while two processes read a large CSV and a long PDF."""
-    readers, files = ReaderPool(), {"a.csv": csv(ROWS), "a.pdf": pdfs.many_pages_pdf(2_000)}
+    readers, files = ReaderPool(), {"a.csv": cells(ROWS), "a.pdf": pdfs.many_pages_pdf(2_000)}
     longest: list[float] = []
     for _ in range(ROUNDS):
         reading = asyncio.gather(*(readers.extraction(name, content) for name, content in files.items()))
@@ -79,12 +95,14 @@ async def stall() -> float:
 
 def main() -> None:
     gc.set_threshold(YOUNG_OBJECTS)  # as in a reader's process
+    quiet, table_rows = quiet_machine(), cells(ROWS)
+    plain = seconds(lambda: list(csv.reader(table_rows.decode().splitlines())))
     report([
-        Figure("PDF, prose, table detection on", pages_per_second(prose(100)), "pages/s", 300, at_least=True),
-        Figure("PDF, plain lines", pages_per_second(pdfs.text_pdf(200)), "pages/s", 300, at_least=True),
-        Figure("PDF, a ruled table on every page", pages_per_second(table(1_000)), "pages/s"),
-        Figure(f"CSV, {ROWS:,} rows of 8 to pages", seconds("a.csv", csv(ROWS)), "s", 1.0),
-        Figure("longest stall while documents are read", uvloop.run(stall()) * 1e3, "ms", 50),
+        *of_pdf("PDF, prose, table detection on", prose(100), 1.6),
+        *of_pdf("PDF, plain lines", pdfs.text_pdf(200), 1.6),
+        *of_pdf("PDF, a ruled table on every page", table(1_000), 9),
+        Figure(f"CSV, {ROWS:,} rows of 8 to pages", read("a.csv", table_rows), "s", bare=plain, bare_goal=3),
+        Figure("longest stall while documents are read", uvloop.run(stall()) * 1e3, "ms", 50, judged=quiet),
     ])  # fmt: skip
 
 

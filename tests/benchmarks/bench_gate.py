@@ -53,7 +53,7 @@ def measure() -> list[Figure]:
         ("gate: a page whose URL is known", DEFAULT_POLICY, lambda: request("fetch", FETCHES, messages, url=URL)),
         ("gate: a command", shell, lambda: request("shell_run", runs, messages[:1], command=COMMAND)),
     )
-    figures = [Figure(name, _decision(policy, made, Allowed), "µs", 50) for name, policy, made in gates]
+    figures = [Figure(name, _decision(policy, made, Allowed), "µs", 35) for name, policy, made in gates]
     three = _decision(shell, lambda: request("shell_run", runs, messages[:1], command=COMMANDS), Allowed)
     asked = _decision(DEFAULT_POLICY, lambda: request("write", FETCHES | {Effect.WRITE}, messages, text="x"), Deferred)
     figures.append(Figure("gate: three commands with pipes", three, "µs"))
