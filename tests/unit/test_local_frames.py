@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openpyxl import Workbook
 
 from scripts.local_answers import content_of
 from task.documents.extract import extract
@@ -36,6 +35,8 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: by
 
 def sheet_at(place: str, *rows: list[Any]) -> bytes:
     """A workbook whose one sheet has the rows from this cell on."""
+    from openpyxl import Workbook
+
     book, out = Workbook(), io.BytesIO()
     start = book.worksheets[0][place]
     for down, row in enumerate(rows):
@@ -129,6 +130,8 @@ def test_columns_are_described_by_type_and_values() -> None:
 
 
 def test_each_sheet_is_a_table() -> None:
+    from openpyxl import Workbook
+
     book, out = Workbook(), io.BytesIO()
     for title in ("North", "South"):
         sheet = book.create_sheet(title)
@@ -142,6 +145,8 @@ def test_each_sheet_is_a_table() -> None:
 
 
 def test_each_sheet_is_loaded_from_where_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from openpyxl import Workbook
+
     book, out = Workbook(), io.BytesIO()
     for title in ("Plain", "Below: 5", "Unseen"):
         sheet = book.create_sheet(title.replace(":", ";"))
