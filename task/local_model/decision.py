@@ -25,6 +25,7 @@ FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
 PAGE_ARGUMENTS = frozenset({"url", "urls"})
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
 _PAGE = re.compile(r"https?://[^\s)\]\"'|<>]+")
+_NOTHING = re.compile(r"\s*+[-+]?+[\d.,]*+\s*+")  # to calculate: the model knows the answer
 _KEPT = ("type", "enum", "const", "required")
 _Json = dict[str, Any]
 
@@ -120,7 +121,11 @@ def _parsed(step: Any, names: set[str]) -> tuple[str, _Json] | None:
         return None
     fields = cast("_Json", step)
     name, arguments = fields.get("tool"), fields.get("arguments")
-    return (name, cast("_Json", arguments)) if name in names and isinstance(arguments, dict) else None
+    if name not in names or not isinstance(arguments, dict):
+        return None
+    given = cast("_Json", arguments)
+    is_idle = name == "calculator" and _NOTHING.fullmatch(str(given.get("expression", "")))
+    return None if is_idle else (str(name), given)
 
 
 def made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:

@@ -110,7 +110,6 @@ UNREAD = " You have not read the attached files yet: a question about them needs
 EARLIER = " A question about the attached table needs a call that reads it."
 READ = " Calls are made with the numbers and names of the results themselves."
 ANSWER = "Now answer the user in plain text."
-DIRECT = "Now answer the user in plain text, from what you know. No tool is needed."
 LEFT_OUT = "\n[... {count:,} characters left out ...]\n"
 MESSAGE_TOKENS = 6
 PREFIX_TOKENS = 900

@@ -29,7 +29,7 @@ from task.llm.base import (
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
-from task.local_model.prompt import ANSWER, DIRECT, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
+from task.local_model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
 from task.local_model.tables import HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
@@ -176,17 +176,12 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        answer = self.answer(self._last_sentence(), options)
+        answer = self.answer(ANSWER if self._tools else None, options)
         # Having decided to reply, it may write a call all the same.
         answer = with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta + self._usage if isinstance(delta, Usage) else delta
-
-    def _last_sentence(self) -> str | None:
-        if not self._tools:
-            return None
-        return ANSWER if addresses_in(self._messages).files or self._messages[-1].role is Role.TOOL else DIRECT
 
     async def answer(self, tail: str | None, options: ModelOptions, head: str = "") -> AsyncGenerator[Delta]:
         """The model's answer to the conversation and `tail`, under `head` where there is one.

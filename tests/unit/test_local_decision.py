@@ -111,6 +111,14 @@ def test_anything_but_a_call_means_that_the_model_replies(text: str) -> None:
     assert decided(text) == Decision()
 
 
+@pytest.mark.parametrize("expression", ["30", " -1,234.5 "])
+def test_there_is_nothing_to_calculate_in_a_number(expression: str) -> None:
+    step = {"tool": "calculator", "arguments": {"expression": expression}}
+    assert decided(json.dumps([step])) == Decision()
+    step["arguments"] = {"expression": f"{expression}+1"}
+    assert len(decided(json.dumps([step])).calls) == 1
+
+
 def test_prose_in_place_of_json_is_the_answer() -> None:
     assert decided("  Two, of course.\n") == Decision(prose="Two, of course.")
 
