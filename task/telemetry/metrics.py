@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,6 +21,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from task.telemetry.operations import Event, Operation, ToolFigures
 
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 OTHER = "other"
 TOOL_SECONDS = "dial_agent_tool_duration_seconds"
 MOST_TOOLS, MOST_ERRORS = 200, 50
@@ -56,6 +57,7 @@ class PrometheusMetrics:
     def __init__(self, models: Collection[str] = (), shared: Path | None = None) -> None:
         self._models, self._shared = Names(models), shared
         self._tools, self._errors = Names(room=MOST_TOOLS), Names(room=MOST_ERRORS)
+        self._children = dict[tuple[object, tuple[str, ...]], object]()
         self._rendered, self._rendered_at, self._rendering = b"", 0.0, threading.Lock()
         self.registry = registry = CollectorRegistry()
         if shared is not None:
@@ -104,13 +106,13 @@ class PrometheusMetrics:
 
     def operation_started(self, operation: Operation) -> None:
         if operation.kind == "invoke_agent":
-            self._running.labels(operation.run.door).inc()
+            self._of(self._running, operation.run.door).inc()
 
     def first_chunk(self, operation: Operation, seconds: float) -> None:
         if operation.kind == "invoke_agent":
-            self._first_text.labels(operation.run.door).observe(seconds)
+            self._of(self._first_text, operation.run.door).observe(seconds)
         elif operation.kind == "chat":
-            self._first_chunk.labels(*self._chat(operation)).observe(seconds)
+            self._of(self._first_chunk, *self._chat(operation)).observe(seconds)
 
     def operation_ended(self, operation: Operation) -> None:
         if operation.kind == "invoke_agent":
@@ -119,26 +121,26 @@ class PrometheusMetrics:
             self._chat_ended(operation)
         else:
             outcome = "failed" if operation.error else "ok"
-            self._tool_seconds.labels(self._tools.label(operation.name), outcome).observe(operation.seconds)
+            self._of(self._tool_seconds, self._tools.label(operation.name), outcome).observe(operation.seconds)
         if operation.error:
-            self._errors_total.labels(operation.kind, self._errors.label(operation.error)).inc()
+            self._of(self._errors_total, operation.kind, self._errors.label(operation.error)).inc()
 
     def count(self, event: Event, *labels: str) -> None:
-        self._events[event].labels(*labels).inc()
+        self._of(self._events[event], *labels).inc()
 
     def queued(self, queue: str, change: int) -> None:
-        self._queues.labels(queue).inc(change)
+        self._of(self._queues, queue).inc(change)
 
     def waiting(self, approvals: int) -> None:
         """So many questions of the store wait for a person."""
         self._waiting.set(approvals)
 
     def http_started(self, door: str) -> None:
-        self._open.labels(door).inc()
+        self._of(self._open, door).inc()
 
     def http_ended(self, door: str, status: int) -> None:
-        self._open.labels(door).dec()
-        self._http.labels(door, str(status)).inc()
+        self._of(self._open, door).dec()
+        self._of(self._http, door, str(status)).inc()
 
     def tools(self) -> dict[str, ToolFigures]:
         """What the calls of each tool came to since the start."""
@@ -164,22 +166,29 @@ class PrometheusMetrics:
                 self._rendered, self._rendered_at = generate_latest(self.registry), monotonic()
             return self._rendered
 
+    def _of(self, metric: _Metric, *labels: str) -> _Metric:
+        # The library's own look-up checks and converts the labels each time, which costs more than the update.
+        child = self._children.get((metric, labels))
+        if child is None:
+            child = self._children[metric, labels] = metric.labels(*labels)
+        return cast("_Metric", child)
+
     def _chat(self, operation: Operation) -> tuple[str, str, str]:
         return "chat", operation.run.provider, self._models.label(operation.name)
 
     def _run_ended(self, operation: Operation) -> None:
         door = operation.run.door
-        self._running.labels(door).dec()
-        self._runs.labels(door, operation.status or "failed").inc()
-        self._run_seconds.labels(door).observe(operation.seconds)
+        self._of(self._running, door).dec()
+        self._of(self._runs, door, operation.status or "failed").inc()
+        self._of(self._run_seconds, door).observe(operation.seconds)
         if operation.cost:
-            self._cost.labels(self._models.label(operation.name)).inc(operation.cost)
+            self._of(self._cost, self._models.label(operation.name)).inc(operation.cost)
 
     def _chat_ended(self, operation: Operation) -> None:
         labels, (prompt, completion, cached) = self._chat(operation), operation.usage
         error = self._errors.label(operation.error) if operation.error else ""
-        self._chat_seconds.labels(*labels, error).observe(operation.seconds)
-        self._tokens.labels(*labels, "input").observe(prompt)
-        self._tokens.labels(*labels, "output").observe(completion)
+        self._of(self._chat_seconds, *labels, error).observe(operation.seconds)
+        self._of(self._tokens, *labels, "input").observe(prompt)
+        self._of(self._tokens, *labels, "output").observe(completion)
         if cached:
-            self._cached.labels(labels[2]).inc(cached)
+            self._of(self._cached, labels[2]).inc(cached)
