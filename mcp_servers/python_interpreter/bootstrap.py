@@ -35,7 +35,6 @@ def prepare(preload, most_output, rest_seconds):
             importlib.import_module(name)
         shell.enable_matplotlib("inline")
         draw_saved_figures_once(shell)
-        show_first_traceback(shell)
     sys.stdout.flush()
 
 
@@ -119,11 +118,3 @@ def draw_saved_figures_once(shell):
 
     Figure.savefig = savefig
     png.for_type(Figure, shown)
-
-
-def show_first_traceback(shell):
-    """The first one takes half a second, so it is made before the first call."""
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        shell.InteractiveTB.structured_traceback(*sys.exc_info())

@@ -73,7 +73,8 @@ class Kernel:
 
     async def kill(self) -> None:
         """End the kernel and every process that its code has started."""
-        await end_everything(self.pid if self.alive else None, self._mark, self.place.uid)
+        group = self.pid if self.alive else None
+        await end_everything(group, self._mark, self.place.uid, self._process.bubblewrap)
         await self.died
         self._process.close()
         self._wire.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from mcp_servers import sandbox
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.sandbox import leftovers
+from mcp_servers.sandbox.joining import first_inside
 from mcp_servers.sandbox.policy import TierName
 from mcp_servers.sandbox.tiers import Tier
+
+ENDING_SECONDS = 10.0
 
 
 class NoSandbox(Exception):
@@ -67,12 +71,27 @@ class Launcher:
         )
 
 
-async def end_everything(group: int | None, mark: int, uid: int | None) -> None:
-    """Kill a kernel's process group, if it still leads one, then whatever its code has moved out of it."""
+async def end_everything(group: int | None, mark: int, uid: int | None, bubblewrap: Process | None) -> None:
+    """Kill every process of a kernel: its group, if it still leads one, and whatever its code has moved out of it."""
+    if bubblewrap is not None and await _ended_with_its_namespace(bubblewrap):
+        return
     if group is not None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     await asyncio.to_thread(_end_rest, mark, uid)
+
+
+async def _ended_with_its_namespace(bubblewrap: Process) -> bool:
+    # The system lets the first process of a namespace end last, and bubblewrap waits for it.
+    first = first_inside(bubblewrap.pid) if bubblewrap.returncode is None else None
+    if first is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(first, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_SECONDS):
+            return await bubblewrap.wait() >= 0
+    return False
 
 
 def abandoned(uids: range) -> set[int]:
@@ -90,9 +109,10 @@ def _owner(entry: os.DirEntry[str]) -> int:
 
 
 def _end_rest(mark: int, uid: int | None) -> None:
-    if uid is not None and sandbox.marked(mark):
+    if uid is not None:
         sandbox.kill_uid(uid)  # takes all at once: a fork bomb cannot run away from it
-    sandbox.kill_marked(mark)
+    else:
+        sandbox.kill_marked(mark)
 
 
 def _open_to_all(path: str) -> bool:

@@ -7,6 +7,7 @@ import logging
 import os
 import select
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
 from pathlib import Path
 from socket import socket
 
@@ -14,7 +15,7 @@ from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.forks import PROGRAM, ForkFailed, Templates, pid_of, readable
 from mcp_servers.python_interpreter.launch import Launcher
 from mcp_servers.python_interpreter.places import KernelFolders
-from mcp_servers.sandbox import Policy, command, kill_marked
+from mcp_servers.sandbox import Policy, command
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +23,13 @@ HOLDING = ["/bin/sh", "-c", "echo && exec sleep infinity"]  # keeps a sandbox of
 
 
 class KernelProcess:
-    """A kernel's process by its descriptor; `kept` is what must live as long as it does."""
+    """A kernel's process by its descriptor; `bubblewrap` is the process that keeps its sandbox."""
 
-    def __init__(self, descriptor: int, *kept: Process | socket) -> None:
-        self._descriptor = descriptor
-        self._kept = kept
+    def __init__(self, descriptor: int, connection: socket | None = None, bubblewrap: Process | None = None) -> None:
         self.pid = pid_of(descriptor)
+        self.bubblewrap = bubblewrap
+        self._descriptor = descriptor
+        self._connection = connection
 
     def has_ended(self) -> bool:
         poll = select.poll()
@@ -41,9 +43,8 @@ class KernelProcess:
     def close(self) -> None:
         """Give up the descriptor of an ended process."""
         os.close(self._descriptor)
-        for one in self._kept:
-            if isinstance(one, socket):
-                one.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 class Starter:
@@ -66,9 +67,9 @@ class Starter:
             return await self._forked(policy, arguments, log), policy.mark
         except ForkFailed as failure:
             logger.warning("a kernel is started from its program: %s", failure)
-            await asyncio.to_thread(kill_marked, policy.mark)
             process = await _launched(policy, [str(self._config.python), "-m", "ipykernel_launcher", *arguments], log)
-            return KernelProcess(os.pidfd_open(process.pid), process), policy.mark
+            sandbox = process if policy.tier == "bubblewrap" else None
+            return KernelProcess(os.pidfd_open(process.pid), bubblewrap=sandbox), policy.mark
         finally:
             os.close(log)
 
@@ -80,9 +81,14 @@ class Starter:
             return KernelProcess(*await self._templates.fork(policy, ["", *arguments], log))
         sandbox = await _launched(policy, HOLDING, log)
         assert sandbox.stdout is not None
-        if not await sandbox.stdout.readline():
-            raise ForkFailed("bubblewrap did not start")
-        return KernelProcess(*await self._templates.fork(policy, [str(sandbox.pid), *arguments], log), sandbox)
+        try:
+            if not await sandbox.stdout.readline():
+                raise ForkFailed("bubblewrap did not start")
+            return KernelProcess(*await self._templates.fork(policy, [str(sandbox.pid), *arguments], log), sandbox)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                sandbox.kill()  # all in it ends as well
+            raise
 
 
 async def _launched(policy: Policy, argv: list[str], log: int) -> Process:

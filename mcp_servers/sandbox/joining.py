@@ -23,7 +23,9 @@ def join(bubblewrap: int) -> None:
         OSError: the kernel refused it.
         SandboxError: nothing runs there.
     """
-    inside = _inside(bubblewrap)
+    inside = first_inside(bubblewrap)
+    if inside is None:
+        raise SandboxError("nothing runs in the sandbox that was to be entered")
     kinds = [kind for kind in KINDS if not _is_shared(inside, kind)]
     mounts, own, *entered = opened = [_opened(inside, kind) for kind in ("mnt", "user", *kinds)]
     owner = fcntl.ioctl(mounts, NS_GET_USERNS)
@@ -34,12 +36,13 @@ def join(bubblewrap: int) -> None:
         os.close(namespace)
 
 
-def _inside(bubblewrap: int) -> int:
-    with open(f"/proc/{bubblewrap}/task/{bubblewrap}/children", "rb") as children:
-        first = children.read().split()[:1]
-    if not first:
-        raise SandboxError("nothing runs in the sandbox that was to be entered")
-    return int(first[0])
+def first_inside(bubblewrap: int) -> int | None:
+    """The first process in the namespace of bubblewrap's process: all others there end before it."""
+    try:
+        with open(f"/proc/{bubblewrap}/task/{bubblewrap}/children", "rb") as children:
+            return next((int(pid) for pid in children.read().split()), None)
+    except OSError:  # it has ended, or this kernel lists no children
+        return None
 
 
 def _opened(process: int, kind: str) -> int:

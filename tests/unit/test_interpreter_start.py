@@ -95,7 +95,7 @@ async def test_a_kernel_killed_while_it_waits_is_not_taken_for_alive(tmp_path: P
     process = await asyncio.create_subprocess_exec("sleep", "60")
     context = zmq.asyncio.Context()
     wire = KernelWire(tmp_path, context)
-    kernel = Kernel(KernelFolders(tmp_path, None), KernelProcess(os.pidfd_open(process.pid), process), 0, wire)
+    kernel = Kernel(KernelFolders(tmp_path, None), KernelProcess(os.pidfd_open(process.pid)), 0, wire)
     assert kernel.alive
     process.kill()
     with suppress(ChildProcessError):
