@@ -169,9 +169,9 @@ async def measured(folder: Path) -> list[Figure]:
         port = await stack.enter_async_context(processes.upstream())
         starts: list[float] = []
         for _ in range(STARTS - 1):
-            async with processes.application(port, folder, **_EVERYBODY) as app:
+            async with processes.application(port, folder, core=0, **_EVERYBODY) as app:
                 starts.append(app.start_seconds)
-        app = await stack.enter_async_context(processes.application(port, folder, **_EVERYBODY))
+        app = await stack.enter_async_context(processes.application(port, folder, core=0, **_EVERYBODY))
         starts.append(app.start_seconds)
         started_cpu = app.cpu()
         load, direct = Load(app.port), Load(port)
