@@ -1,7 +1,8 @@
-"""Build the companions' images and test their containers without Docker: `python -m scripts.containers`, as root.
+"""Build our images and test their containers without Docker: `python -m scripts.containers`, as root.
 
-Needs Debian's podman, runc, catatonit and debootstrap. The base image is a minimal Debian built here. The limits
-of a container come from docker-compose.yml, and the refused system calls from podman's default profile.
+Needs Debian's podman, runc, catatonit and debootstrap, and podman-compose of PyPI. The base image is a minimal Debian
+built here. The limits of a container come from docker-compose.yml, and the refused system calls from podman's default
+profile.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from scripts.composed import test_services
+
 ROOT = Path(__file__).resolve().parents[1]
 BASE = "docker.io/library/python:3.11-slim"
 PODMAN = ("podman", "--runtime", "runc")
@@ -32,18 +35,22 @@ CODE = "import os, pandas as pd; pd.Series([1, 2]).plot.bar().figure.savefig('ba
 
 def main() -> int:
     """Print each test with its result; 1 when one failed."""
-    missing = [name for name in ("podman", "runc", "catatonit", "debootstrap") if shutil.which(name) is None]
+    needed = ("podman", "runc", "catatonit", "debootstrap", "podman-compose")
+    missing = [name for name in needed if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
         print(f"Run this as root on Debian; missing: {', '.join(missing) or 'nothing'}.", file=sys.stderr)
         return 2
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services = document["services"]
     if _run("podman", "image", "exists", BASE).returncode:
         _build_base()
     good = True
-    for service in ("python-interpreter", "search"):
+    for service in ("python-interpreter", "search", "agent"):
         image = f"localhost/{services[service]['image']}"
-        _build(services[service]["build"]["dockerfile"], image)
-        good &= _test_container(service, services[service], image)
+        _build(services[service]["build"].get("dockerfile", "Dockerfile"), image)
+        if service != "agent":
+            good &= _test_container(service, services[service], image)
+    good &= test_services()
     return 0 if good else 1
 
 
@@ -60,7 +67,7 @@ def _build_base() -> None:
 def _build(dockerfile: str, image: str) -> None:
     extra = shlex.split(os.environ.get("PODMAN_BUILD_ARGS", ""))  # a package mirror, for example
     started = time.monotonic()
-    options = ("--network", "host", "--pull=never", *LIMITS, *extra)
+    options = ("--network", "host", "--pull=never", "--format", "docker", *LIMITS, *extra)  # OCI knows no HEALTHCHECK
     _must(*PODMAN, "build", *options, "--file", dockerfile, "--tag", image, ".")
     print(f"{image}: built in {time.monotonic() - started:.0f} s", flush=True)
 
