@@ -26,7 +26,7 @@ from tests.benchmarks.upstream import ANSWER_WORDS
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 ROUNDS, STARTS, CROWD_ROUNDS = 9, 3, 5
 CHUNKS, TURNS, PARALLEL, PEOPLE, PACED_WORDS, PAUSE_MS = 2000, 20, 8, 256, 50, 20
-_EVERYBODY = {"AGENT_HTTP__RUNS_PER_CALLER": str(PEOPLE)}  # the crowd has one key
+_EVERYBODY = str(PEOPLE)  # the crowd has one key
 NOISE = 0.25  # above this, other programs take so much of the core that wall-clock seconds mean nothing
 IDEAL_SECONDS = (PACED_WORDS - 1) * PAUSE_MS / 1000
 HISTORY = [
@@ -169,9 +169,11 @@ async def measured(folder: Path) -> list[Figure]:
         port = await stack.enter_async_context(processes.upstream())
         starts: list[float] = []
         for _ in range(STARTS - 1):
-            async with processes.application(port, folder, core=0, **_EVERYBODY) as app:
+            async with processes.application(port, folder, core=0, AGENT_HTTP__RUNS_PER_CALLER=_EVERYBODY) as app:
                 starts.append(app.start_seconds)
-        app = await stack.enter_async_context(processes.application(port, folder, core=0, **_EVERYBODY))
+        app = await stack.enter_async_context(
+            processes.application(port, folder, core=0, AGENT_HTTP__RUNS_PER_CALLER=_EVERYBODY)
+        )
         starts.append(app.start_seconds)
         started_cpu = app.cpu()
         load, direct = Load(app.port), Load(port)
