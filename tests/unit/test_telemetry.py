@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -15,8 +17,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from task.errors import ProviderError, ToolError
+from task.errors import ProviderError, SettingsError, ToolError
 from task.llm.transport import new_session
+from task.product import Product
+from task.settings import Settings
 from task.telemetry import operations, requests
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
@@ -91,6 +95,15 @@ def test_thousands_of_names_make_few_label_values() -> None:
 )  # fmt: skip
 def test_an_error_is_counted_by_its_class_never_by_its_text(error: BaseException, name: str) -> None:
     assert operations.error_class(error) == name
+
+
+def test_a_collector_without_the_packages_for_it_stops_the_start_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "task.telemetry.otel", None)
+    settings = Settings.model_validate({"otel_exporter_otlp_endpoint": "http://127.0.0.1:9", "data_dir": tmp_path})
+    with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT needs .* pip install [^\n]*\[otel\]'\.$"):
+        Product(settings).check()
 
 
 class Stuck(SpanExporter):
