@@ -50,6 +50,7 @@ def result_pattern(frames: Sequence[Frame]) -> str:
     results.append(rf"rows\['({_names(columns)})'\]\.(unique|nunique|value_counts)\(\)")
     if ranked:
         results.append(rf"rows\.n(largest|smallest)\([0-9]+, '({ranked})'\)")
+        results.append(rf"rows\['({ranked})'\]\.(max|min)\(\)")
     if numbers:
         results += _computed(numbers, _variables(frames))
     if texts:
@@ -61,7 +62,6 @@ def result_pattern(frames: Sequence[Frame]) -> str:
 
 
 def _computed(numbers: str, tables: str) -> list[str]:
-    # A highest or lowest value alone is no result: the row that has it also shows whose it is.
     aggregate = rf"\.({AGGREGATES})\(\)"
     product = rf"\(rows\['({numbers})'\] [-+*/] rows\['({numbers})'\]\){aggregate}"
     term = rf"(rows\['({numbers})'\]{aggregate}|{product}|len\(rows\)|[0-9]+(\.[0-9]+)?)"

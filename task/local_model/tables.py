@@ -52,6 +52,7 @@ ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
+_EXTREME = re.compile(r"^rows\[('[^']*')\]\.(max|min)\(\)$")
 _UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 _Json = dict[str, Any]
@@ -160,7 +161,13 @@ def _loading(frames: Sequence[Frame]) -> str:
 
 
 def _program(arguments: _Json) -> str:
-    return f"rows = {arguments['rows']}\n{arguments.get('code') or arguments['result']}"
+    result = arguments.get("code") or _EXTREME.sub(_row_of, arguments["result"])
+    return f"rows = {arguments['rows']}\n{result}"
+
+
+def _row_of(extreme: re.Match[str]) -> str:
+    # The row that has the highest or lowest value also shows whose it is.
+    return f"rows.n{'largest' if extreme[2] == 'max' else 'smallest'}(1, {extreme[1]})"
 
 
 def _call(tool: str, arguments: _Json) -> _Json:

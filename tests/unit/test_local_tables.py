@@ -148,12 +148,20 @@ def test_a_result_is_rows_a_number_of_them_or_computed_from_columns_of_numbers(r
         "Ben",
         "rows['Category'].sum()",
         "rows.nlargest(1, 'Category')",
-        "rows['Sales'].max()",
+        "rows['Category'].max()",
         "rows\nimport os",
     ],
 )
 def test_a_result_that_cannot_be_computed_or_does_not_show_its_row_is_impossible(result: str) -> None:
     assert not is_allowed(step_of(read(TABLE)), result=result)
+
+
+@pytest.mark.parametrize(("asked_for", "run"), [("max", "nlargest"), ("min", "nsmallest")])
+def test_the_highest_or_lowest_value_comes_with_the_row_that_has_it(asked_for: str, run: str) -> None:
+    step = step_of(read(TABLE))
+    assert is_allowed(step, result=f"rows['Sales'].{asked_for}()")
+    [(_, arguments)] = step.calls(selected("df", f"rows['Sales'].{asked_for}()"))
+    assert arguments["code"].endswith(f"\nrows = df\nrows.{run}(1, 'Sales')")
 
 
 def test_a_free_program_selects_its_rows_first() -> None:
