@@ -67,8 +67,11 @@ async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool,
         return web.json_response({})
 
     async with peer(outlives_its_key) as app:
-        short = {"core025": core025, "key_seconds": 200.0}
-        async with local_core(config({"app": app.url}), tmp_path, **short) as core, calling(core) as session:
+        configuration = config({"app": app.url})
+        async with (
+            local_core(configuration, tmp_path, core025=core025, key_seconds=200.0) as core,
+            calling(core) as session,
+        ):
             await ask(session)
     assert found == [200, after]
 
