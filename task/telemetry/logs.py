@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from time import monotonic
+from traceback import format_tb
+from types import TracebackType
 
 from task.errors import SettingsError
 from task.telemetry import requests
@@ -19,6 +21,7 @@ from task.telemetry.operations import trace_id
 REPEATS = 50  # equal lines in one window that are written
 WINDOW_SECONDS = 10.0
 MOST_KINDS = 1000  # of lines that are counted apart
+ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 _REFERENCE = re.compile(r"\breference:? ([0-9a-f]{8})\b")
 
 
@@ -41,9 +44,8 @@ def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = Fals
     """
     handler = _log_handler(file)
     handler.addFilter(Repeats())
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
-    if as_json:
-        handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines() if as_json else TextLines("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     for other in map(logging.getLogger, ("aidial_sdk", "uvicorn")):  # the SDK gives both handlers of their own
         other.handlers.clear()
         other.propagate = True
@@ -62,7 +64,14 @@ def _log_handler(file: Path | None) -> logging.Handler:
         raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
 
 
-class JsonLines(logging.Formatter):
+class TextLines(logging.Formatter):
+    """One line per record. A traceback has no text of an exception, which may quote what somebody wrote."""
+
+    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - the library's name
+        return _traced(ei[1]) if ei[1] is not None else ""
+
+
+class JsonLines(TextLines):
     """One JSON object per record. `request_id`, `trace_id` and `reference` are there where they are known."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -79,6 +88,15 @@ class JsonLines(logging.Formatter):
             "exception": self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else None,
         }
         return json.dumps({name: value for name, value in line.items() if value is not None}, ensure_ascii=False)
+
+
+def _traced(error: BaseException, seen: frozenset[int] = frozenset()) -> str:
+    seen |= {id(error)}  # an error can be its own cause's cause
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    others = [_traced(other, seen) for other in (earlier, *inner) if other is not None and id(other) not in seen]
+    frames, kind = "".join(format_tb(error.__traceback__)), type(error)
+    return "\n\n".join([*others, f"Traceback:\n{frames}{kind.__module__}.{kind.__qualname__}"])
 
 
 class Repeats(logging.Filter):

@@ -22,7 +22,7 @@ from task.llm.transport import new_session
 from task.product import Product
 from task.settings import Settings
 from task.telemetry import operations, requests
-from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats
+from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
 from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace, model_request, tool_call
 from task.telemetry.otel import OtelSpans
@@ -174,6 +174,24 @@ def test_a_json_line_has_its_request_its_reference_and_nothing_empty() -> None:
         "level": "WARNING", "logger": "task.test", "message": "it failed (reference a1b2c3d4)\nsecond",
         "request_id": "request-7", "reference": "a1b2c3d4", "trace_id": TRACE,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("formatter", [TextLines(), JsonLines()])
+def test_a_traceback_names_frames_and_classes_and_never_the_texts_of_errors(formatter: logging.Formatter) -> None:
+    secret, group = "what a person wrote", ExceptionGroup("what a person wrote", [KeyError("what a person wrote")])
+    try:
+        try:
+            raise ProviderError(secret)
+        except ProviderError as error:
+            group.__cause__ = error
+            raise error from group  # each is the cause of the other
+    except ProviderError as error:
+        failed = record("it failed")
+        failed.exc_info = (type(error), error, error.__traceback__)
+    line = formatter.format(failed)
+    assert secret not in line
+    places = [line.index(name) for name in ("KeyError", "ExceptionGroup", "test_telemetry.py", "errors.ProviderError")]
+    assert places == sorted(places)
 
 
 @pytest.mark.system
