@@ -183,3 +183,5 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not UTF-8: {error.reason} at byte {error.start}. Correct it.") from error

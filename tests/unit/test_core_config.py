@@ -152,6 +152,7 @@ FAULTS: list[tuple[str, str, str]] = [
     ('"gpt-4o": { "minute"', '"gpt-4": { "minute"', r"roles\.default\.limits\.gpt-4: no such deployment.*gpt-4o"),
     ('"project": "GENERAL-PURPOSE-AGENT", ', "", "keys.…: not valid"),
     ('"http://agent:5030/openai', '"agent:5030/openai', "general-purpose-agent.endpoint: not valid"),
+    ('"displayName": "GPT 4o"', '"displayName": "GPT \udcff"', "is not UTF-8"),
 ]
 
 
@@ -162,7 +163,7 @@ def test_a_faulty_configuration_is_one_line_with_the_file_the_place_and_the_fix(
     text = OWN_CONFIG.read_text(encoding="utf-8")
     assert correct in text
     path = tmp_path / "config.json"
-    path.write_text(text.replace(correct, wrong, 1), encoding="utf-8")
+    path.write_text(text.replace(correct, wrong, 1), encoding="utf-8", errors="surrogateescape")
     with pytest.raises(SettingsError) as refused:
         render_config(path, KEYS)
     line = str(refused.value)
