@@ -34,17 +34,22 @@ class Health:
     product: Product
     clock: Callable[[], float] = monotonic
     _reasons: tuple[str, ...] = ()
+    _degraded: tuple[str, ...] = ()
+    _tools: Sequence[BaseTool] = ()
     _looked_at: float | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def report(self) -> Report:
         """A server of tools that is down degrades the product; without its model or its store it is not ready."""
         async with self._looking:
-            if self._looked_at is None or self.clock() - self._looked_at >= FRESH_SECONDS:
+            fresh = self._looked_at is not None and self.clock() - self._looked_at < FRESH_SECONDS
+            if not fresh:
                 found = await asyncio.gather(self._model(), self._store())
                 self._reasons, self._looked_at = tuple(filter(None, found)), self.clock()
-        tools, issues = await self.product.offered()
-        return Report(self._reasons, tuple(map(str, issues)), tools)
+            if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
+                self._tools, issues = await self.product.offered()
+                self._degraded = tuple(map(str, issues))
+            return Report(self._reasons, self._degraded, self._tools)
 
     async def _model(self) -> str:
         reachable = await _in_time(lambda: _connected(self.product.backend.address))

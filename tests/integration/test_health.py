@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+from aiohttp import web
 
 from task.llm.scripted import says, wants
 from task.product import Product
 from task.product.health import NO_MODEL, NO_STORE, Health
 from task.settings import Settings
+from tests.support.core import served
 from tests.support.http_api import NOWHERE, http_api
 from tests.support.ports import free_port
 
@@ -42,6 +46,37 @@ async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_se
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
     finally:
         await product.close()
+
+
+async def test_a_failing_server_of_tools_is_asked_every_few_seconds_however_often_readiness_is(tmp_path: Path) -> None:
+    requests, now = [0], [0.0]
+
+    async def failing(_: web.Request) -> web.Response:
+        requests[0] += 1
+        return web.Response(status=500)
+
+    application = web.Application()
+    application.router.add_route("*", "/mcp", failing)
+    async with served(application) as url:
+        product = Product(
+            Settings.model_validate({
+                "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
+                "mcp_servers": [{"name": "failing", "url": f"{url}/mcp"}],
+            })
+        )  # fmt: skip
+        health = Health(product, lambda: now[0])
+        try:
+            async with asyncio.timeout(25):  # on a slow machine the first look may be too late for its answer
+                while "status 500" not in str(degraded := (await health.report()).degraded):
+                    now[0] += 5.0
+            asked = requests[0]
+            assert [(await health.report()).degraded for _ in range(5)] == [degraded] * 5
+            assert requests[0] == asked > 0
+            now[0] += 5.0
+            await health.report()
+            assert requests[0] > asked
+        finally:
+            await product.close()
 
 
 async def test_the_tools_are_listed_with_their_calls_and_the_tokens_of_their_schemas(tmp_path: Path) -> None:
