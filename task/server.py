@@ -190,12 +190,14 @@ def keep_what_is_loaded() -> None:
     gc.enable()
 
 
-def serve_metrics(metrics: PrometheusMetrics, host: str, port: int) -> None:
-    """Answer metrics on a port of their own. Raises `SettingsError` where it is taken."""
+def serve_metrics(metrics: PrometheusMetrics, host: str, port: int, agent_port: int) -> None:
+    """Answer metrics on a port of their own. Raises `SettingsError` where it is taken, or the agent's."""
+    fix = "Choose another port, or leave it out."
+    if port == agent_port != 0:  # workers share that port, so that it would not be found taken
+        raise SettingsError(f"{PREFIX}METRICS__PORT: {port} is the agent's own port. {fix}")
     try:
         metrics.serve(host, port)
     except OSError as error:
-        fix = "Choose another port, or leave it out."
         raise SettingsError(f"{PREFIX}METRICS__PORT: {port} cannot be listened on: {error.strerror}. {fix}") from error
 
 
@@ -211,7 +213,7 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
         logger.warning("settings without effect here, for the console only: %s", "; ".join(settings.for_the_console))
     metrics = metrics_of(settings)
     if metrics is not None and settings.metrics.port is not None:
-        serve_metrics(metrics, settings.host, settings.metrics.port)
+        serve_metrics(metrics, settings.host, settings.metrics.port, settings.port)
     config = uvicorn.Config(
         create_app(settings, keep_what_is_loaded, metrics, shared),
         host=settings.host,

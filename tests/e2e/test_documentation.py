@@ -66,7 +66,7 @@ ASKED = """\
 curl -sS localhost:5030/v1/chat/completions -H 'Content-Type: application/json' \
 -d '{"messages": [{"role": "user", "content": "What is 25*47?"}], "experiment": "greeting/short"}'"""
 SCENES = {
-    "README.md": Scene(BROKEN, {**CONNECTED, ".venv/bin/": ""}, before=MODEL),
+    "README.md": Scene(BROKEN, {**CONNECTED, "source .venv/bin/activate": "true"}, before=MODEL),
     "docs/coding.md": Scene(BROKEN, before=BY_OPENAI),
     "docs/console.md": Scene(
         {"config.yaml": "llm:\n  provider: openai\n"}, before=f'{BY_OPENAI}\ndial-agent chat --json -p "Hello"'

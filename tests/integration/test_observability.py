@@ -27,6 +27,7 @@ from tests.support.http_api import http_api, said
 from tests.support.mcp_server import running_mcp_server, small_server
 from tests.support.ports import free_port
 from tests.support.product import product
+from tests.support.up import dial_agent
 from tests.support.upstream import http_error
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -181,7 +182,18 @@ def test_a_port_of_metrics_that_is_taken_stops_the_start_with_one_line() -> None
         with pytest.raises(
             SettingsError, match=rf"^AGENT_METRICS__PORT: {port} cannot be listened on: .*Choose another"
         ):
-            serve_metrics(PrometheusMetrics(), "127.0.0.1", port)
+            serve_metrics(PrometheusMetrics(), "127.0.0.1", port, 5030)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_port_of_metrics_that_is_the_agents_own_stops_the_start_with_one_line(
+    workers: str, tmp_path: Path
+) -> None:
+    port = str(free_port())
+    ended = await dial_agent(tmp_path, "serve", AGENT_PORT=port, AGENT_METRICS__PORT=port, AGENT_WORKERS=workers)
+    assert f"AGENT_METRICS__PORT: {port} is the agent's own port. Choose another port, or leave it out.\n" in ended.err
+    assert (ended.code, "Traceback" in ended.err) == (2, False)
 
 
 async def test_metrics_that_are_switched_off_are_not_there(tmp_path: Path) -> None:
