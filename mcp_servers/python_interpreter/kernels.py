@@ -72,10 +72,10 @@ class Kernel:
         await self._wire.interrupt()
 
     async def kill(self) -> None:
-        """End the kernel and every process that its code has started."""
+        """End the kernel and every process that its code has started; again, if that was cancelled."""
         group = self.pid if self.alive else None
         await end_everything(group, self._mark, self.place.uid, self._process.bubblewrap)
-        await self.died
+        await asyncio.wait({self.died})  # awaiting the task itself would cancel it with us
         self._process.close()
         self._wire.close()
 

@@ -32,6 +32,8 @@ class KernelProcess:
         self._connection = connection
 
     def has_ended(self) -> bool:
+        if self._descriptor < 0:
+            return True
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(0))
@@ -41,8 +43,10 @@ class KernelProcess:
         await readable(self._descriptor)
 
     def close(self) -> None:
-        """Give up the descriptor of an ended process."""
-        os.close(self._descriptor)
+        """Give up the descriptor of an ended process; once more is allowed, when something else may have its number."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
         if self._connection is not None:
             self._connection.close()
 

@@ -248,7 +248,7 @@ class Supervisor:
 
 
 def stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
-    """Done with the first signal to stop; the second one ends everything at once."""
+    """Done with the first signal to stop; the second one ends everything at once. One that `nohup` ignores stays so."""
     loop = asyncio.get_running_loop()
     received: asyncio.Future[None] = loop.create_future()
 
@@ -258,7 +258,8 @@ def stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
         else:
             received.set_result(None)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    hang_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    for number in (signal.SIGINT, signal.SIGTERM, *hang_up):
         loop.add_signal_handler(number, stop)
     return received
 

@@ -143,7 +143,7 @@ def _pid(file: Path) -> int:
 
 
 def _alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):  # a process of another user is no worker
         os.kill(pid, 0) if pid else None
         return pid > 0
     return False

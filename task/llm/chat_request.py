@@ -156,13 +156,13 @@ class _JsonList:
         self._json = b""
 
     def encoded(self, items: Sequence[Any], plain: Callable[[Any], Any]) -> orjson.Fragment:
-        known = len(self._items)
+        known, json = len(self._items), self._json
         if known > len(items) or not all(map(is_, self._items, items)):
-            known, self._json = 0, b""
+            known, json = 0, b""
         if added := [plain(item) for item in items[known:]]:
-            self._json = b",".join(filter(None, (self._json, orjson.dumps(added)[1:-1])))
-        self._items = tuple(items)
-        return orjson.Fragment(b"[%b]" % self._json)
+            json = b",".join(filter(None, (json, orjson.dumps(added)[1:-1])))
+        self._items, self._json = tuple(items), json
+        return orjson.Fragment(b"[%b]" % json)
 
 
 class RequestBodies:

@@ -22,6 +22,7 @@ from mcp_servers.python_interpreter.meta import call_meta, handle_of
 from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.starting import KernelProcess
 from mcp_servers.python_interpreter.wire import KernelWire
+from mcp_servers.sandbox import new_mark
 from mcp_servers.sandbox.tiers import Tier
 
 ROOT = Path(__file__).parent.parent.parent
@@ -104,4 +105,18 @@ async def test_a_kernel_killed_while_it_waits_is_not_taken_for_alive(tmp_path: P
     assert not kernel.alive
     await kernel.died
     wire.close()
+    context.destroy(linger=0)
+
+
+async def test_a_kernel_that_is_ended_twice_leaves_a_descriptor_with_its_number_alone(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+    context, descriptor = zmq.asyncio.Context(), os.pidfd_open(process.pid)
+    wire = KernelWire(tmp_path, context)
+    kernel = Kernel(KernelFolders(tmp_path, None), KernelProcess(descriptor), new_mark(), wire)
+    await kernel.kill()
+    os.dup2(0, descriptor)
+    await kernel.kill()
+    assert not kernel.alive
+    os.close(descriptor)  # fails if it was closed
+    await process.wait()
     context.destroy(linger=0)

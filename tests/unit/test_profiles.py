@@ -188,5 +188,13 @@ def test_requests_that_repeat_earlier_ones_are_what_they_would_be_alone() -> Non
         assert orjson.loads(alone)["messages"] == [_on_the_wire(message, profile) for message in messages]
 
 
+def test_a_request_that_cannot_be_encoded_leaves_the_next_one_whole() -> None:
+    bodies = RequestBodies()
+    whole = bodies.body("m", HISTORY, [], PLAIN, GENERIC)
+    with pytest.raises(TypeError):
+        bodies.body("m", [user("half a character: \ud83d")], [], PLAIN, GENERIC)
+    assert bodies.body("m", HISTORY, [], PLAIN, GENERIC) == whole
+
+
 def _on_the_wire(message: Message, profile: Profile) -> dict[str, Any]:
     return written(profile, [message])["messages"][0]

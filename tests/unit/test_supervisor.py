@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from task.commands.supervisor import Child, Program, ProgramFailed, Restarts, Supervisor
+from task.commands.supervisor import Child, Program, ProgramFailed, Restarts, Supervisor, stop_signal
 from tests.support.ports import free_port
 
 SERVER = """
@@ -206,3 +206,17 @@ async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> 
     process.kill()
     await asyncio.wait_for(process.wait(), 5)
     await until(lambda: not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == "zombie")
+
+
+async def test_a_hang_up_that_nohup_ignores_does_not_stop_the_product() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with Supervisor([], Lines()) as supervisor:
+            stop = stop_signal(supervisor)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(stop, 25)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, before)
