@@ -115,12 +115,13 @@ class Repeats(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         now, kind = self._clock(), (record.name, str(record.msg))
         if now - self._window >= WINDOW_SECONDS:
-            self._left_out = {kind: count - REPEATS for kind, count in self._counts.items() if count > REPEATS}
-            self._window, self._counts = now, {}
+            self._window, ended, self._counts = now, self._counts, {}
+            floods = {kind: count - REPEATS for kind, count in ended.items() if count > REPEATS}
+            self._left_out = dict([*{**self._left_out, **floods}.items()][-MOST_KINDS:])
         if kind not in self._counts and len(self._counts) >= MOST_KINDS:
             kind = (record.name, "")
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if left_out := self._left_out.pop(kind, 0):
-            record.msg = f"{record.getMessage()} (and {left_out:,} more like this one in {WINDOW_SECONDS:g} s)"
+            record.msg = f"{record.getMessage()} ({left_out:,} more like this one were left out)"
             record.args = ()
         return count <= REPEATS
