@@ -24,12 +24,18 @@ def telemetry_of(settings: Settings) -> Telemetry:
 
 
 def metrics_of(settings: Settings) -> PrometheusMetrics | None:
-    """The metrics of a serving process, which all processes share that have the same folder for them."""
+    """The metrics of a serving process, which all processes share that have the same folder for them.
+
+    Raises:
+        SettingsError: there is no such folder.
+    """
     if not settings.metrics.enabled:
         return None
     from task.telemetry.metrics import PrometheusMetrics
 
     shared = process_environment().get(SHARED_METRICS)
+    if shared and not Path(shared).is_dir():
+        raise SettingsError(f"{SHARED_METRICS}: {shared} is not a folder. Create it, or remove the variable.")
     return PrometheusMetrics(_models(settings), Path(shared) if shared else None)
 
 

@@ -20,8 +20,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from task.errors import ProviderError, SettingsError, ToolError
 from task.llm.transport import new_session
 from task.product import Product
+from task.product.observing import metrics_of
 from task.settings import Settings
-from task.telemetry import operations, requests
+from task.telemetry import SHARED_METRICS, operations, requests
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
 from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace, model_request, tool_call
@@ -104,6 +105,14 @@ def test_a_collector_without_the_packages_for_it_stops_the_start_with_one_line(
     settings = Settings.model_validate({"otel_exporter_otlp_endpoint": "http://127.0.0.1:9", "data_dir": tmp_path})
     with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT needs .* pip install [^\n]*\[otel\]'\.$"):
         Product(settings).check()
+
+
+def test_a_folder_of_shared_metrics_that_is_missing_stops_the_start_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(SHARED_METRICS, str(tmp_path / "nowhere"))
+    with pytest.raises(SettingsError, match=rf"^{SHARED_METRICS}: .*nowhere is not a folder\. Create it[^\n]*$"):
+        metrics_of(Settings.model_validate({"data_dir": tmp_path}))
 
 
 class Stuck(SpanExporter):
