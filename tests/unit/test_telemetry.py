@@ -16,8 +16,11 @@ from aiohttp import web
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.samples import Sample
 
 from task.errors import ProviderError, SettingsError, ToolError
+from task.llm.base import Usage
+from task.llm.scripted import ScriptedModel, says
 from task.llm.transport import new_session
 from task.product import Product
 from task.product.observing import metrics_of
@@ -29,6 +32,8 @@ from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace
 from task.telemetry.otel import OtelSpans
 from task.telemetry.requests import RequestInfo
 from task.tools.dial_files import DialFiles
+from task.tools.rag.answers import written
+from task.tools.rag.reranking import reranked
 from tests.support.core import served
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -85,6 +90,24 @@ def test_thousands_of_names_make_few_label_values() -> None:
     }
     assert len({sample.labels["tool"] for sample in samples if "tool" in sample.labels}) == MOST_TOOLS + 1
     assert len(samples) < 10_000
+
+
+async def test_the_search_in_documents_asks_its_models_as_measured_as_the_run_asks_its_own() -> None:
+    exporter, metrics = InMemorySpanExporter(), PrometheusMetrics({"reader", "sorter"})
+    telemetry = Telemetry(metrics, OtelSpans(exporter))
+    reader, sorter = ScriptedModel(says("Yes.", usage=Usage(70, 3, 20)), name="reader"), ScriptedModel(name="sorter")
+    with telemetry.run(RUN, {}), tool_call("rag_search_tool", "1"):
+        await written(reader, "Why?", [], lambda _: None, lambda _: None)
+        assert await reranked(sorter, "Why?", [], [], lambda _: None) == []
+    await telemetry.close()
+    assert [span.name for span in exporter.get_finished_spans()][:2] == ["chat reader", "chat sorter"]
+    counted = {(s.labels["gen_ai_request_model"], s.labels["gen_ai_token_type"]): s.value for s in tokens(metrics)}
+    assert (counted["reader", "input"], counted["reader", "output"]) == (70, 3)
+
+
+def tokens(metrics: PrometheusMetrics) -> list[Sample]:
+    samples = (sample for family in metrics.registry.collect() for sample in family.samples)
+    return [sample for sample in samples if sample.name == "gen_ai_client_token_usage_sum"]
 
 
 @pytest.mark.parametrize(

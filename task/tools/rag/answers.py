@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from task.conversation.messages import Message, system, user
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
+from task.telemetry.operations import model_request
 from task.tools.rag.passages import Passage
 from task.tools.rag.support import (
     is_checkable,
@@ -79,13 +80,15 @@ async def written(
         ProviderError: the model refused or failed.
     """
     answer = Accumulator()
-    async with aclosing(model.stream(request(question, passages), (), ModelOptions())) as deltas:
-        async for delta in deltas:
-            answer.add(delta)
-            if isinstance(delta, TextDelta):
-                write(delta.text)
-            elif isinstance(delta, Usage):
-                spend(delta)
+    with model_request(model.name) as measured:
+        async with aclosing(model.stream(request(question, passages), (), ModelOptions())) as deltas:
+            async for delta in deltas:
+                answer.add(delta)
+                if isinstance(delta, TextDelta):
+                    write(delta.text)
+                elif isinstance(delta, Usage):
+                    spend(delta)
+                    measured.used(delta.prompt_tokens, delta.completion_tokens, delta.cached_tokens)
     return answer.text
 
 

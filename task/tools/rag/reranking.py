@@ -12,6 +12,7 @@ from task.conversation.messages import Message, system, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, Usage
+from task.telemetry.operations import model_request
 from task.tools.rag.chunks import ChunkedDocument
 from task.tools.rag.search import Hit
 
@@ -40,14 +41,16 @@ async def reranked(
     """The hits, the first ten of them in the model's order; `spend` receives the tokens of the one request."""
     answer = Accumulator()
     try:
-        async with (
-            asyncio.timeout(seconds),
-            aclosing(model.stream(request(question, hits[:MOST], documents), (), ModelOptions())) as deltas,
-        ):
-            async for delta in deltas:
-                answer.add(delta)
-                if isinstance(delta, Usage):
-                    spend(delta)
+        with model_request(model.name) as measured:
+            async with (
+                asyncio.timeout(seconds),
+                aclosing(model.stream(request(question, hits[:MOST], documents), (), ModelOptions())) as deltas,
+            ):
+                async for delta in deltas:
+                    answer.add(delta)
+                    if isinstance(delta, Usage):
+                        spend(delta)
+                        measured.used(delta.prompt_tokens, delta.completion_tokens, delta.cached_tokens)
     except (ProviderError, TimeoutError) as error:
         logger.warning("the excerpts were not reordered: %s", type(error).__name__)
         return list(hits)
