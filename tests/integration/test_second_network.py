@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from task.llm.scripted import says
 from tests.support.agent import agent_process
+from tests.support.compose import FILLED, container_environment
 from tests.support.core import local_core
 from tests.support.http_api import MODEL, key_of, said
 from tests.support.namespace import Call, Namespace, second_network
 from tests.support.ports import free_port
-from tests.support.up import ROOT
 from tests.support.upstream import openai_upstream
 
 pytestmark = [pytest.mark.system, pytest.mark.root]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-COMPOSED: str = COMPOSE["services"]["agent"]["environment"]["AGENT_HTTP__MODE"]
+COMPOSED = container_environment("agent", FILLED)["AGENT_HTTP__MODE"]
 MODES = ["open", "keys", "dial"]
 JSON = {"Content-Type": "application/json"}
 QUESTION = {"messages": [said("Hi")]}
