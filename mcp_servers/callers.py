@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ssl
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ class Callers:
         if self._core is None or self._trusted is None:
             return None
         try:
-            async with httpx2.AsyncClient(verify=self._trusted, timeout=_SECONDS, trust_env=False) as client:
+            none = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+            async with httpx2.AsyncClient(
+                verify=self._trusted, timeout=_SECONDS, trust_env=False, cookies=none
+            ) as client:
                 reply = await client.get(f"{self._core}/v1/bucket", headers={"Api-Key": key})
             found: Any = reply.json() if reply.status_code == 200 else {}
         except (httpx2.HTTPError, ValueError):

@@ -144,7 +144,7 @@ async def test_a_call_that_is_hardly_likelier_than_a_reply_is_a_reply(
     peer: OllamaPeer, server: OllamaServer, reply: float, calls: int
 ) -> None:
     choice = {"token": "calculator", "likeliest": {"calculator": -0.5, "reply": reply}}
-    rest = {"text": '","arguments":{"expression":"7"}}]'}
+    rest = {"text": '","arguments":{"expression":"3+4"}}]'}
     await peer.script(answer({"text": '[{"tool":"'}, choice, rest), says("Seven."), models={f"{MODEL}:latest": SMALL})
     received = await answered(server)
     assert (len(received.message().tool_calls), received.text) == (calls, "" if calls else "Seven.")
