@@ -4,6 +4,8 @@
 PYTHON  ?= python3
 # More than the two processors: many tests wait for processes and servers.
 WORKERS ?= 3
+# Many of these start a whole product or a browser.
+SYSTEM_WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 # Address of an index with torch's CPU builds. From an ordinary index torch brings gigabytes for graphics cards on Linux.
@@ -49,7 +51,7 @@ test: $(EVERYTHING) ## run the tests, with branch coverage
 
 test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the full counts
 	@$(BIN)/python -m scripts.system_packages
-	@$(BIN)/python -m pytest -m system --timeout 600 || [ $$? -eq 5 ]
+	@$(BIN)/python -m pytest -m system --timeout 600 -n $(SYSTEM_WORKERS) --dist loadfile || [ $$? -eq 5 ]
 
 check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages
 	@failed=0; \

@@ -17,9 +17,9 @@ from task.tools.rag.search import SearchOptions
 
 @pytest.mark.system
 @pytest.mark.timeout(300)  # the model is loaded from a cold, busy disk, and hundreds of answers are checked
-async def test_hybrid_search_finds_what_dense_search_alone_misses(tmp_path: Path) -> None:
+async def test_hybrid_search_finds_what_dense_search_alone_misses(embedding_dir: Path) -> None:
     asked = half_of(questions(), "development")
-    embedder = Embedder(tmp_path / "embedder")
+    embedder = Embedder(embedding_dir)
     try:
         corpus = await prepare(documents(), asked, embedder)
     finally:
@@ -35,9 +35,9 @@ async def test_hybrid_search_finds_what_dense_search_alone_misses(tmp_path: Path
 
 @pytest.mark.system
 @pytest.mark.timeout(300)  # the model is loaded from a cold, busy disk, and hundreds of answers are checked
-async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(tmp_path: Path) -> None:
+async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(embedding_dir: Path) -> None:
     asked = library_questions("development")
-    embedder = Embedder(tmp_path / "embedder")
+    embedder = Embedder(embedding_dir)
     try:
         corpus = await prepare_library(asked, embedder)
     finally:

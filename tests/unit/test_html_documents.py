@@ -161,10 +161,13 @@ def test_a_listing_in_an_article_keeps_its_lines() -> None:
 def test_a_long_table_beside_a_menu_takes_little_more_time_than_without_one() -> None:
     rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(6000))
 
-    def seconds(before: str) -> float:
+    def once(before: str) -> float:
         started = time.process_time()
         assert "row 5999" in extract("t.html", f"{before}<table>{rows}</table>".encode()).text
         return time.process_time() - started
+
+    def seconds(before: str) -> float:
+        return min(once(before) for _ in range(3))
 
     menu = "<nav><a href='/'>Home</a></nav>"
     extract("t.html", f"{menu}<table><tr><td>1</td></tr></table>".encode())  # loads the libraries
