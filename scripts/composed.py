@@ -95,10 +95,10 @@ def _started(folder: Path) -> Generator[Stack | None]:
     (folder / "docker-compose.yml").write_text(str(yaml.safe_dump(own_services())), encoding="utf-8")
     stack = Stack(folder, variables)
     try:
-        begun = time.monotonic()
+        started = time.monotonic()
         up = stack.compose("up", "--detach")
         good = up.returncode == 0 and _healthy(stack)
-        print(f"compose: {'healthy' if good else 'NOT healthy'} after {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"compose: {'healthy' if good else 'NOT healthy'} after {time.monotonic() - started:.0f} s", flush=True)
         if not good:
             print((up.stdout + up.stderr)[-1500:], stack.compose("logs").stdout[-3000:])
         yield stack if good else None
@@ -218,9 +218,9 @@ TESTS: dict[str, Callable[[Stack], object]] = {
 
 
 def _stops(stack: Stack) -> bool:
-    begun = time.monotonic()
+    started = time.monotonic()
     stack.compose("stop", "--timeout", "20")
-    taken = time.monotonic() - begun
+    taken = time.monotonic() - started
     codes = {
         name: stack.podman("inspect", "--format", "{{.State.ExitCode}}", f"{PROJECT}_{name}_1").stdout.strip()
         for name in OURS

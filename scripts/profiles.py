@@ -139,7 +139,7 @@ def serve(file: Path) -> None:
 
 
 async def turns(script: str, history: Sequence[dict[str, Any]] = ()) -> Part:
-    """The CPU time of the agent's event loop while it answers the script again and again."""
+    """The CPU time of the agent's event loop while it answers the script repeatedly."""
     with tempfile.TemporaryDirectory() as name:
         file, command = Path(name) / "profile.json", ("scripts.profiles", "serve")
         async with (

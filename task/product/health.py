@@ -20,7 +20,7 @@ NO_STORE = "the store cannot be used: sessions, runs and traces are not kept"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`reasons` why the product cannot answer, and what is `degraded` meanwhile; neither names an address."""
+    """`reasons` why the product cannot answer, and what is `degraded`; neither names an address."""
 
     reasons: tuple[str, ...]
     degraded: tuple[str, ...]

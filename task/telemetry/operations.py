@@ -223,7 +223,7 @@ def count(event: Event, *labels: str) -> None:
 
 @contextmanager
 def queued(queue: str) -> Generator[None]:
-    """The block waits in this queue, or is worked off there."""
+    """The block waits in this queue, or is processed from there."""
     operation = _current.get()
     metrics = operation.metrics if operation is not None else None
     if metrics is None:
