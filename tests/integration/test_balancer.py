@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.support.compose import ROOT
+from tests.support.balancer import balancer
 from tests.support.core import served
 from tests.support.ports import free_port
 
@@ -48,34 +48,12 @@ class Agent:
 @asynccontextmanager
 async def balanced(folder: Path, *agents: str) -> AsyncGenerator[aiohttp.ClientSession]:
     """Requests to nginx in front of the agents at these addresses."""
-    port, text = free_port(), (ROOT / "compose" / "balancer.conf").read_text(encoding="utf-8")
-    for name, address in zip(("server agent:5030", "server agent-2:5030"), agents, strict=True):
-        assert name in text
-        text = text.replace(name, f"server {address.removeprefix('http://')}")
-    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}").replace("/tmp/", f"{folder}/")
-    (folder / "nginx.conf").write_text(text, encoding="utf-8")
-    command = ("nginx", "-e", "stderr", "-g", "daemon off;", "-c", str(folder / "nginx.conf"))
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-    try:
-        async with asyncio.timeout(25):
-            while not await listens(port):
-                assert process.returncode is None, "nginx does not start with the file"
-                await asyncio.sleep(0.05)
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=WAIT) as session:
-            yield session
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await asyncio.wait_for(process.wait(), 25)
-
-
-async def listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
+    port = free_port()
+    async with (
+        balancer(folder, port, *agents),
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=WAIT) as session,
+    ):
+        yield session
 
 
 async def test_two_agents_share_the_requests_and_answers_are_streamed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ DOORS = ("DIAL", "/v1", "/v1 streaming", "/chat", "console", "coding")
 CONVERSATIONS: Mapping[str, Conversation] = {
     conversation.name: conversation for conversation in load_conversations(Path(__file__).parent)
 }
+HTTP_DOORS = ("DIAL", "/v1", "/v1 streaming", "/chat")
 SEARCH = "a search of the web"
 RENAMING = ("/v1", "/v1 streaming", "/chat", "console")  # where the search has its documented name
 QUESTION = "a question instead of a decision"

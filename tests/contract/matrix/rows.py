@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Doo
 from tests.contract.matrix.projection import documented_names, expected, projected, stored
 from tests.contract.matrix.terminal import ConsoleDoor, console_process
 from tests.support.agent import agent_process
+from tests.support.balancer import balancer
 from tests.support.chat_reader import ChatReader
 from tests.support.core import API_KEY, RunningCore, local_core
 from tests.support.ports import free_port
@@ -24,6 +27,7 @@ from tests.support.product import DEPLOYMENT, core_config
 from tests.support.scripts import Conversation
 
 FOLDER = Path(__file__).parent
+REPLICAS = 2  # of a balanced row
 STEPS = 4  # of one run, through every door
 SEARCH = "duckduckgo_web_search"
 OFFERED = (
@@ -98,13 +102,37 @@ class Row:
 
     async def agent(self) -> str:
         """The address of the product, served by a process of its own."""
-        await self._once("agent", lambda: agent_process(self.folder / "agent", self.port, self.variables))
+        await self._once("agent", lambda: self.product(self.folder / "agent"))
         return f"http://127.0.0.1:{self.port}"
+
+    def product(self, home: Path) -> AbstractAsyncContextManager[Any]:
+        """What answers at the row's port."""
+        return agent_process(home, self.port, self.variables)
 
     async def _once(self, name: str, opened: Callable[[], Any]) -> Any:
         if name not in self._started:
             self._started[name] = await self.stack.enter_async_context(opened())
         return self._started[name]
+
+
+@dataclass
+class BalancedRow(Row):
+    """The product is two agents that share a PostgreSQL, behind nginx: a conversation changes between them."""
+
+    _: KW_ONLY
+    store_url: str
+
+    @asynccontextmanager
+    async def product(self, home: Path) -> AsyncGenerator[None]:
+        home.mkdir()
+        shared = {"AGENT_STORE__URL": self.store_url, "AGENT_STATE_SECRET": "the replicas agree on it"}
+        ports = [free_port() for _ in range(REPLICAS)]
+        async with AsyncExitStack() as stack:
+            agents = (agent_process(home / str(port), port, {**self.variables, **shared}) for port in ports)
+            await asyncio.gather(*map(stack.enter_async_context, agents))
+            urls = (f"http://127.0.0.1:{port}" for port in ports)
+            await stack.enter_async_context(balancer(home, self.port, *urls))
+            yield
 
 
 OPENED: Mapping[str, Callable[[Row], Awaitable[Door]]] = {
@@ -127,13 +155,13 @@ def expectation(conversation: Conversation, backend: Backend, door: str) -> list
 
 
 @asynccontextmanager
-async def opened_row(backend: Backend, folder: Path) -> AsyncGenerator[Row]:
-    """The row, its processes started as conversations need them."""
-    port = free_port()
+async def opened_row(backend: Backend, folder: Path, store_url: str = "") -> AsyncGenerator[Row]:
+    """The row, its processes started as conversations need them; with `store_url` its product is balanced replicas."""
+    port, opened = free_port(), partial(BalancedRow, store_url=store_url) if store_url else Row
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as session,
         backend.peer() as peer,
         local_core(core_config(port, peer.url, sees=backend.sees), folder) as core,
         AsyncExitStack() as stack,
     ):
-        yield Row(backend, folder, session, stack, peer, core, port)
+        yield opened(backend, folder, session, stack, peer, core, port)
