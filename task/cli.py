@@ -15,7 +15,7 @@ from task.commands.runs import UnsafeNoSandbox, UnsafeWorkspace
 from task.commands.runs import app as runs
 from task.commands.store import app as store
 from task.commands.traces import app as traces
-from task.errors import InvalidRequest, SettingsError, StoreUnavailable
+from task.errors import InvalidRequest, SettingsError, StoreUnavailable, StoreVersionError
 
 if TYPE_CHECKING:
     from task.settings import Settings
@@ -337,10 +337,10 @@ def _settings(config: Path | None, workspace: Path | None = None, **given: Any) 
 
 
 def main() -> None:
-    """Run the command line; a wrong setting or a wrong request is one line on standard error and exit code 2."""
+    """Run the command line; a wrong setting, request or store is one line on standard error and exit code 2."""
     try:
         app()
-    except (SettingsError, InvalidRequest) as error:
+    except (SettingsError, InvalidRequest, StoreVersionError) as error:
         print(error, file=sys.stderr)
         sys.exit(Exit.USAGE)
     except StoreUnavailable as error:

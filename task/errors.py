@@ -50,6 +50,10 @@ class StoreUnavailable(AgentError):
     """The database cannot be used now; the text says what to fix."""
 
 
+class StoreVersionError(StoreUnavailable):
+    """A store whose tables are not those this version works with; waiting does not help."""
+
+
 class ToolError(AgentError):
     """A tool's refusal; the text names what to do next."""
 

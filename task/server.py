@@ -24,7 +24,7 @@ from task.api.edge.observed import Observed
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
-from task.errors import SettingsError, StoreUnavailable
+from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.product import Product
 from task.product.health import Health
 from task.product.observing import metrics_of
@@ -55,10 +55,12 @@ def create_app(
     warmed_up: Callable[[], None] | None = None,
     metrics: PrometheusMetrics | None = None,
     shared: SharedPort | None = None,
+    refuse: Callable[[str], None] | None = None,
 ) -> ASGIApp:
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
-    It serves while what later requests need is still loading; `warmed_up` is called after that.
+    It serves while what later requests need is still loading; `warmed_up` is called after that. `refuse` is called with
+    the reason when it turns out that this version cannot use the store.
 
     Raises:
         SettingsError: a setting would break the first request.
@@ -66,6 +68,7 @@ def create_app(
     application = GeneralPurposeAgentApplication(settings=settings)
     product = application.product
     product.check()
+    product.store.fingerprint = product.seal.fingerprint
     metrics = product.telemetry.metrics = metrics or metrics_of(settings)
     api = HttpApi(product, _http_options(settings))
 
@@ -76,7 +79,7 @@ def create_app(
         add_healthcheck=True,
         allow_extra_request_fields=True,
         lifespan=_lifespan(
-            product, api, warmed_up or (lambda: None), shared.joined if shared else lambda: None, metrics
+            product, api, warmed_up or _ignore, shared.joined if shared else _ignore, metrics, refuse or _ignore
         ),
         docs_url=None,
         redoc_url=None,
@@ -127,15 +130,17 @@ def _lifespan(
     warmed_up: Callable[[], None],
     joined: Callable[[], None],
     metrics: PrometheusMetrics | None,
+    refuse: Callable[[str], None],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     async def warm_up() -> None:
         try:
             await product.warm_up()
         finally:
             warmed_up()
-        while metrics is not None:
+        while not product.store.refused:
             await _count_waiting(product, metrics)
             await asyncio.sleep(COUNTING_SECONDS)
+        refuse(product.store.refused)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -150,11 +155,15 @@ def _lifespan(
     return lifespan
 
 
-async def _count_waiting(product: Product, metrics: PrometheusMetrics) -> None:
+async def _count_waiting(product: Product, metrics: PrometheusMetrics | None) -> None:
     store = await product.store.get_if_available()
-    if store is not None:
+    if store is not None and metrics is not None:
         with suppress(StoreUnavailable):
             metrics.waiting(await store.approvals.waiting())
+
+
+def _ignore(*_: object) -> None:
+    return None
 
 
 async def _failed(_: Request, error: Exception) -> Response:
@@ -206,7 +215,14 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
 
     Raises:
         SettingsError: before the port is opened, when something that the settings name cannot be used.
+        StoreVersionError: this version cannot use the store, which is found out after that.
     """
+    refusals = list[str]()
+
+    def refuse(reason: str) -> None:
+        refusals.append(reason)
+        server.should_exit = True
+
     default_tools(settings)
     set_up_logging(settings.log_level, settings.log_file, as_json=settings.log_format == "json")
     if settings.for_the_console:
@@ -215,7 +231,7 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
     if metrics is not None and settings.metrics.port is not None:
         serve_metrics(metrics, settings.host, settings.metrics.port, settings.port)
     config = uvicorn.Config(
-        create_app(settings, keep_what_is_loaded, metrics, shared),
+        create_app(settings, keep_what_is_loaded, metrics, shared, refuse),
         host=settings.host,
         port=settings.port,
         http="httptools",
@@ -229,5 +245,7 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt):
         server.run([shared.listener] if shared else None)
+    if refusals:
+        raise StoreVersionError(refusals[0])
     if not server.started:
         sys.exit(STARTUP_FAILURE)

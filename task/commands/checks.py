@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
 from task.settings import Settings
+from task.settings.installation import STATE_KEY, installation_secret
 
 if TYPE_CHECKING:
+    from task.store.database import Database
     from task.tools.base import BaseTool
 
 OLDEST, TOO_NEW = (3, 11), (3, 14)
@@ -65,22 +68,46 @@ async def store_check(settings: Settings) -> Check:
     place = database.place
     try:
         found = await database.read(survey)
+        usable = found.version is not None and not found.older and not found.too_new
+        disagreements = await _disagreements(settings, database) if usable else ()
     except StoreUnavailable as error:
         fix = "Check the database, or name another store with AGENT_STORE__URL."
         return Check("store", "bad", f"{place}: {error}", fix)
     finally:
         await database.close()
-    if found.newer:
+    if found.too_new:
         fix = "Start that version, or name another store with AGENT_STORE__URL."
         return Check("store", "bad", f"{place}: written by a newer version ({found.version}) of this product", fix)
     if found.older:
-        fix = "The next start brings them up to date; take a backup before."
+        by = "The next start" if settings.store.migrate else "`dial-agent store migrate`"
+        fix = f"{by} brings them up to date; take a backup before."
         text = f"{place}: answers; its tables are those of an older version ({found.version})"
         return Check("store", "note", text, fix)
     if found.version is None:
         return Check("store", "ok", f"{place}: answers; empty, its tables are created at the first start")
     held = f"{found.sessions:,} sessions, {found.traces:,} traces, {found.size / 2**20:,.1f} MiB"
+    if found.newer:
+        held += f"; its tables are one version newer ({found.version}), which works"
+    if disagreements:
+        return Check("store", "note", f"{place}: answers; {held}", " ".join(map(_sentence, disagreements)))
     return Check("store", "ok", f"{place}: answers; {held}")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+async def _disagreements(settings: Settings, database: Database) -> tuple[str, ...]:
+    from task.conversation.state import StateSeal
+    from task.store.processes import DatabaseClock, Processes
+
+    clock = DatabaseClock(database, time.time)
+    await clock.set()
+    secret, generated = settings.state_secret, settings.data_dir / STATE_KEY
+    chosen = secret.get_secret_value() if secret else installation_secret(generated) if generated.exists() else None
+    return await Processes(
+        database, clock, StateSeal(chosen.encode()).fingerprint() if chosen else None
+    ).disagreements()
 
 
 async def sandbox_check() -> Check:

@@ -1,4 +1,4 @@
-"""`dial-agent store`: back up, restore and check the database of sessions, runs and traces."""
+"""`dial-agent store`: back up, restore, migrate and check the database of sessions, runs and traces."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from task.store.database import Database
     from task.store.schema import Survey
 
-app = typer.Typer(help="Back up, restore and check the store.", no_args_is_help=True)
+app = typer.Typer(help="Back up, restore, migrate and check the store.", no_args_is_help=True)
 SHOWN = 5  # problems of a damaged file
+MIGRATION_SECONDS = 600.0
 
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
+Seconds = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long it may take, waiting included.")]
 
 
 @app.command()
@@ -47,7 +49,7 @@ def restore(file: Backup, config: Config = None) -> None:
     if problems := _problems(_existing(file)):
         raise InvalidRequest(f"{file} cannot be restored: {problems[0]}")
     found = _survey(file)
-    if found.version is None or found.newer:
+    if found.version is None or found.too_new:
         reason = "has no store of this product" if found.version is None else f"is of a newer version ({found.version})"
         raise InvalidRequest(f"{file} cannot be restored: it {reason}")
     kept = None
@@ -62,6 +64,25 @@ def restore(file: Backup, config: Config = None) -> None:
     print(f"{target} is restored. {_held(found)}", file=sys.stderr)
     if kept is not None:
         print(f"The store of before is {kept}", file=sys.stderr)
+
+
+@app.command()
+def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None:
+    """Bring the tables of the store up to date, also while agents of the version before use it; once for all replicas.
+
+    Several at a time wait for one another. Exit code 1: the database does not answer, or its tables are in use for too
+    long; 2: this version cannot use the store.
+    """
+    from task.store.tables import HEAD
+
+    place, before = _on_database(_url(config), lambda database: _migrated(database, seconds), seconds)
+    if before is None:
+        print(f"{place}: its tables are created, version {HEAD}")
+    elif before < HEAD:
+        print(f"{place}: its tables are brought up to date, from version {before} to {HEAD}")
+    else:
+        newer = f"; they are newer than this version ({HEAD}), which works with them" if before > HEAD else ""
+        print(f"{place}: its tables are up to date, version {before}{newer}")
 
 
 @app.command()
@@ -155,19 +176,25 @@ def _survey(file: Path) -> Survey:
         engine.dispose()
 
 
-def _on_database(url: str, work: Any) -> Any:
+def _on_database(url: str, work: Any, seconds: float | None = None) -> Any:
     import asyncio
 
-    from task.store.database import open_database
+    from task.store.database import LONGEST_SECONDS, PATIENCE, open_database
 
     async def run() -> Any:
-        database = open_database(url)
+        database = open_database(url, PATIENCE, seconds or LONGEST_SECONDS)
         try:
             return await work(database)
         finally:
             await database.close()
 
     return asyncio.run(run())
+
+
+async def _migrated(database: Database, seconds: float) -> tuple[str, str | None]:
+    from task.store.schema import migrate
+
+    return database.place, await migrate(database, seconds=seconds)
 
 
 async def _place(database: Database) -> str:
@@ -192,6 +219,6 @@ def _held(found: Survey) -> str:
     size = f"{found.size / 2**20:,.1f} MiB"
     if found.version is None:
         return f"No tables yet, {size}"
-    if found.older or found.newer:
+    if found.older or found.too_new:
         return f"Tables of version {found.version}, {size}"
     return f"Sessions: {found.sessions:,}, traces: {found.traces:,}, {size}"

@@ -15,6 +15,7 @@ from task.conversation.sources import number_of
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
 VERSION = 2
+FINGERPRINT = b"dial-agent: fingerprint of a state secret"
 PENDING_KEY = "pending"
 _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", "expires", "resumes", "grants")
 MAX_BYTES = 200_000
@@ -68,6 +69,11 @@ class StateSeal:
     """Packs and verifies states with an HMAC-SHA-256 over content and principal."""
 
     secret: bytes
+
+    def fingerprint(self) -> str:
+        """What tells this secret from others and reveals nothing of it, in 32 hex characters: slow to compute, so that
+        short secrets are not guessed from it."""
+        return hashlib.scrypt(self.secret, salt=FINGERPRINT, n=2**12, r=8, p=1, dklen=16).hex()
 
     def pack(self, turn: TurnState, principal: str) -> dict[str, Any]:
         """The state as JSON data, at most 200 KiB: the longest results and arguments are shortened until it fits, and

@@ -35,12 +35,14 @@ class Health:
     clock: Callable[[], float] = monotonic
     _reasons: tuple[str, ...] = ()
     _degraded: tuple[str, ...] = ()
+    _disagreements: tuple[str, ...] = ()
     _tools: Sequence[BaseTool] = ()
     _looked_at: float | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def report(self) -> Report:
-        """A server of tools that is down degrades the product; without its model or its store it is not ready."""
+        """Without its model or its store the product is not ready; a server of tools that is down, a replica with
+        another secret and a wrong clock degrade it."""
         async with self._looking:
             fresh = self._looked_at is not None and self.clock() - self._looked_at < FRESH_SECONDS
             if not fresh:
@@ -49,7 +51,7 @@ class Health:
             if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
                 self._tools, issues = await self.product.offered()
                 self._degraded = tuple(map(str, issues))
-            return Report(self._reasons, self._degraded, self._tools)
+            return Report(self._reasons, (*self._degraded, *self._disagreements), self._tools)
 
     async def _model(self) -> str:
         reachable = await _in_time(lambda: _connected(self.product.backend.address))
@@ -63,6 +65,7 @@ class Health:
         if store is None:
             return False
         await store.approvals.waiting()
+        self._disagreements = await store.processes.disagreements()
         return True
 
 

@@ -41,7 +41,7 @@ from task.product.parts import (
 from task.product.workspaces import Workspaces
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
-from task.settings.installation import installation_secret
+from task.settings.installation import STATE_KEY, installation_secret
 from task.store.access import StoreAccess
 from task.store.trace_records import Price, cost_of, usage_by_model
 from task.telemetry.operations import Telemetry
@@ -127,7 +127,7 @@ class Product:
     @cached_property
     def seal(self) -> StateSeal:
         secret = self._settings.state_secret
-        path = self._settings.data_dir / "state.key"
+        path = self._settings.data_dir / STATE_KEY
         return StateSeal((secret.get_secret_value() if secret else installation_secret(path)).encode())
 
     @cached_property

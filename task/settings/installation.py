@@ -9,6 +9,8 @@ from tempfile import NamedTemporaryFile
 
 from task.errors import SettingsError
 
+STATE_KEY = "state.key"  # in the data folder, where no setting names the secret of hidden state
+
 
 def installation_secret(path: Path) -> str:
     """The secret kept in `path`, made on the first call; readable by its owner only.

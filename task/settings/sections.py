@@ -206,6 +206,9 @@ class StoreSettings(Section):
         None,
         "`sqlite:///folder/file.db` or `postgresql://user:password@host/name`; empty: `store.db` in `AGENT_DATA_DIR`.",
     )
+    migrate: bool = setting(
+        True, "Bring the tables of an older store up to date at the start; `off`: `dial-agent store migrate` does."
+    )
     days: float = setting(30, "Days that sessions and traces are kept after their last use.", gt=0)
     sessions: int = setting(10_000, "Most sessions kept; the last used stay.", ge=1)
     traces: int = setting(100_000, "Most traces kept, and most runs; the newest stay.", ge=1)

@@ -255,6 +255,7 @@ class Settings(BaseSettings):
         return {
             "url": url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}",
             "shared": self.workers > 1,
+            "migrate": chosen.migrate,
             "days": chosen.days,
             "sessions": chosen.sessions,
             "traces": chosen.traces,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from task.errors import AgentError, StoreUnavailable
+from task.errors import AgentError, StoreUnavailable, StoreVersionError
 
 if TYPE_CHECKING:
     from task.store.store import Store
@@ -27,8 +27,9 @@ class StoreAccess:
     """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
-    coding runs; `shared`: other processes answer for the same callers. The database's libraries are loaded here, after
-    the process has started.
+    coding runs; `shared`: other processes answer for the same callers; `migrate`: an older store is brought up to date;
+    `fingerprint` is that of the secret with which this process seals hidden state. `refused` says why this version
+    cannot use the store. The database's libraries are loaded here, after the process has started.
     """
 
     url: str
@@ -39,6 +40,9 @@ class StoreAccess:
     data_dir: Path | None = None
     chores: bool = True
     shared: bool = False
+    migrate: bool = True
+    fingerprint: Callable[[], str] | None = None
+    refused: str | None = None
     _store: Store | None = None
     _opening: asyncio.Task[Store] | None = None
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -96,6 +100,12 @@ class StoreAccess:
 
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)
-        return await open_store(
-            self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir, shared=self.shared
-        )
+        secret = await asyncio.to_thread(self.fingerprint) if self.fingerprint is not None else None
+        try:
+            return await open_store(
+                self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir,
+                shared=self.shared, may_migrate=self.migrate, secret=secret,
+            )  # fmt: skip
+        except StoreVersionError as error:
+            self.refused = str(error)
+            raise

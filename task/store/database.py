@@ -108,8 +108,10 @@ class Database(ABC):
         return await self.write(lambda connection: connection.execute(statement, values).rowcount)
 
 
-def open_database(url: str, patience: float = PATIENCE) -> Database:
+def open_database(url: str, patience: float = PATIENCE, longest: float = LONGEST_SECONDS) -> Database:
     """The database at `url`: `sqlite:///folder/file.db` or `postgresql://user:password@host/name`.
+
+    A busy one is waited for `patience` seconds, a visit to a server takes at most `longest`.
 
     Raises:
         SettingsError: the address names no such database, or its folder cannot be created.
@@ -122,7 +124,7 @@ def open_database(url: str, patience: float = PATIENCE) -> Database:
         case "sqlite":
             return SqliteDatabase(address, patience)
         case "postgresql" | "postgres":
-            return PostgresDatabase(address, patience)
+            return PostgresDatabase(address, patience, longest)
         case _:
             raise SettingsError(WRONG_URL)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, and_, delete, extract, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, and_, delete, extract, func, insert, select, text, update
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
 from task.conversation.messages import Message, Role, assistant, tool_message
@@ -29,7 +30,15 @@ logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
 ERROR = "the process stopped during the answer"
+OTHER_SEAL = (
+    "another agent of this store has another AGENT_STATE_SECRET: conversations lose the results of earlier tools "
+    "whenever they change between the two. Set the same for all."
+)
+WRONG_CLOCK = (
+    "this machine's clock is {:.0f} s {} the store's: times in its log are wrong. Let NTP set the clocks of both."
+)
 _processes, _approvals = tables.processes, tables.approvals
+CLOCK_SECONDS = 5.0  # by which the clocks of two machines may differ before somebody should correct them
 Orphaned = Callable[[Column[str]], ColumnElement[bool]]  # of the process of a row
 _NOW = select(extract("epoch", func.clock_timestamp()))
 
@@ -48,6 +57,11 @@ class DatabaseClock:
     def __call__(self) -> float:
         return self.own() + self._ahead
 
+    @property
+    def ahead(self) -> float:
+        """Seconds by which the database's clock was ahead of this machine's when it was last read."""
+        return self._ahead
+
     async def set(self) -> None:
         if not self.database.is_sqlite:
             [row] = await self.database.rows(_NOW)
@@ -56,10 +70,14 @@ class DatabaseClock:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process among those that share the store. A process that has not been seen for 30 s is dead."""
+    """This process among those that share the store. A process that has not been seen for 30 s is dead.
+
+    `secret` is the fingerprint of the secret with which this process seals hidden state, None where it seals none.
+    """
 
     database: Database
     clock: DatabaseClock
+    secret: str | None = None
     own_id: str = field(default_factory=lambda: new_id("proc", 16))
 
     async def enter(self) -> None:
@@ -105,6 +123,20 @@ class Processes:
         rows = await self.database.rows(select(_processes.c.id))
         return {row.id for row in rows} - {self.own_id} - await self.dead()
 
+    async def disagreements(self) -> tuple[str, ...]:
+        """What this process does not have in common with the others of the store, in sentences for operators."""
+        found = list[str]()
+        columns = _processes.c
+        if self.secret is not None:
+            other = select(columns.id).where(columns.secret.is_not(None), columns.secret != self.secret)
+            strangers = {row.id for row in await self.database.rows(other)} - await self.dead()
+            if strangers:
+                found.append(OTHER_SEAL)
+        if abs(self.clock.ahead) > CLOCK_SECONDS:
+            direction = "behind" if self.clock.ahead > 0 else "ahead of"
+            found.append(f"{WRONG_CLOCK.format(abs(self.clock.ahead), direction)}")
+        return tuple(found)
+
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
         dead, now = await self.dead(), self.clock()
@@ -123,7 +155,16 @@ class Processes:
         return len(found)
 
     def _row(self) -> dict[str, Any]:
-        return {"id": self.own_id, "place": _place(os.getpid()), "seen_at": self.clock()}
+        place = _place(os.getpid())
+        about = {"tables_version": tables.HEAD, "secret": self.secret}
+        return {"id": self.own_id, "place": place, "seen_at": self.clock(), **about}
+
+
+def alive(connection: Connection) -> list[Row[Any]]:
+    """The processes that use the store, as its table has them, whatever columns it has."""
+    now = time.time() if connection.dialect.name == "sqlite" else float(connection.execute(_NOW).scalar_one())
+    rows = connection.execute(text("SELECT * FROM processes")).all()
+    return [row for row in rows if row.seen_at >= now - LEASE_SECONDS and not _known_dead(row.place)]
 
 
 def _place(pid: int) -> str:

@@ -99,6 +99,8 @@ async def open_store(
     patience: float = PATIENCE,
     data_dir: Path | None = None,
     shared: bool = False,
+    may_migrate: bool = True,
+    secret: str | None = None,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
@@ -106,16 +108,18 @@ async def open_store(
     different ones the database's counts. `chores` are off for commands that look once.
     `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding runs, which go
     with their runs; `shared`: other processes answer for the same callers, so that rate limits are counted in the
-    database.
+    database; `may_migrate`: an older schema is brought up to date; `secret` is the fingerprint of the secret with which
+    this process seals hidden state.
 
     Raises:
         SettingsError: the address names no database that can be used.
-        StoreUnavailable: the database does not answer, or a newer version has written it.
+        StoreVersionError: its tables are not those this version works with.
+        StoreUnavailable: the database does not answer.
     """
     database = open_database(url, patience)
     try:
-        await migrate(database)
-        return await _open(database, prices or {}, retention or Retention(), clock, chores, data_dir, shared)
+        await migrate(database, allowed=may_migrate)
+        return await _open(database, prices or {}, retention or Retention(), clock, chores, data_dir, shared, secret)
     except BaseException:
         await database.close()
         raise
@@ -129,12 +133,15 @@ async def _open(
     chores: bool,
     data_dir: Path | None,
     shared: bool,
+    secret: str | None,
 ) -> Store:
     clock = DatabaseClock(database, own_clock)
     await clock.set()
-    processes = Processes(database, clock)
+    processes = Processes(database, clock, secret)
     await processes.enter()
     await processes.interrupt_orphans()
+    for disagreement in await processes.disagreements():
+        logger.warning("%s", disagreement)
     writer = Writer(database)
     runs, coding = Runs(database, writer, processes, clock), CodingRuns(database, processes, clock)
 

@@ -16,7 +16,7 @@ from task.commands.checks import Check, machine_checks, sandbox_check, store_che
 from task.commands.service_checks import service_checks
 from task.llm.scripted import says
 from task.settings import load_settings
-from task.store.schema import HEAD
+from task.store.tables import HEAD
 from tests.support.core import local_core
 from tests.support.core_peers import answers, peer
 from tests.support.isolation import NO_OLLAMA

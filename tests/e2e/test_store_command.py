@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from task.store.schema import HEAD
 from task.store.store import Store
+from task.store.tables import HEAD
 from tests.support.stores import OWNER, opened
 from tests.support.up import dial_agent
 
@@ -73,7 +73,7 @@ async def test_what_is_no_backup_is_not_restored(tmp_path: Path, database: Path)
     sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)").connection.close()
     newer = sqlite3.connect(tmp_path / "newer.db")
     newer.execute("CREATE TABLE alembic_version (version_num TEXT)")
-    newer.execute("INSERT INTO alembic_version VALUES (?)", (f"{int(HEAD) + 1:04}",))
+    newer.execute("INSERT INTO alembic_version VALUES (?)", (f"{int(HEAD) + 2:04}",))
     newer.commit()
     newer.close()
     for name, reason in {

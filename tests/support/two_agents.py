@@ -104,7 +104,11 @@ class TwoAgents:
 @asynccontextmanager
 async def two_agents(folder: Path) -> AsyncGenerator[TwoAgents]:
     """Everything started, on PostgreSQL."""
-    async with postgres_server() as server, _before_a_model(folder, server.url) as agents, AsyncExitStack() as stack:
+    async with (
+        postgres_server() as server,
+        agents_before_a_model(folder, server.url) as agents,
+        AsyncExitStack() as stack,
+    ):
         starting = [stack.enter_async_context(agents.agent()) for _ in range(2)]
         for started in starting:
             agents.urls.append((await started)[0])
@@ -115,7 +119,7 @@ async def two_agents(folder: Path) -> AsyncGenerator[TwoAgents]:
 async def two_workers(folder: Path) -> AsyncGenerator[TwoAgents]:
     """Everything started, on SQLite; each address leads to one of the workers."""
     async with (
-        _before_a_model(folder, f"sqlite:///{folder / 'store.db'}") as agents,
+        agents_before_a_model(folder, f"sqlite:///{folder / 'store.db'}") as agents,
         agents.agent(AGENT_WORKERS="2") as (url, process),
         AsyncExitStack() as stack,
     ):
@@ -127,7 +131,7 @@ async def two_workers(folder: Path) -> AsyncGenerator[TwoAgents]:
 
 
 @asynccontextmanager
-async def _before_a_model(folder: Path, store_url: str) -> AsyncGenerator[TwoAgents]:
+async def agents_before_a_model(folder: Path, store_url: str) -> AsyncGenerator[TwoAgents]:
     (folder / "notes.py").write_text(NOTES)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
         agents = TwoAgents(folder, store_url, session)

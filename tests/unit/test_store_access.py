@@ -13,15 +13,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, inspect, text
 
 from task.errors import Conflict, NotFound
 from task.store.database import open_database
 from task.store.filters import SessionFilter, TraceFilter
 from task.store.records import Answer, Approval, iso, packed
-from task.store.schema import HEAD, migrate
+from task.store.schema import migrate
 from task.store.store import Store
-from task.store.tables import metadata
+from task.store.tables import HEAD, metadata
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {
@@ -282,3 +282,35 @@ def test_the_newest_migration_is_the_one_the_code_expects() -> None:
     config = Config()
     config.set_main_option("script_location", "task.store:migrations")
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+
+
+def test_since_two_versions_work_together_each_migration_only_adds(tmp_path: Path) -> None:
+    before = Columns(tmp_path / "before.db", "0009")
+    for revision in revisions_after("0009"):
+        after = Columns(tmp_path / f"{revision}.db", revision)
+        assert before.types.items() <= after.types.items(), revision
+        assert {name for name in after.required if name[0] in before.tables} <= before.required, revision
+        before = after
+
+
+class Columns:
+    """The columns of a new store of some version: their types, and which of them an older version must fill in."""
+
+    def __init__(self, file: Path, revision: str) -> None:
+        store_of_version(f"sqlite:///{file}", revision)
+        engine = create_engine(f"sqlite:///{file}")
+        found = inspect(engine)
+        self.tables = set(found.get_table_names())
+        columns = [(table, column) for table in self.tables for column in found.get_columns(table)]
+        self.types = {(table, column["name"]): str(column["type"]) for table, column in columns}
+        self.required = {
+            (table, column["name"]) for table, column in columns if not column["nullable"] and column["default"] is None
+        }
+        engine.dispose()
+
+
+def revisions_after(revision: str) -> list[str]:
+    config = Config()
+    config.set_main_option("script_location", "task.store:migrations")
+    found = ScriptDirectory.from_config(config).walk_revisions(base=revision)
+    return [each.revision for each in found if each.revision > revision][::-1]

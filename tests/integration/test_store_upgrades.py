@@ -1,0 +1,222 @@
+"""Agents of two versions on one store: one version apart they work together, two apart the later one is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from task.errors import StoreVersionError
+from task.llm.scripted import says
+from task.store.database import open_database
+from task.store.tables import HEAD
+from tests.support.http_api import Api
+from tests.support.next_version import later_product, version_after
+from tests.support.postgres_server import PostgresServer, postgres_server
+from tests.support.stores import OWNER, opened, sqlite_url
+from tests.support.two_agents import TwoAgents, agents_before_a_model
+from tests.support.up import Finished, dial_agent
+
+pytestmark = pytest.mark.system
+FREE = {"AGENT_HTTP__REQUESTS_PER_MINUTE": "1000000"}
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[PostgresServer]:
+    async with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[str]:
+    async with AsyncExitStack() as stack:
+        on_server = request.param == "postgresql"
+        yield (await stack.enter_async_context(postgres_server())).url if on_server else sqlite_url(tmp_path)
+
+
+async def store(home: Path, *arguments: str, url: str, **environ: str) -> Finished:
+    return await dial_agent(home, "store", *arguments, AGENT_STORE__URL=url, **environ)
+
+
+@asynccontextmanager
+async def talking(agents: TwoAgents, api: Api) -> AsyncGenerator[list[int]]:
+    """A client that asks in one session after another without a pause; the statuses of its answers."""
+    statuses = list[int]()
+
+    async def talk() -> None:
+        while True:
+            session_id = (await api.post("/session/start", {"title": "traffic"})).json["session_id"]
+            for _ in range(3):
+                statuses.append((await api.complete("And now?", session_id=session_id)).status)
+
+    talk_on = asyncio.create_task(talk())
+    try:
+        yield statuses
+        before = len(statuses)
+        async with asyncio.timeout(60):
+            while len(statuses) < before + 6 and not talk_on.done():  # what happened is followed by more answers
+                await asyncio.sleep(0.05)
+    finally:
+        talk_on.cancel()
+        await asyncio.wait({talk_on})
+    assert talk_on.cancelled()
+
+
+async def test_one_version_apart_both_serve_one_store_while_it_is_migrated(tmp_path: Path, url: str) -> None:
+    later = later_product(tmp_path / "later")
+    async with agents_before_a_model(tmp_path, url) as agents, agents.agent(**FREE) as (old, _):
+        agents.urls += [old, old]
+        api, _ = await agents.caller()
+        agents.says(*[says("It goes on.")] * 10_000)
+        async with talking(agents, api) as statuses:
+            migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=later)
+            assert migrated.code == 0, migrated.err
+            assert f"from version {HEAD} to {version_after(1)}" in migrated.out
+            async with agents.agent(PYTHONPATH=later, **FREE) as (new, _), agents.agent(**FREE) as (restarted, _):
+                assert await continued(api, old, new, restarted, old) == [200] * 4
+        assert set(statuses) == {200}
+
+
+async def continued(api: Api, *addresses: str) -> list[int]:
+    """The statuses of one conversation whose turns go to these agents."""
+    session_id = (await api.post("/session/start", {"title": "both"})).json["session_id"]
+    apis = [Api(address, api.upstream, api.session, api.headers) for address in addresses]
+    statuses = [(await each.complete("Next?", session_id=session_id)).status for each in apis]
+    assert len((await api.get(f"/session/{session_id}")).json["messages"]) == 2 * len(addresses)
+    return statuses
+
+
+async def test_two_versions_apart_an_agent_refuses_the_store_in_one_line(tmp_path: Path, url: str) -> None:
+    migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=later_product(tmp_path / "later", 2))
+    assert (migrated.code, f"version {version_after(2)}" in migrated.out) == (0, True), migrated.err
+    reason = f"The store was written by a newer version ({version_after(2)}) of this product, more than one ahead"
+    for command in (("serve",), ("store", "migrate")):
+        refused = await dial_agent(tmp_path, *command, AGENT_STORE__URL=url, AGENT_PORT="0", AGENT_LOG_LEVEL="ERROR")
+        lines = [line for line in refused.err.splitlines() if line.startswith("The store")]
+        assert (refused.code, len(lines), lines[0].startswith(reason)) == (2, 1, True), refused.err
+
+
+async def test_tables_are_not_changed_under_a_process_two_versions_behind(tmp_path: Path, url: str) -> None:
+    async with opened(url, chores=False):
+        refused = await store(tmp_path, "migrate", url=url, PYTHONPATH=later_product(tmp_path / "later", 2))
+        assert (refused.code, "in use by 1 processes of an older version" in refused.err) == (2, True), refused.err
+    migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=str(tmp_path / "later"))
+    assert migrated.code == 0, migrated.err
+
+
+async def test_an_older_store_that_may_not_be_migrated_is_refused_with_the_command(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    refused = await dial_agent(tmp_path, "serve", AGENT_STORE__URL=url, AGENT_PORT="0", AGENT_STORE__MIGRATE="off")
+    assert (refused.code, "run `dial-agent store migrate`" in refused.err) == (2, True), refused.err
+    assert (await store(tmp_path, "migrate", url=url)).code == 0
+    kept = await dial_agent(tmp_path, "keys", "list", AGENT_STORE__URL=url, AGENT_STORE__MIGRATE="off")
+    assert kept.code == 0, kept.err
+
+
+async def test_of_several_migrations_at_once_one_changes_the_tables_and_the_others_wait(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    url = server.url
+    finished = await asyncio.gather(*(store(tmp_path, "migrate", url=url) for _ in range(3)))
+    assert [each.code for each in finished] == [0] * 3, [each.err for each in finished]
+    assert sum("are created" in each.out for each in finished) == 1
+    again = await store(tmp_path, "migrate", url=url)
+    assert f"its tables are up to date, version {HEAD}" in again.out
+
+
+async def test_a_migration_that_waits_for_a_table_lets_others_use_it_and_gives_up_in_time(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    later = later_product(tmp_path / "later")
+    async with opened(server.url) as used:
+        backup = await asyncpg.connect(server.url)
+        try:
+            async with backup.transaction():
+                await backup.execute("LOCK TABLE sessions IN ACCESS SHARE MODE")
+                migrating = store(tmp_path, "migrate", "--seconds", "6", url=server.url, PYTHONPATH=later)
+                waiting = asyncio.create_task(migrating)
+                while not waiting.done():
+                    async with asyncio.timeout(30):
+                        await used.sessions.start(OWNER, "meanwhile")
+                        await asyncio.sleep(0.1)
+            refused = await waiting
+        finally:
+            await backup.close()
+        assert (refused.code, "could not be changed within 6 s" in refused.err) == (1, True), refused.err
+        assert await tables_version(server.url) == HEAD
+    migrated = await store(tmp_path, "migrate", url=server.url, PYTHONPATH=later)
+    assert migrated.code == 0, migrated.err
+
+
+async def tables_version(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval("SELECT version_num FROM alembic_version")
+    finally:
+        await connection.close()
+
+
+async def test_a_store_that_does_not_answer_ends_the_migration_with_one_line(tmp_path: Path) -> None:
+    ended = await store(tmp_path, "migrate", url="postgresql://ann:hush-hush@127.0.0.1:9/agents")
+    assert (ended.code, ended.err.splitlines()[-1], ended.out) == (
+        1, "The store's database does not answer. Try again in a moment.", "",
+    )  # fmt: skip
+    assert "hush-hush" not in ended.err
+
+
+async def test_replicas_with_different_secrets_say_so_until_one_has_left(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    async with agents_before_a_model(tmp_path, server.url) as agents, agents.agent(AGENT_STATE_SECRET="a" * 32) as one:
+        async with agents.agent(AGENT_STATE_SECRET="b" * 32) as other:
+            for address, _ in (one, other):
+                await until_degraded(agents, address, "another AGENT_STATE_SECRET")
+            row = await dial_agent(
+                tmp_path, "doctor", "--json", AGENT_STORE__URL=server.url, AGENT_STATE_SECRET="c" * 32
+            )
+            assert "Another agent of this store has another AGENT_STATE_SECRET" in row.out
+        await until_degraded(agents, one[0], None)
+        async with agents.agent(AGENT_STATE_SECRET="a" * 32) as (same, _):
+            await until_degraded(agents, same, None)
+
+
+async def until_degraded(agents: TwoAgents, address: str, words: str | None) -> None:
+    """Return when `/ready` reports the disagreement with these words, or none."""
+    async with asyncio.timeout(60):
+        while True:
+            async with agents.session.get(f"{address}/ready") as response:
+                found = " ".join((await response.json())["degraded"])
+            if response.status == 200 and (words in found if words else "SECRET" not in found):
+                return
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize(("seconds", "direction"), [(-300, "behind"), (300, "ahead of")])
+async def test_a_clock_five_minutes_off_is_named_and_its_direction(
+    server: PostgresServer, seconds: float, direction: str
+) -> None:
+    async with opened(server.url, partial(_shifted, seconds), chores=False) as wrong, opened(server.url) as right:
+        [sentence] = await wrong.processes.disagreements()
+        assert f"this machine's clock is 300 s {direction} the store's" in sentence
+        assert await right.processes.disagreements() == ()
+
+
+def _shifted(seconds: float) -> float:
+    return time.time() + seconds
+
+
+async def test_a_store_whose_version_is_no_number_is_of_another_product(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)):
+        pass
+    database = open_database(sqlite_url(tmp_path))
+    await database.write(lambda work: work.exec_driver_sql("UPDATE alembic_version SET version_num = 'f3a9'"))
+    await database.close()
+    with pytest.raises(StoreVersionError, match="newer version \\(f3a9\\)"):
+        async with opened(sqlite_url(tmp_path)):
+            pass
