@@ -33,6 +33,7 @@ from aidial_sdk.chat_completion.chunks import (
     ExceptionChunk,
     FinishStageChunk,
     NameStageChunk,
+    StartChoiceChunk,
     StartStageChunk,
     UsageChunk,
     UsagePerModelChunk,
@@ -51,6 +52,8 @@ _HEARTBEAT = b": heartbeat\n\n"
 # To ask whether a chunk is of an abstract class is slow.
 _PLAIN = frozenset({StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
 _LATE = (UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk)
+_PATIENT = _PLAIN | {StartChoiceChunk}  # no text of the answer: they wait a moment for what follows, and leave with it
+PATIENCE = 0.005  # seconds
 
 logger = logging.getLogger(__name__)
 
@@ -90,30 +93,53 @@ class FastDialApp(DIALApp):
 
 
 class Chunks:
-    """What waits to be sent, taken all at once; what the SDK's queue is to those who write."""
+    """What waits to be sent, taken all at once; what the SDK's queue is to those who write.
+
+    The beginning of an answer and its stages are given `PATIENCE`: with a fast tool, a stage is one write and not two.
+    """
 
     def __init__(self) -> None:
         self._items: list[Queued] = []
-        self._arrived, self._taken = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._reader: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = False  # whether what waits is to be sent at once
+        self._taken = asyncio.Event()
 
     def put_nowait(self, item: Queued) -> None:
-        if not self._items:
-            self._arrived.set()
         self._items.append(item)
+        if self._due:
+            return
+        if type(item) not in _PATIENT:
+            self._send()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(PATIENCE, self._send)
 
     async def gathered(self) -> list[Queued]:
         """All that waits, at least one."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        if not self._due:
+            self._reader = self._loop.create_future()
+            await self._reader
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         items, self._items = self._items, []
         self._taken.set()
         return items
 
     async def join(self) -> None:
         """Wait until everything has been taken."""
+        if self._items:
+            self._send()
         while self._items:
             self._taken.clear()
             await self._taken.wait()
+
+    def _send(self) -> None:
+        self._due = True
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
 
 class FastChoice(Choice):
@@ -228,10 +254,13 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._rest) as rest:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            await send(_body(self._first))
             async for events in rest:
-                await send({"type": "http.response.body", "body": events, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await send(_body(events))
+
+
+def _body(events: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": events, "more_body": not events.endswith(_DONE)}
 
 
 class _Silence(BaseChunk):
@@ -276,8 +305,9 @@ async def _running(work: Coroutine[Any, Any, Any]) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
 
 
 def _event(data: Mapping[str, Any]) -> bytes:

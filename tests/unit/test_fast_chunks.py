@@ -169,6 +169,42 @@ async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -
     assert [body.count(b"data: ") for body in bodies] == [4, 3], "the last three are d, the choice's end, [DONE]"
 
 
+async def test_a_stage_leaves_with_what_follows_soon_and_alone_where_nothing_does() -> None:
+    shown = asyncio.Event()
+    bodies: list[bytes] = []
+
+    async def write(request: Request, response: Response) -> None:
+        with response.create_single_choice() as choice:
+            with choice.create_stage("Fast") as stage:
+                await asyncio.sleep(0)
+                stage.append_content("found")
+            choice.append_content("So far")
+            with choice.create_stage("Slow"):
+                await shown.wait()
+
+    async def send(message: Any) -> None:
+        bodies.append(message.get("body", b""))
+        if b"Slow" in bodies[-1]:
+            shown.set()
+
+    await called(write, send)
+    [first] = [body for body in bodies if b"Fast" in body]
+    assert b"So far" in first, "one write"
+    assert bodies[0] == b"", "the answer's head"
+
+
+async def test_the_last_events_end_the_answer() -> None:
+    ends: list[tuple[bytes, bool]] = []
+
+    async def send(message: Any) -> None:
+        if "body" in message:
+            ends.append((message["body"][-14:], message["more_body"]))
+
+    await called(text, send)
+    assert ends[-1] == (b"data: [DONE]\n\n", False)
+    assert all(more for _, more in ends[:-1])
+
+
 async def test_a_flush_waits_until_what_was_written_has_been_taken() -> None:
     bodies: list[bytes] = []
 
@@ -201,8 +237,8 @@ async def test_a_quiet_stream_gets_heartbeats_until_it_continues() -> None:
             beats.set()
 
     await called(write, send, heartbeat=0.01)
-    assert b"at last" in bodies[-2]
-    assert b"[DONE]" in bodies[-2]
+    assert b"at last" in bodies[-1]
+    assert b"[DONE]" in bodies[-1]
 
 
 async def test_text_that_waits_for_the_end_of_the_answer_is_not_held_back() -> None:
