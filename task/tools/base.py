@@ -6,7 +6,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -24,6 +24,12 @@ _ASKED = {
     "expected_outcome": "What will be different afterwards, in one sentence for the user",
 }
 _WHOLE = ("icerc", "icerc_full_text")
+_TYPES: Mapping[str, frozenset[type]] = {
+    "string": frozenset({str}), "integer": frozenset({int}), "number": frozenset({int, float}),
+    "boolean": frozenset({bool}),
+}  # fmt: skip
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "format", "deprecated"})  # which check nothing
+_READ = frozenset({"type", "properties", "required", "additionalProperties"}) | _ANNOTATIONS
 
 
 class BaseTool(ABC):
@@ -119,6 +125,11 @@ class BaseTool(ABC):
         return self._checked(cast("dict[str, Any]", arguments))
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if not self._plain.fits(arguments):
+            self._validate(arguments)
+        return {**self._defaults, **arguments} if self._defaults else arguments
+
+    def _validate(self, arguments: dict[str, Any]) -> None:
         faults = sorted(self._validator.iter_errors(arguments), key=lambda fault: [*map(str, fault.path)])
         if faults:
             named = "; ".join(
@@ -127,9 +138,19 @@ class BaseTool(ABC):
             raise ArgumentsError(
                 f"The arguments of {self.name} do not fit: {named}. Schema: {json.dumps(self.parameters)}"
             )
-        properties = cast("dict[str, dict[str, Any]]", self.parameters.get("properties", {}))
-        defaults = {name: shape["default"] for name, shape in properties.items() if "default" in shape}
-        return {**defaults, **arguments}
+
+    @cached_property
+    def _plain(self) -> _PlainShape:
+        return _PlainShape.of(self.parameters)
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        properties = cast("dict[str, Any]", self.parameters.get("properties", {}))  # a schema may also be true or false
+        return {
+            name: shape["default"]
+            for name, shape in properties.items()
+            if isinstance(shape, dict) and "default" in shape
+        }
 
     @cached_property
     def _validator(self) -> Any:
@@ -158,6 +179,43 @@ class BaseTool(ABC):
 
     @abstractmethod
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainShape:
+    """The part of a schema that needs no validator, which takes 0.05 ms for a single number.
+
+    `types` has those parameters of which the schema says no more than that they are text, a number or a truth value;
+    `known`: it says nothing else about the arguments as a whole.
+    """
+
+    types: Mapping[str, frozenset[type]]
+    required: frozenset[str]
+    known: bool
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> _PlainShape:
+        shapes, required = schema.get("properties"), schema.get("required", [])
+        known = schema.keys() <= _READ and schema.get("type") == "object"
+        known = known and isinstance(shapes, dict) and isinstance(required, list)
+        types = {
+            name: _TYPES[shape["type"]]
+            for name, shape in (cast("dict[str, Any]", shapes).items() if known else ())
+            if isinstance(shape, dict) and _is_plain(cast("dict[str, Any]", shape))
+        }
+        return cls(types, frozenset(required) if known else frozenset(), known)
+
+    def fits(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the arguments certainly fit the schema; what is not certain is left to the validator."""
+        if not (self.known and self.required <= arguments.keys()):
+            return False
+        types = self.types
+        return all(name in types and type(value) in types[name] for name, value in arguments.items())
+
+
+def _is_plain(shape: Mapping[str, Any]) -> bool:
+    kind = shape.get("type")
+    return isinstance(kind, str) and kind in _TYPES and shape.keys() - _ANNOTATIONS == {"type"}
 
 
 def as_tool_message(call: ToolCall, result: Any) -> Message:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic, perf_counter
 from typing import Any
@@ -37,6 +38,9 @@ ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, a
 PENDING_CHARS = 100_000  # a suspended turn keeps the calls of its last step as they are
 TOO_LONG_TO_ASK = "the user would have to approve it, and its arguments are too long; send less, in several calls"
 _UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
+# `json.dumps` makes an encoder for each text.
+_sorted_json = json.JSONEncoder(sort_keys=True, default=str).encode
+_readable_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class RepeatGuard:
 
     def with_warning(self, name: str, arguments: Mapping[str, Any], result: str, *, writes: bool) -> str:
         """The result for the model; from the third equal one on it ends with a warning."""
-        key = (name, json.dumps(arguments, sort_keys=True, default=str), blake2b(result.encode()).digest())
+        key = (name, _sorted_json(arguments), blake2b(result.encode()).digest())
         if writes:
             self._counts = Counter({key: self._counts[key]})
         self._counts[key] += 1
@@ -348,6 +352,7 @@ def response(text: str) -> str:
     return f"## Response:\n\n{clipped(text, RESPONSE_CHARS)}\n"
 
 
+@lru_cache(maxsize=1_000)
 def label(name: str) -> str:
     """An argument's name as a person reads it: `file_url` is "File URL"."""
     return " ".join(_UPPER.get(word, word.capitalize()) for word in name.split("_") if word)
@@ -365,4 +370,4 @@ def _value(value: Any, characters: int) -> str:
     if isinstance(value, str):
         text = clipped(value, characters)
         return f"\n\n```\n{text}\n```" if "\n" in text else text
-    return clipped(json.dumps(value, ensure_ascii=False, default=str), characters)
+    return clipped(_readable_json(value), characters)
