@@ -32,6 +32,7 @@ class RunApprovals:
     owner: str
     conversation: str
     session_id: str | None
+    run_id: str
     grants: Grants
     denials: dict[str, str] = field(default_factory=dict[str, str])
     edits: dict[str, str] = field(default_factory=dict[str, str])
@@ -45,10 +46,10 @@ class RunApprovals:
         owner: str,
         session_id: str | None,
         answered: Sequence[Approval],
-        conversation: str,
+        run_id: str,
     ) -> RunApprovals:
         """The approvals of a run that continues after these `answered` questions."""
-        found = cls(rules, store, owner, conversation, session_id, Grants(rules.clock))
+        found = cls(rules, store, owner, session_id or run_id, session_id, run_id, Grants(rules.clock))
         if session_id is not None:
             found.grants = await found._stored()
         found._before = found.grants.lasting()
@@ -58,7 +59,7 @@ class RunApprovals:
 
     def decisions(self) -> PriorDecisions:
         """What the gate of the run starts from."""
-        return PriorDecisions(self.grants, self.owner, self.conversation, self.denials, self._drop_revoked)
+        return PriorDecisions(self.grants, self.owner, self.conversation, self.denials, self._before_a_call)
 
     def history(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with the calls as they were approved."""
@@ -86,6 +87,10 @@ class RunApprovals:
     async def _stored(self) -> Grants:
         stored = await self.store.grants.list(self.owner, self.session_id)
         return Grants.from_list([item.data for item in stored], self.rules.clock)
+
+    async def _before_a_call(self) -> None:
+        await self.store.runs.hold(self.run_id)
+        await self._drop_revoked()
 
     async def _drop_revoked(self) -> None:
         if not self._before:

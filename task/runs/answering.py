@@ -46,7 +46,7 @@ async def answer(
     session_id = run.session_id
     try:
         approvals = await RunApprovals.of(
-            store, product.approval_rules, request.caller.owner, session_id, request.answered, session_id or run.run_id
+            store, product.approval_rules, request.caller.owner, session_id, request.answered, run.run_id
         )
         turn = replace(_turn_request(request, approvals, limits, aliases), trace_id=run.trace_id or "")
         outcome = await take_turn(product, turn, choice, observer)

@@ -16,10 +16,9 @@ from task.store.writer import Writer
 SAVE_SECONDS = 0.1
 _runs, _events = tables.runs, tables.events
 _NAMED = {column.name: bindparam(column.name, type_=column.type) for column in _events.c}
-# A run that was removed with its session gets no more events.
-_ADD_EVENTS = insert(_events).from_select(
-    list(_NAMED), select(*_NAMED.values()).where(select(_runs.c.id).where(_runs.c.id == _NAMED["run_id"]).exists())
-)
+# A run that was removed with its session, or ended by another process, gets no more events.
+_RUNNING = select(_runs.c.id).where(_runs.c.id == _NAMED["run_id"], _runs.c.status == "running")
+_ADD_EVENTS = insert(_events).from_select(list(_NAMED), select(*_NAMED.values()).where(_RUNNING.exists()))
 
 
 class EventLog:
@@ -28,6 +27,7 @@ class EventLog:
     def __init__(self, run_id: str, writer: Writer) -> None:
         self.run_id = run_id
         self.cancel_requested = asyncio.Event()
+        self.ended_elsewhere = False  # by another process, which took this one for dead
         self.listened_at = 0.0  # in another process
         self._writer = writer
         self._events: list[Event] = []

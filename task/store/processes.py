@@ -8,10 +8,25 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, and_, delete, extract, func, insert, select, text, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    extract,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
 from task.conversation.messages import Message, Role, assistant, tool_message
@@ -25,6 +40,7 @@ from task.store.traces import write_trace
 
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
+MOST_BETWEEN_BEATS = 2 * BEAT_SECONDS  # of a process that judges others
 STARTED, TEXT = "started", "text"
 logger = logging.getLogger(__name__)
 
@@ -68,10 +84,11 @@ class DatabaseClock:
             self._ahead = float(row[0]) - self.own()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Processes:
     """This process among those that share the store. A process that has not been seen for 30 s is dead.
 
+    Only a process that could itself reach the database all that time may say so: after an outage nobody has been seen.
     `secret` is the fingerprint of the secret with which this process seals hidden state, None where it seals none.
     """
 
@@ -79,9 +96,12 @@ class Processes:
     clock: DatabaseClock
     secret: str | None = None
     own_id: str = field(default_factory=lambda: new_id("proc", 16))
+    _beaten_at: float = -inf
+    _steady_since: float = inf
 
     async def enter(self) -> None:
         await self.database.execute(insert(_processes), self._row())
+        self._seen()
 
     async def beat(self) -> None:
         """Set the clock, and renew this process's lease."""
@@ -94,6 +114,7 @@ class Processes:
                 connection.execute(insert(_processes), row)  # held up for so long that others removed it as dead
 
         await self.database.write(work)
+        self._seen()
 
     async def leave(self) -> None:
         await self.database.execute(delete(_processes).where(_processes.c.id == self.own_id))
@@ -114,9 +135,7 @@ class Processes:
 
     async def dead(self) -> set[str]:
         """The ids of processes that have ended without leaving."""
-        await self.clock.set()  # this machine's own clock may have been put forward since
-        rows, since = await self.database.rows(select(_processes)), self.clock() - LEASE_SECONDS
-        return {row.id for row in rows if row.seen_at < since or _known_dead(row.place)} - {self.own_id}
+        return set(await self._last_seen())
 
     async def living(self) -> set[str]:
         """The ids of the other processes that use the store."""
@@ -139,20 +158,40 @@ class Processes:
 
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
-        dead, now = await self.dead(), self.clock()
+        dead, now = await self._last_seen(), self.clock()
 
         def orphaned(process: Column[str]) -> ColumnElement[bool]:
-            # Of processes that have entered since `dead` was read nothing is touched.
-            living = select(_processes.c.id).where(_processes.c.id.not_in(dead))
-            return and_(process != self.own_id, process.not_in(living))
+            return and_(process != self.own_id, process.not_in(select(_processes.c.id)))
+
+        def work(connection: Connection) -> list[str]:
+            # In the same transaction: a process that beats at this moment either stays, or finds that it was removed.
+            if removed := _removed(connection, dead):
+                _interrupt_coding(connection, removed)
+            return _interrupt(connection, orphaned, now)
 
         if not dead and not await self.database.read(lambda connection: _left_behind(connection, orphaned)):
             return 0
-        found = await self.database.write(lambda connection: _interrupt(connection, orphaned, now))
+        found = await self.database.write(work)
         for run_id in found:
             logger.warning("the run %s was broken off: its process has ended", run_id)
-        await self.database.execute(delete(_processes).where(_processes.c.id.in_(dead)))
         return len(found)
+
+    async def _last_seen(self) -> dict[str, float]:
+        """When the processes that have ended without leaving were last seen."""
+        await self.clock.set()  # this machine's own clock may have been put forward since
+        rows, now = await self.database.rows(select(_processes)), self.clock()
+        steady = now - self._beaten_at <= MOST_BETWEEN_BEATS and now - self._steady_since >= LEASE_SECONDS
+        return {
+            row.id: row.seen_at
+            for row in rows
+            if row.id != self.own_id and (_known_dead(row.place) or (steady and row.seen_at < now - LEASE_SECONDS))
+        }
+
+    def _seen(self) -> None:
+        now = self.clock()
+        if not 0 <= now - self._beaten_at <= MOST_BETWEEN_BEATS:
+            self._steady_since = now
+        self._beaten_at = now
 
     def _row(self) -> dict[str, Any]:
         place = _place(os.getpid())
@@ -188,6 +227,14 @@ def _start_ticks(pid: int) -> str:
         return "gone" if Path("/proc/self/stat").exists() else "unknown"
 
 
+def _removed(connection: Connection, dead: Mapping[str, float]) -> dict[str, float]:
+    """The dead processes that are removed; one that was seen again stays."""
+    columns = _processes.c
+    gone = or_(*(and_(columns.id == name, columns.seen_at == seen_at) for name, seen_at in dead.items()))
+    rows = connection.execute(delete(_processes).where(gone).returning(columns.id, columns.seen_at)) if dead else ()
+    return {row.id: row.seen_at for row in rows}
+
+
 def _left_behind(connection: Connection, orphaned: Orphaned) -> bool:
     runs, traces, coding = tables.runs.c, tables.traces.c, tables.coding_runs.c
     lost = (
@@ -216,16 +263,18 @@ def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> list[s
         connection.execute(waiting.values(status="expired"))
     broken = update(traces).where(traces.c.status == "running", orphaned(traces.c.process))
     connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
-    _interrupt_coding(connection, orphaned, now)
+    coding = tables.coding_runs
+    lost = update(coding).where(coding.c.status == "running", orphaned(coding.c.process))
+    connection.execute(lost.values(status=INTERRUPTED, ended_at=now, error=ERROR))
     return [row.id for row in rows]
 
 
-def _interrupt_coding(connection: Connection, orphaned: Orphaned, now: float) -> None:
+def _interrupt_coding(connection: Connection, last_seen: Mapping[str, float]) -> None:
     # What was changed after the process was last seen alive is not the run's, and undo leaves it alone.
     runs = tables.coding_runs
-    seen = select(_processes.c.seen_at).where(_processes.c.id == runs.c.process).scalar_subquery()
-    lost = update(runs).where(runs.c.status == "running", orphaned(runs.c.process))
-    connection.execute(lost.values(status=INTERRUPTED, ended_at=func.coalesce(seen, now), error=ERROR))
+    for process, seen_at in last_seen.items():
+        lost = update(runs).where(runs.c.status == "running", runs.c.process == process)
+        connection.execute(lost.values(status=INTERRUPTED, ended_at=seen_at, error=ERROR))
 
 
 def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:

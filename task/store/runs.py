@@ -16,7 +16,7 @@ from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooMany
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.events import EventLog, stored_events
-from task.store.processes import Processes
+from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
     ENDING_SECONDS,
     AlreadyStarted,
@@ -30,10 +30,11 @@ from task.store.records import (
     packed,
     unpacked,
 )
-from task.store.sessions import add_messages, append
+from task.store.sessions import add_messages, append, shorten
 from task.store.writer import Writer
 
 POLL_SECONDS = 0.2
+RENEW_SECONDS = 1.0
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
 AT_ONCE = 500  # ids in one query
 KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
@@ -47,6 +48,7 @@ class Runs:
     def __init__(self, database: Database, writer: Writer, processes: Processes, clock: Callable[[], float]) -> None:
         self._database, self._writer, self._processes, self._clock = database, writer, processes, clock
         self._live: dict[str, EventLog] = {}
+        self._leased_until = monotonic() + LEASE_SECONDS
 
     async def start(
         self,
@@ -76,6 +78,7 @@ class Runs:
         self._writer.admit()
         now, session_id = self._clock(), session.session_id if session else None
         run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
+        await self._keep_lease()  # others would end at once what a process starts that they have removed
         if session is not None:
             await self._interrupt_dead(session.session_id)
 
@@ -88,7 +91,7 @@ class Runs:
         try:
             await self._database.write(work)
         except (asyncio.CancelledError, StoreUnavailable):
-            self._writer.put(partial(_cancel, run.run_id, now))  # it may be on disk all the same
+            self._writer.put(partial(_undo, run.run_id, session, self._clock))  # it may be on disk all the same
             raise
         self._live[run.run_id] = EventLog(run.run_id, self._writer)
         return run
@@ -201,13 +204,45 @@ class Runs:
                 listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
                 with suppress(StoreUnavailable):  # the listener can still read
                     await self._database.execute(listening)
-            for event in await stored_events(self._database, run_id, after):
+            for event in await self._stored(run, after):
                 after = event.number
                 yield event
             if run.over:
                 return
             await asyncio.sleep(POLL_SECONDS)
             run = await self.get(owner, run_id)
+
+    async def renew(self) -> None:
+        """Renew the lease under which this process works on its runs; those that another process has ended are stopped.
+
+        Raises:
+            StoreUnavailable: the lease cannot be renewed now.
+        """
+        asked_at = monotonic()
+        await self._processes.beat()
+        await self.poll_requests()
+        self._leased_until = asked_at + LEASE_SECONDS
+
+    async def hold(self, run_id: str) -> None:
+        """Return while the run is this process's to continue: to be called before anything that cannot be undone.
+
+        A process that was frozen or cut off may have been taken for dead, and its run ended by another.
+
+        Raises:
+            Conflict: another process has ended the run.
+            StoreUnavailable: that could not be found out within 30 s.
+        """
+        until = monotonic() + LEASE_SECONDS
+        while True:
+            try:
+                await self._keep_lease()
+                break
+            except StoreUnavailable:
+                if monotonic() >= until:
+                    raise
+                await asyncio.sleep(RENEW_SECONDS)
+        if run_id not in self._live or self._live[run_id].ended_elsewhere:
+            raise Conflict("The answer was interrupted: its agent was away for too long. Ask again.")
 
     async def request_cancel(self, owner: str, run_id: str) -> Run:
         """Ask for the end of a run, whichever process it runs in; a run that is over stays as it is."""
@@ -240,16 +275,18 @@ class Runs:
     async def poll_requests(self) -> None:
         """Look once for what clients of other processes want of this one's runs: cancel them, or listen to them.
 
-        A run that was removed with its session is cancelled too.
+        A run that was removed with its session, or ended by another process, is cancelled too.
         """
         if not (lives := dict(self._live)):
             return
-        query = select(_runs.c.id, _runs.c.cancel_asked, _runs.c.heard_at).where(_runs.c.id.in_(list(lives)))
+        columns = (_runs.c.id, _runs.c.status, _runs.c.cancel_asked, _runs.c.heard_at)
+        query = select(*columns).where(_runs.c.id.in_(list(lives)))
         found = {row.id: row for row in await self._database.rows(query)}
         for run_id, live in lives.items():
             row = found.get(run_id)
             live.listened_at = (row.heard_at if row is not None else None) or 0.0
-            if row is None or row.cancel_asked:
+            live.ended_elsewhere = row is None or row.status != "running"
+            if live.ended_elsewhere or (row is not None and row.cancel_asked):
                 live.cancel_requested.set()
 
     def _row(self, run: Run) -> dict[str, Any]:
@@ -259,14 +296,32 @@ class Runs:
             "started_at": run.started_at, "resumes": run.resumes,
         }  # fmt: skip
 
+    async def _keep_lease(self) -> None:
+        if monotonic() >= self._leased_until:
+            await self.renew()
+
+    async def _stored(self, run: Run, after: int) -> Sequence[Event]:
+        found = await stored_events(self._database, run.run_id, after)
+        if found or run.status != INTERRUPTED:
+            return found
+        # A client may have been sent more than the process could store before it died; it still waits for the end.
+        return (await stored_events(self._database, run.run_id, 0))[-1:]
+
     async def _interrupt_dead(self, session_id: str) -> None:
         query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         if await self._database.first(query) is not None:
             await self._processes.interrupt_orphans()
 
 
-def _cancel(run_id: str, now: float, connection: Connection) -> None:
-    connection.execute(update(_runs).where(_runs.c.id == run_id).values(status="cancelled", ended_at=now))
+def _undo(run_id: str, session: Session | None, clock: Callable[[], float], connection: Connection) -> None:
+    # Nothing has seen the run: the same request may start it again, under the same key.
+    if not connection.execute(delete(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")).rowcount:
+        return
+    connection.execute(delete(_keys).where(_keys.c.run_id == run_id))
+    if session is not None:
+        shorten(
+            connection, session.session_id, session.length, clock(), tables.sessions.c.version == session.version + 1
+        )
 
 
 def _admit(connection: Connection, run: Run, session: Session | None, key: RequestKey | None, most: int | None) -> None:

@@ -128,12 +128,8 @@ class Sessions:
         now, columns, runs = self.clock(), _sessions.c, tables.runs.c
 
         def work(connection: Connection) -> None:
-            newest = update(_sessions).where(columns.id == run.session_id, columns.length == end)
-            shorter = newest.values(version=columns.version + 1, updated_at=now, length=first)
-            if (row := connection.execute(shorter.returning(columns.id)).first()) is not None:
-                rest = (_messages.c.session_id == run.session_id, _messages.c.position >= first)
-                connection.execute(delete(_messages).where(*rest))
-                reindex(connection, row.id)
+            if run.session_id is not None:
+                shorten(connection, run.session_id, first, now, columns.length == end)
             connection.execute(delete(tables.traces).where(tables.traces.c.id == run.trace_id))
             connection.execute(delete(tables.approvals).where(tables.approvals.c.run_id == run.run_id))
             connection.execute(delete(tables.runs).where(runs.id == run.run_id))
@@ -252,6 +248,17 @@ def add_messages(
         connection.execute(insert(_messages), rows)
         add_words(connection, session_id, messages)
     return True
+
+
+def shorten(connection: Connection, session_id: str, length: int, now: float, *current: ColumnElement[bool]) -> None:
+    """Remove the session's messages from that number on, if these conditions hold."""
+    columns = _sessions.c
+    shorter = update(_sessions).where(columns.id == session_id, *current)
+    values = {"version": columns.version + 1, "updated_at": now, "length": length}
+    if connection.execute(shorter.values(values)).rowcount:
+        rest = (_messages.c.session_id == session_id, _messages.c.position >= length)
+        connection.execute(delete(_messages).where(*rest))
+        reindex(connection, session_id)
 
 
 def _insert(connection: Connection, made: Session) -> Session:

@@ -146,7 +146,7 @@ async def _open(
     runs, coding = Runs(database, writer, processes, clock), CodingRuns(database, processes, clock)
 
     async def check_processes() -> None:
-        await processes.beat()
+        await runs.renew()
         await processes.interrupt_orphans()
 
     async def tidy() -> None:

@@ -124,6 +124,8 @@ def write_trace(connection: Connection, trace: Trace, process: str | None = None
     row = _row(trace, process)
     if not (stored and _replaced(connection, trace, row)):
         while not insert_new(connection, _traces, row):
+            if _ended_elsewhere(connection, trace):
+                return
             row["id"] = new_id("trace")  # another trace has this id
     calls = [
         {"trace_id": row["id"], "position": number, "result": packed(call.result)}
@@ -135,11 +137,20 @@ def write_trace(connection: Connection, trace: Trace, process: str | None = None
 
 
 def _replaced(connection: Connection, trace: Trace, row: Mapping[str, Any]) -> bool:
-    if not connection.execute(update(_traces).where(*_same(trace)).values(row)).rowcount:
+    running = [_traces.c.status == "running"] if trace.run_id is not None else []
+    if not connection.execute(update(_traces).where(*_same(trace), *running).values(row)).rowcount:
         return False
     for table in (_calls, _words):
         connection.execute(delete(table).where(table.c.trace_id == trace.trace_id))
     return True
+
+
+def _ended_elsewhere(connection: Connection, trace: Trace) -> bool:
+    """Whether another process has ended the trace with its run, because it took this one for dead."""
+    if trace.run_id is None:
+        return False
+    which = (_traces.c.id == trace.trace_id, _traces.c.owner == trace.owner, _traces.c.run_id == trace.run_id)
+    return connection.execute(select(_traces.c.id).where(*which)).first() is not None
 
 
 def _same(trace: Trace) -> tuple[ColumnElement[bool], ...]:

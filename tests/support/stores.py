@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from task.store.processes import BEAT_SECONDS
 from task.store.store import Store, open_store
 
 OWNER = "ann"
@@ -21,6 +22,14 @@ class StoreClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+async def seen_for(store: Store, clock: StoreClock, seconds: float) -> None:
+    """Let so many seconds pass in which this store is in use all the time, and others that share it are not."""
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now = min(clock.now + BEAT_SECONDS, until)
+        await store.processes.beat()
 
 
 def sqlite_url(folder: Path) -> str:

@@ -21,7 +21,8 @@ async def test_a_grant_that_is_revoked_ends_at_once_for_a_run_in_progress(where:
         session_id = (await store.sessions.start(OWNER)).session_id
         grants = [Grant("tool", name, OWNER, session_id, rules.clock() + 60) for name in ("send", "post")]
         sending, _ = [await store.grants.add(OWNER, grant.as_dict(), session_id=session_id) for grant in grants]
-        run = await RunApprovals.of(store, rules, OWNER, session_id, (), session_id)
+        run_id = (await store.runs.start(OWNER)).run_id
+        run = await RunApprovals.of(store, rules, OWNER, session_id, (), run_id)
         gate = run.decisions().gate(rules.policy, PermissionMode.DEFAULT, rules.clock)
         assert isinstance(await gate.decide(call), Allowed)
         await (store if where == "here" else other).grants.revoke(OWNER, sending.grant_id)

@@ -95,10 +95,11 @@ async def test_another_owners_question_cannot_be_seen_or_answered(store: Store) 
 
 
 async def test_questions_are_found_by_session_and_run(store: Store) -> None:
-    one = await asked(store, session_id="sess_1", run_id="run_1")
-    other = await asked(store, session_id="sess_2", run_id="run_2")
+    runs = [(await store.runs.start(OWNER)).run_id for _ in range(2)]
+    one = await asked(store, session_id="sess_1", run_id=runs[0])
+    other = await asked(store, session_id="sess_2", run_id=runs[1])
     assert await store.approvals.list(OWNER, session_id="sess_1") == (one,)
-    assert await store.approvals.list(OWNER, run_id="run_2") == (other,)
+    assert await store.approvals.list(OWNER, run_id=runs[1]) == (other,)
     assert iso(one.expires_at) == "2027-01-15T08:01:00.000+00:00"
 
 

@@ -18,11 +18,11 @@ from task.runs.request import RunOptions
 from task.runs.state import state_of
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
-from task.store.records import AlreadyStarted, RequestKey
+from task.store.records import AlreadyStarted, RequestKey, Run
 from task.store.records import Event as RunEvent
 from task.store.runs import KEY_SECONDS
 from task.store.store import Store
-from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
+from tests.support.stores import OWNER, StoreClock, opened, seen_for, sqlite_url
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ async def test_a_client_that_reconnects_gets_the_missed_events_and_then_the_rest
     assert await texts_of(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
 
 
-async def test_a_session_is_free_after_its_client_left_while_the_run_was_starting(store: Store) -> None:
-    session = await store.sessions.start(OWNER)
+async def test_a_start_that_its_client_left_leaves_nothing_and_the_same_request_starts_again(store: Store) -> None:
+    session, key = await store.sessions.start(OWNER), RequestKey("a-key", "a body")
     writing, may_continue = Event(), Event()
 
     def wait(_: Connection) -> None:
@@ -61,14 +61,16 @@ async def test_a_session_is_free_after_its_client_left_while_the_run_was_startin
 
     assert isinstance(store.database, SqliteDatabase)
     event.listen(store.database.writer, "begin", wait, once=True)
-    beginning = asyncio.create_task(store.runs.start(OWNER, session=session, messages=[user("?")]))
+    beginning = asyncio.create_task(store.runs.start(OWNER, session=session, messages=[user("?")], key=key))
     assert await asyncio.to_thread(writing.wait, 10)
     beginning.cancel()
     await asyncio.wait({beginning})
     may_continue.set()
     await store.flush()
-    again = await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
-    assert [run.status for run in (await store.runs.list(OWNER)).items] == ["running", "cancelled"]
+    session = await store.sessions.get(OWNER, session.session_id)
+    assert session.messages == ()
+    again = await store.runs.start(OWNER, session=session, messages=[user("?")], key=key)
+    assert [run.run_id for run in (await store.runs.list(OWNER)).items] == [again.run_id]
     await store.runs.finish(again, "finished")
 
 
@@ -181,7 +183,7 @@ async def test_a_run_whose_process_died_adds_up_to_what_it_had_written_and_a_fai
         store.runs.append_event(run.run_id, "text", text="I was just")
         async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
             await anext(events)
-        clock.now += 31
+        await seen_for(other, clock, 31)
         await other.processes.interrupt_orphans()
         stored = await other.runs.get(OWNER, run.run_id)
         state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
@@ -200,7 +202,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
             await anext(events)
         assert await other.processes.interrupt_orphans() == 0
-        clock.now += 31
+        await seen_for(other, clock, 31)
         assert await other.processes.interrupt_orphans() == 1
         assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
         assert await texts_of(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
@@ -232,3 +234,86 @@ async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_p
         fresh = await store.runs.start(OWNER, key=other)
     assert (again.value.run_id, theirs, expired) == (run.run_id, None, None)
     assert fresh.run_id != run.run_id
+
+
+async def queued(store: Store) -> None:
+    """Wait until the events of its runs are queued and on disk."""
+    async with asyncio.timeout(10):
+        while not store.writer.waiting:
+            await asyncio.sleep(0.01)
+    await store.flush()
+
+
+@pytest.fixture
+async def taken_for_dead(tmp_path: Path) -> AsyncGenerator[tuple[Store, Store, Run]]:
+    """A process that was frozen in an answer, another that has ended its run meanwhile, and the run."""
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as frozen, opened(sqlite_url(tmp_path), clock) as other:
+        session = await frozen.sessions.start(OWNER)
+        run = await frozen.runs.start(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
+        frozen.runs.append_event(run.run_id, "started", messages=0, request=RunOptions("runs", "m").as_dict())
+        frozen.runs.append_event(run.run_id, "text", text="I was just")
+        await queued(frozen)
+        await seen_for(other, clock, 31)
+        assert await other.processes.interrupt_orphans() == 1
+        yield frozen, other, run
+
+
+async def test_a_process_that_wakes_writes_nothing_into_a_run_that_another_has_ended(
+    taken_for_dead: tuple[Store, Store, Run],
+) -> None:
+    frozen, other, run = taken_for_dead
+    before = await texts_of(other.runs.events_after(OWNER, run.run_id))
+    trace = await other.traces.get(OWNER, "trace_1")
+    recorder = TraceRecorder(frozen.traces, TraceStart(OWNER, "runs", "m", run_id=run.run_id), "trace_1")
+    for text in (" thinking", " of you"):
+        frozen.runs.append_event(run.run_id, "text", text=text)
+        await queued(frozen)
+    recorder.end("finished")
+    recorder.record()
+    await frozen.runs.finish(run, "finished", added=[assistant("I was just thinking of you")])
+    assert await texts_of(other.runs.events_after(OWNER, run.run_id)) == before
+    assert (await other.traces.list(OWNER)).items == ((await other.traces.get(OWNER, "trace_1")),)
+    assert await other.traces.get(OWNER, "trace_1") == trace
+    [*_, last] = (await other.sessions.get(OWNER, run.session_id or "")).messages
+    assert last.text() == "I was just"
+
+
+async def test_a_process_that_wakes_neither_calls_a_tool_nor_asks_a_person_for_such_a_run(
+    taken_for_dead: tuple[Store, Store, Run],
+) -> None:
+    frozen, other, run = taken_for_dead
+    stopping = asyncio.create_task(frozen.runs.cancel_requested(run.run_id))
+    await frozen.runs.renew()
+    with pytest.raises(Conflict, match="interrupted"):
+        await frozen.runs.hold(run.run_id)
+    with pytest.raises(Conflict, match="has ended"):
+        await frozen.approvals.ask(
+            OWNER, call_id="c", tool="t", arguments={}, digest="d", card={}, seconds=60, run_id=run.run_id
+        )
+    await asyncio.wait_for(stopping, 10)
+    assert await other.approvals.list(OWNER, waiting=False) == ()
+
+
+async def test_after_an_outage_nobody_is_taken_for_dead_by_who_could_not_look(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as one, opened(sqlite_url(tmp_path), clock) as other:
+        run = await one.runs.start(OWNER)
+        await seen_for(other, clock, 31)
+        await one.processes.beat()
+        clock.now += 60  # of an outage: neither was seen
+        for store in (other, one):
+            await store.processes.beat()
+            assert await other.processes.interrupt_orphans() == 0
+        async with opened(sqlite_url(tmp_path), clock) as new:
+            clock.now += 31
+            assert await new.processes.interrupt_orphans() == 0
+        assert (await other.runs.get(OWNER, run.run_id)).status == "running"
+
+
+async def test_a_client_that_was_sent_more_than_was_stored_still_gets_the_end(
+    taken_for_dead: tuple[Store, Store, Run],
+) -> None:
+    _, other, run = taken_for_dead
+    for seen in (2, 3, 40):
+        assert await texts_of(other.runs.events_after(OWNER, run.run_id, seen)) == ["3 finished"]
