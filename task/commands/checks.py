@@ -204,6 +204,8 @@ def _workspaces(settings: Settings) -> Check:
 
 
 def _embedding(settings: Settings) -> Check:
+    if settings.rag.embeddings:
+        return Check(DOCUMENTS, "ok", f"embedded by {settings.rag.embeddings_model or settings.rag.embeddings}")
     environment = EmbeddingEnvironment(settings.rag.python)
     if not environment.possible:
         return Check(DOCUMENTS, "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON.")

@@ -153,7 +153,7 @@ async def _plan(settings: Settings, config: Path | None) -> Plan:
             shared["OPENAI_BASE_URL"] = model.base_url
     environment = {**process_environment(), **shared, **companion_environment(servers, settings)}
     embedding = EmbeddingEnvironment(settings.rag.python)
-    searches = settings.rag.enabled and embedding.possible
+    searches = settings.rag.enabled and not settings.rag.embeddings and embedding.possible
     return Plan(agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None)
 
 

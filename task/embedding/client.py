@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.embedding.environment import EmbeddingEnvironment
+from task.embedding.environment import EmbeddingEnvironment, State
 from task.embedding.model import MODEL_NAME, EmbeddingUnavailable, Precision
 from task.embedding.server import Frame, receive, send
 from task.errors import ToolError
@@ -103,8 +103,14 @@ class Embedder:
         """The process this agent has started, while it has one."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
-    async def embed(self, texts: Sequence[str], observer: Observer | None = None) -> NDArray[np.float32]:
-        """One normalised row for each text; cancelling the call cancels the work.
+    def state(self) -> State:
+        """Whether what the process needs is installed."""
+        return self.installed.state()
+
+    async def embed(
+        self, texts: Sequence[str], observer: Observer | None = None, caller: object = None
+    ) -> NDArray[np.float32]:
+        """One normalised row for each text; cancelling the call cancels the work. The process needs no caller.
 
         Raises:
             EmbeddingUnavailable: the model cannot be loaded, or the process dies twice.

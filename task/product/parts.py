@@ -17,6 +17,7 @@ from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
+from task.llm.embeddings import core_embeddings, openai_embeddings
 from task.permissions.coding import coding_policy
 from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
@@ -38,6 +39,9 @@ from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.embeddings import Embeddings, RemoteEmbeddings
+from task.tools.rag.index_store import MemoryVectors, VectorStore
+from task.tools.rag.pgvector import PgVectors
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.readings import Readings
 from task.tools.redis_store import RedisStore
@@ -77,7 +81,7 @@ def default_tools(
     readings = _readings(settings, files or UnpooledFiles(settings.dial_endpoint))
     tools: list[BaseTool] = [
         FileContentExtractionTool(settings.dial_endpoint, readings=readings),
-        *_rag_tools(settings, readings, chat_model),
+        *_rag_tools(settings, readings, session, chat_model),
         CalculatorTool(),
         *_interpreter_tools(settings, files),
         *_deployment_tools(settings, session, files),
@@ -103,16 +107,15 @@ def _readings(settings: Settings, files: DialFiles) -> Readings:
 def _rag_tools(
     settings: Settings,
     readings: Readings,
+    session: aiohttp.ClientSession | None,
     chat_model: Callable[[str, Caller], ChatModel] | None,
 ) -> list[RagTool]:
     rag = settings.rag
-    installed = EmbeddingEnvironment(rag.python)
-    if not (rag.enabled and installed.possible):
+    if not (rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible)):
         return []
-    environment = {name: value for name, value in process_environment().items() if name in _EMBEDDER_VARIABLES}
-    embedding = EmbedderOptions(
-        settings.embedding_model, rag.precision, rag.threads, tuple(sorted(environment.items()))
-    )
+    vectors = MemoryVectors(readings)
+    if rag.index_url is not None:
+        vectors = PgVectors(rag.index_url.get_secret_value(), vectors, seconds=rag.cache_seconds)
     options = RagOptions(
         k=rag.k,
         context_tokens=rag.context_tokens,
@@ -128,11 +131,29 @@ def _rag_tools(
             rag.deployment or settings.deployment_name,
             DocumentCache.create(rag.cache_seconds, max_bytes=rag.cache_bytes),
             readings=readings,
-            embedder=Embedder(rag.process_dir or default_folder(), embedding, installed=installed),
+            embedder=_embeddings(settings, session, vectors),
+            vectors=vectors,
             model=chat_model,
             options=options,
         )
     ]
+
+
+def _embeddings(settings: Settings, session: aiohttp.ClientSession | None, vectors: VectorStore) -> Embeddings:
+    rag = settings.rag
+    if not rag.embeddings:
+        environment = {name: value for name, value in process_environment().items() if name in _EMBEDDER_VARIABLES}
+        embedding = EmbedderOptions(
+            settings.embedding_model, rag.precision, rag.threads, tuple(sorted(environment.items()))
+        )
+        installed = EmbeddingEnvironment(rag.python)
+        return Embedder(rag.process_dir or default_folder(), embedding, installed=installed)
+    if "://" in rag.embeddings:
+        key = rag.embeddings_key.get_secret_value() if rag.embeddings_key else ""
+        endpoint = openai_embeddings(session, rag.embeddings, rag.embeddings_model, key)
+    else:
+        endpoint = core_embeddings(session, settings.dial_endpoint, rag.embeddings)
+    return RemoteEmbeddings(endpoint, vectors, batch=rag.embeddings_batch, seconds=rag.cache_seconds)
 
 
 def _interpreter_tools(settings: Settings, files: DialFiles | None) -> list[PythonCodeInterpreterTool]:

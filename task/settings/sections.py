@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
@@ -165,6 +166,21 @@ class RagSettings(Section):
     torch_index: str = setting(
         "", "Index with torch's CPU builds, for installing without libraries for graphics cards; empty: pip's own."
     )
+    embeddings: str = setting(
+        "",
+        "What makes the vectors: a deployment of DIAL Core, or an OpenAI-compatible address such as "
+        "https://host/v1/embeddings; empty: the packaged model in a process of its own.",
+    )
+    embeddings_model: str = setting("", "Model at the address of `AGENT_RAG__EMBEDDINGS`.")
+    embeddings_key: SecretStr | None = setting(None, "Key for that address, sent as a bearer token; empty: none.")
+    embeddings_batch: int = setting(
+        64, "Most texts in one request for embeddings; halved where a server takes fewer.", ge=1, le=2048
+    )
+    index_url: SecretStr | None = setting(
+        None,
+        "PostgreSQL with pgvector that keeps the vectors of documents for all replicas: "
+        "postgresql://user:password@host/name; empty: in memory.",
+    )
     store_url: SecretStr | None = setting(
         None, "Redis that keeps texts and indexes of documents for replicas and restarts: redis://host:6379/0."
     )
@@ -177,6 +193,29 @@ class RagSettings(Section):
         "Folder of the embedding process's socket, shared by agents that share the process; empty: one of "
         "this user's in the temporary folder.",
     )
+
+    @field_validator("embeddings")
+    @classmethod
+    def _names_embeddings(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if not value or re.fullmatch(r"[^\s:?#]+", value):
+            return value
+        if parts.scheme in ("http", "https") and parts.hostname and parts.path.endswith("/embeddings"):
+            return value
+        raise ValueError("it must be the name of a deployment, or an address such as https://host/v1/embeddings")
+
+    @field_validator("index_url")
+    @classmethod
+    def _names_a_postgres(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("it must be postgresql://user:password@host/name")
+        return url
+
+    @model_validator(mode="after")
+    def _names_the_model(self) -> Self:
+        if "://" in self.embeddings and not self.embeddings_model:
+            raise ValueError("an address in `embeddings` needs the name of its model in `embeddings_model`")
+        return self
 
     @field_validator("store_url")
     @classmethod

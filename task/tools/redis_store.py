@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,6 +45,20 @@ class RedisStore:
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         if len(value) <= MAX_BYTES:
             await self._run(lambda redis: redis.set(PREFIX + key, value, ex=seconds))
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """One value for each key."""
+        found = await self._run(lambda redis: redis.mget([PREFIX + key for key in keys]))
+        return [value if isinstance(value, bytes) else None for value in found or [None] * len(keys)]
+
+    async def put_many(self, values: Mapping[str, bytes], seconds: int) -> None:
+        def stored(redis: Redis) -> Awaitable[object]:
+            pipeline = redis.pipeline(transaction=False)
+            for key, value in values.items():
+                pipeline.set(PREFIX + key, value, ex=seconds)
+            return pipeline.execute()
+
+        await self._run(stored)
 
     async def drop(self, key: str) -> None:
         await self._run(lambda redis: redis.delete(PREFIX + key))

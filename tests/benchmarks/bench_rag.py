@@ -139,7 +139,9 @@ def _kept(text: str) -> None:
     import numpy as np
 
     chunked = chunk_document("manual.txt", [Block(text)])
-    packed(build_index(chunked, np.full((len(chunked.chunks), 384), 384**-0.5, dtype=np.float32)))
+    vectors = np.full((len(chunked.chunks), 384), 384**-0.5, dtype=np.float32)
+    build_index(chunked, vectors)
+    packed(vectors)
 
 
 async def live(folder: Path) -> list[Figure]:

@@ -30,7 +30,7 @@ class WordVectors(Embedder):
         self.gate.set()
 
     async def embed(
-        self, texts: Sequence[str], observer: Callable[[Progress], None] | None = None
+        self, texts: Sequence[str], observer: Callable[[Progress], None] | None = None, caller: object = None
     ) -> NDArray[np.float32]:
         self.calls += 1
         try:
@@ -50,8 +50,8 @@ class WordVectors(Embedder):
         return None
 
 
-def word_vector(text: str) -> NDArray[np.float32]:
-    vector = np.full(DIMENSIONS, 1e-3, dtype=np.float32)
+def word_vector(text: str, dimensions: int = DIMENSIONS) -> NDArray[np.float32]:
+    vector = np.full(dimensions, 1e-3, dtype=np.float32)
     for token in tokens(text):
-        vector[crc32(token.encode()) % DIMENSIONS] += 1
+        vector[crc32(token.encode()) % dimensions] += 1
     return (vector / np.linalg.norm(vector)).astype(np.float32)

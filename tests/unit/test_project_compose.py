@@ -29,6 +29,7 @@ PROFILES = {
     "dapr": {"dapr"},
     "observability": {"collector", "grafana", "prometheus"},
     "ollama": {"ollama", "ollama-pull"},
+    "pgvector": {"pgvector"},
     "postgres": {"postgres"},
     "redis-index": {"redis-index"},
     "replicas": {"agent-2", "balancer"},

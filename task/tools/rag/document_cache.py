@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cachetools import TTLCache
 
-from task.tools.rag.search import DocumentIndex
+from task.tools.rag.search import DocumentIndex, StoredVectors
 from task.tools.readings import DAY_SECONDS
 
 if TYPE_CHECKING:
@@ -79,4 +79,5 @@ class DocumentCache:
 def _size(entry: tuple[faiss.Index, list[str]]) -> int:
     index, chunks = entry
     texts = sum(sys.getsizeof(chunk) + _PLACE_BYTES for chunk in chunks)
-    return index.ntotal * index.d * 4 + texts + (chunks.size if isinstance(chunks, IndexedChunks) else 0)
+    vectors = 0 if isinstance(index, StoredVectors) else index.ntotal * index.d * 4
+    return vectors + texts + (chunks.size if isinstance(chunks, IndexedChunks) else 0)

@@ -26,10 +26,12 @@ from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.rag.answers import QUOTE_CHARS, checked, written
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.embeddings import Embeddings
+from task.tools.rag.index_store import MemoryVectors, VectorStore
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
 from task.tools.rag.report import StageReport, for_the_model, passages_only
 from task.tools.rag.reranking import reranked
-from task.tools.rag.search import Hit, SearchOptions, build_index, search
+from task.tools.rag.search import Hit, SearchOptions, build_index, ranked
 from task.tools.rag.shelf import MAX_CHUNKS, Opened, Shelf
 from task.tools.readings import Readings, requester_of
 
@@ -64,8 +66,8 @@ class RagTool(BaseTool):
     """Hybrid search over documents in DIAL, answered by a deployment. Source: API reference, RagTool.
 
     `endpoint` is DIAL Core's address, `deployment_name` the model that writes the answer, `document_cache` keeps
-    indexes in memory, `readings` the text of files, and `model` resolves a deployment's chat model for a caller. The
-    tool creates what it is not given, and closes the readings.
+    indexes in memory, `readings` the text of files, `embedder` makes vectors and `vectors` keeps them; `model` resolves
+    a deployment's chat model for a caller. The tool creates what it is not given, and closes the readings.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class RagTool(BaseTool):
         document_cache: DocumentCache,
         *,
         readings: Readings | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embeddings | None = None,
+        vectors: VectorStore | None = None,
         model: ModelOf | None = None,
         options: RagOptions | None = None,
     ) -> None:
@@ -83,10 +86,17 @@ class RagTool(BaseTool):
         self._deployment = deployment_name
         self._options = options or RagOptions()
         self._model = model
-        self._embedder = embedder or Embedder(default_folder())
+        self._embedder: Embeddings = embedder or Embedder(default_folder())
         self._readings = readings or Readings(UnpooledFiles(endpoint))
         self._starting: asyncio.Task[None] | None = None
-        self._shelf = Shelf(self._readings, self._embedder, document_cache, max_chunks=self._options.max_chunks)
+        self._vectors = vectors or MemoryVectors(self._readings)
+        self._shelf = Shelf(
+            self._readings,
+            self._embedder,
+            document_cache,
+            vectors=self._vectors,
+            max_chunks=self._options.max_chunks,
+        )
 
     @property
     def name(self) -> str:
@@ -142,12 +152,12 @@ class RagTool(BaseTool):
 
     async def state(self) -> State:
         """Whether documents can be searched already."""
-        return await asyncio.to_thread(self._embedder.installed.state)
+        return await asyncio.to_thread(self._embedder.state)
 
     async def close(self) -> None:
         if self._starting is not None:
             await asyncio.wait({self._starting})
-        await close_all(self._readings.close, self._embedder.close)
+        await close_all(self._readings.close, self._embedder.close, self._vectors.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
@@ -175,9 +185,14 @@ class RagTool(BaseTool):
             report.read_whole(documents)
             return whole(documents)
         report.indexing(opened)
-        indexes = await _together(self._shelf.indexed(item, report.progress(item)) for item in opened)
-        [vector] = await self._embedder.embed([question])
-        hits = await asyncio.to_thread(search, indexes, question, vector, self._options.search)
+        caller = params.caller or _caller_of(params)
+        indexes = await _together(self._shelf.indexed(item, report.progress(item), caller) for item in opened)
+        [vector] = await self._embedder.embed([question], caller=caller)
+        cosines = await _together(
+            self._shelf.similarities(item, index, vector, report.progress(item), caller)
+            for item, index in zip(opened, indexes, strict=True)
+        )
+        hits = await asyncio.to_thread(ranked, indexes, question, cosines, self._options.search)
         if self._options.reranker:
             hits = await self._reranked(question, hits, documents, params)
         report.hits(hits[: self._options.k], documents)

@@ -43,11 +43,22 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredVectors:
+    """Vectors that a database keeps under `id` and compares itself; `d` is their length, as FAISS calls it."""
+
+    id: int
+    d: int
+
+
+Dense = Any  # a FAISS index of normalised rows, one per chunk, or StoredVectors
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentIndex:
-    """A document that can be searched; `dense` is a FAISS index of normalised rows, one per chunk."""
+    """A document that can be searched by the vectors of its chunks and by their words."""
 
     document: ChunkedDocument
-    dense: Any
+    dense: Dense
     lexical: Lexical = field(compare=False)
 
     @property
@@ -93,19 +104,29 @@ def search(
     vector: NDArray[np.float32],
     options: SearchOptions | None = None,
 ) -> list[Hit]:
-    """The best chunks of all documents for the query, best first; `vector` is the query's normalised row."""
+    """The best chunks of documents whose vectors are in memory, best first; `vector` is the query's normalised row."""
+    return ranked(indexes, query, [similarities(index.dense, vector) for index in indexes], options)
+
+
+def ranked(
+    indexes: Sequence[DocumentIndex],
+    query: str,
+    cosines: Sequence[NDArray[np.float32]],
+    options: SearchOptions | None = None,
+) -> list[Hit]:
+    """The best chunks of all documents for the query, best first; `cosines` has an array for each document."""
     import numpy as np
 
     options = options or SearchOptions()
-    similarities, words = _similarities(indexes, vector), _word_scores(indexes, query)
+    meaning, words = np.concatenate(cosines), _word_scores(indexes, query)
     match options.mode:
         case "dense":
-            scores = similarities
+            scores = meaning
         case "lexical":
             scores = np.where(words > 0, words, -np.inf)
         case "hybrid":
             weight = options.lexical_weight
-            scores = (1 - weight) * _standardised(similarities) + weight * _standardised(words)
+            scores = (1 - weight) * _standardised(meaning) + weight * _standardised(words)
     starts = np.cumsum([0, *(len(index.chunks) for index in indexes)])
     best = [int(at) for at in np.argsort(-scores, kind="stable")[: options.candidates] if np.isfinite(scores[at])]
     owners = [int(number) for number in np.searchsorted(starts, best, side="right") - 1]
@@ -115,8 +136,8 @@ def search(
         texts = {at: _flat(indexes[number].chunks[chunk].indexed()) for at, (number, chunk) in places.items()}
         for at, letters in _phrase_letters(texts, query).items():
             total[at] += options.phrase_weight * letters
-    ranked = sorted(total, key=lambda at: (-total[at], at))
-    hits = (Hit(*places[at], float(similarities[at]), total[at]) for at in ranked)
+    order = sorted(total, key=lambda at: (-total[at], at))
+    hits = (Hit(*places[at], float(meaning[at]), total[at]) for at in order)
     return _distinct(indexes, hits)
 
 
@@ -134,18 +155,13 @@ def _distinct(indexes: Sequence[DocumentIndex], hits: Iterable[Hit]) -> list[Hit
     return list(first.values())
 
 
-def _similarities(indexes: Sequence[DocumentIndex], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    import numpy as np
-
-    return np.concatenate([_rows(index) @ vector.reshape(-1) for index in indexes])
-
-
-def _rows(index: DocumentIndex) -> NDArray[np.float32]:
-    # All similarities are needed, for which FAISS's own search would also sort them: five times slower.
+def similarities(dense: Any, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosines of the rows of a FAISS index and the vector."""
+    # All of them are needed, for which FAISS's own search would also sort them: five times slower.
     import faiss
 
-    dense = index.dense
-    return faiss.rev_swig_ptr(dense.get_xb(), dense.ntotal * dense.d).reshape(dense.ntotal, dense.d)
+    rows = faiss.rev_swig_ptr(dense.get_xb(), dense.ntotal * dense.d).reshape(dense.ntotal, dense.d)
+    return rows @ vector.reshape(-1)
 
 
 def _word_scores(indexes: Sequence[DocumentIndex], query: str) -> NDArray[np.float32]:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from task.embedding.client import Embedder, Progress
+from task.embedding.client import Progress
+from task.embedding.model import EmbeddingUnavailable
 from task.telemetry.operations import count
 from task.tools.dial_files import FileInfo
+from task.tools.models import Caller
 from task.tools.rag.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import Damaged, packed, unpacked
-from task.tools.rag.search import DocumentIndex, build_index, indexed_texts
+from task.tools.rag.embeddings import Embeddings, KeyRefused, digest
+from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorsGone, VectorStore
+from task.tools.rag.search import Dense, DocumentIndex, Lexical, indexed_texts
 from task.tools.readings import Reading, Readings, Requester
 from task.tools.shared_work import SharedWork
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_CHUNKS = 20_000
 Observer = Callable[[Progress], None]
@@ -43,10 +49,17 @@ class Shelf:
     """Indexes by content; of one document at most `max_chunks` chunks are indexed."""
 
     def __init__(
-        self, readings: Readings, embedder: Embedder, cache: DocumentCache, *, max_chunks: int = MAX_CHUNKS
+        self,
+        readings: Readings,
+        embeddings: Embeddings,
+        cache: DocumentCache,
+        *,
+        vectors: VectorStore | None = None,
+        max_chunks: int = MAX_CHUNKS,
     ) -> None:
         self._readings = readings
-        self._embedder = embedder
+        self._embeddings = embeddings
+        self._vectors = vectors or MemoryVectors(readings)
         self._cache = cache
         self._max_chunks = max_chunks
         self._cutting: SharedWork[_Kept, None] = SharedWork()
@@ -67,29 +80,62 @@ class Shelf:
         key = self._index_key(reading.key)
         return _opened(found.info, key, *await self._cutting.join(key, lambda _: self._cut(key, reading)))
 
-    async def indexed(self, opened: Opened, observer: Observer) -> DocumentIndex:
-        """The document's index, made now if there is none; requests for one content share the work."""
+    async def indexed(self, opened: Opened, observer: Observer, caller: Caller | None = None) -> DocumentIndex:
+        """The document's index, made now if there is none; requests for one content share the work.
+
+        Raises:
+            EmbeddingUnavailable: there are no vectors for it.
+        """
         if opened.index is not None:
             return opened.index
-        index = await self._indexing.join(
-            opened.key, lambda publish: self._made(opened.key, opened.document, publish), observer
-        )
-        return replace(index, document=opened.document)
+        while True:
+            own = False
+
+            def start(publish: Observer) -> Coroutine[Any, Any, DocumentIndex]:
+                nonlocal own
+                own = True
+                return self._made(opened.key, opened.document, publish, caller)
+
+            try:
+                index = await self._indexing.join(opened.key, start, observer)
+            except KeyRefused:
+                if own:
+                    raise
+                continue  # the key was that of a request that has ended
+            return replace(index, document=opened.document)
+
+    async def similarities(
+        self, opened: Opened, index: DocumentIndex, vector: NDArray[np.float32], observer: Observer, caller: Caller
+    ) -> NDArray[np.float32]:
+        """The cosines of a question's vector and the document's chunks.
+
+        An index that is gone, or of another length because the model has changed, is made again.
+
+        Raises:
+            EmbeddingUnavailable: there are no vectors for it.
+        """
+        for _ in range(2):
+            if index.dense.d != vector.size:
+                await self._vectors.drop(opened.key, index.dense.d)
+            else:
+                with suppress(VectorsGone):
+                    return await self._vectors.similarities(index.dense, vector)
+            index = await self.indexed(replace(opened, index=None), observer, caller)
+        if index.dense.d != vector.size:
+            raise EmbeddingUnavailable(
+                f"{self._embeddings.model_name} answers with vectors of different lengths. Tell the user."
+            )
+        try:
+            return await self._vectors.similarities(index.dense, vector)
+        except VectorsGone:
+            raise EmbeddingUnavailable("The index was lost while it was searched. Try again.") from None
 
     async def _cut(self, key: str, reading: Reading) -> _Kept:
         if (kept := self._cache.get_index(key)) is not None:
             return kept.document, kept
         document = await asyncio.to_thread(self._chunked, reading)
-        if (content := await self._readings.get(f"index:{key}")) is None:
-            return document, None
-        try:
-            index = await asyncio.to_thread(unpacked, content, document)
-        except (Damaged, ValueError):
-            logger.warning("a stored index is damaged and was dropped")
-            await self._readings.drop(f"index:{key}")
-            return document, None
-        self._cache.set_index(key, index)
-        return document, index
+        dense = await self._vectors.find(key, len(document.chunks))
+        return document, await self._indexed(key, document, dense) if dense is not None else None
 
     def _chunked(self, reading: Reading) -> ChunkedDocument:
         document = chunk_document("", reading.extraction.blocks, reading.extraction.notes)
@@ -99,16 +145,26 @@ class Shelf:
         note = f"only the first {most:,} of {len(document.chunks):,} chunks are searched"
         return replace(document, chunks=document.chunks[:most], notes=(*document.notes, note))
 
-    async def _made(self, key: str, document: ChunkedDocument, observer: Observer) -> DocumentIndex:
-        vectors = await self._embedder.embed(await asyncio.to_thread(indexed_texts, document), observer)
-        index = await asyncio.to_thread(build_index, document, vectors)
+    async def _made(
+        self, key: str, document: ChunkedDocument, observer: Observer, caller: Caller | None
+    ) -> DocumentIndex:
+        async with self._vectors.making(key) as shared:
+            dense = await self._vectors.find(key, len(document.chunks)) if shared else None
+            if dense is None:
+                texts = await asyncio.to_thread(indexed_texts, document)
+                rows = await self._embeddings.embed(texts, observer, caller)
+                digests = await asyncio.to_thread(lambda: [digest(text) for text in texts])
+                dense = await self._vectors.keep(key, NewVectors(self._embeddings.model_name, digests, rows))
+        return await self._indexed(key, document, dense)
+
+    async def _indexed(self, key: str, document: ChunkedDocument, dense: Dense) -> DocumentIndex:
+        lexical = await asyncio.to_thread(lambda: Lexical(indexed_texts(document)))
+        index = DocumentIndex(document, dense, lexical)
         self._cache.set_index(key, index)
-        if self._readings.is_shared:
-            await self._readings.put(f"index:{key}", await asyncio.to_thread(packed, index))
         return index
 
     def _index_key(self, content: str) -> str:
-        parts = [content, CHUNKING, self._embedder.model_name, self._max_chunks]
+        parts = [content, CHUNKING, self._embeddings.model_name, self._max_chunks]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

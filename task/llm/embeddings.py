@@ -1,0 +1,151 @@
+"""Vectors of texts from a deployment of DIAL Core or from any OpenAI-compatible `/embeddings`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import orjson
+
+from task.errors import ProviderError
+from task.llm.dial import core_headers
+from task.llm.failures import CORE, MALFORMED, MODEL_SERVER, TIMEOUT
+from task.llm.transport import RETRIES, Retries, answer_bytes, new_session
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ANSWER_SECONDS = 120.0
+MAX_BYTES = 256 * 2**20
+_ONCE = Retries(attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """One normalised float32 row for each text, and the tokens that the provider counted."""
+
+    rows: NDArray[np.float32]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsEndpoint:
+    """Embeddings at `url`; `name` distinguishes its vectors from those of other models.
+
+    `model` is sent unless it is empty. `api_key` None: each request has its caller's, as DIAL Core expects; an empty
+    one is not sent. Without a session each request opens one of its own.
+    """
+
+    session: aiohttp.ClientSession | None
+    url: str
+    name: str
+    model: str = ""
+    api_key: str | None = None
+    server: str = MODEL_SERVER
+    retries: Retries = RETRIES
+    seconds: float = ANSWER_SECONDS
+
+    async def embed(self, texts: Sequence[str], api_key: str, headers: Mapping[str, str]) -> Embedded:
+        """The vectors of the texts in their order, from one request; `api_key` and `headers` are the caller's.
+
+        Raises:
+            ProviderError: the provider cannot be reached, refuses, fails, or answers with anything but these vectors.
+        """
+        asked = {"input": list(texts), **({"model": self.model} if self.model else {})}
+        sent = {"Accept": "application/json", **self._headers(api_key, headers)}
+        body = await self.retries.run(lambda: self._posted(orjson.dumps(asked), sent))
+        return await asyncio.to_thread(embedded, body, len(texts))
+
+    def _headers(self, api_key: str, headers: Mapping[str, str]) -> dict[str, str]:
+        if self.api_key is None:
+            return {**headers, **core_headers(api_key)}
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    async def _posted(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        try:
+            async with asyncio.timeout(self.seconds):
+                if self.session is not None:
+                    return await self._read(self.session, body, headers)
+                async with new_session() as session:
+                    return await self._read(session, body, headers)
+        except TimeoutError as error:
+            raise ProviderError("The model provider has been silent for too long.", code=TIMEOUT) from error
+
+    async def _read(self, session: aiohttp.ClientSession, body: bytes, headers: Mapping[str, str]) -> bytes:
+        pieces, size = [], 0
+        # An answer that breaks off is requested again as a whole, so the retries are around this.
+        async for piece in answer_bytes(session, self.url, body, headers, _ONCE, self.server):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise _malformed("is endless")
+        return b"".join(pieces)
+
+
+def core_embeddings(session: aiohttp.ClientSession | None, endpoint: str, deployment: str) -> EmbeddingsEndpoint:
+    """The embeddings of a deployment of the Core at `endpoint`, called with each caller's own key."""
+    url = f"{endpoint.rstrip('/')}/openai/deployments/{quote(deployment, safe='/')}/embeddings"
+    return EmbeddingsEndpoint(session, url, deployment, server=CORE)
+
+
+def openai_embeddings(
+    session: aiohttp.ClientSession | None, url: str, model: str, api_key: str = ""
+) -> EmbeddingsEndpoint:
+    """The embeddings of an OpenAI-compatible server; `url` ends with `/embeddings`, before any query."""
+    return EmbeddingsEndpoint(session, url, f"{model} at {urlsplit(url).hostname}", model, api_key)
+
+
+def embedded(body: bytes, count: int) -> Embedded:
+    """The vectors of an answer, ordered by their `index`, as numbers or as base64 of little-endian float32.
+
+    Raises:
+        ProviderError: they are not `count` vectors of one length and of finite numbers.
+    """
+    import numpy as np
+
+    try:
+        content = orjson.loads(body)
+        items = _ordered(content["data"])
+        rows = [_row(item["embedding"]) for item in items]
+        tokens = (content.get("usage") or {}).get("prompt_tokens") or 0
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise _malformed("is not a list of embeddings") from error
+    if len(rows) != count:
+        raise _malformed(f"has {len(rows)} vectors for {count} texts")
+    if len({row.shape for row in rows}) != 1 or not rows[0].size:
+        raise _malformed("has vectors of different lengths" if rows[0].size else "has empty vectors")
+    with np.errstate(over="ignore", invalid="ignore"):
+        matrix = np.stack(rows)
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise _malformed("has vectors with numbers that are not finite")
+    return Embedded((matrix / np.maximum(lengths, 1e-12)).astype(np.float32), tokens if isinstance(tokens, int) else 0)
+
+
+def _ordered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not any("index" in item for item in items):
+        return items
+    if sorted(item["index"] for item in items) != list(range(len(items))):
+        raise ValueError("the vectors are not numbered from 0 without gaps")
+    return sorted(items, key=lambda item: item["index"])
+
+
+def _row(vector: Any) -> NDArray[np.float64]:
+    import numpy as np
+
+    if isinstance(vector, str):
+        return np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4").astype(np.float64)
+    row = np.asarray(vector, dtype=np.float64)
+    if row.ndim != 1:
+        raise ValueError("a vector is not a list of numbers")
+    return row
+
+
+def _malformed(what: str) -> ProviderError:
+    return ProviderError(f"The model provider's answer {what}.", code=MALFORMED)

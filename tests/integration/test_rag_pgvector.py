@@ -1,0 +1,230 @@
+"""Vectors in a real PostgreSQL with pgvector: shared by agents, and searched in memory while it cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import asyncpg
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from task.errors import ToolError
+from task.tools.models import Caller, nobody
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorsGone
+from task.tools.rag.pgvector import PgVectors
+from task.tools.rag.search import Hit, StoredVectors, ranked
+from task.tools.rag.shelf import Opened, Shelf
+from task.tools.readings import Readings, Requester
+from tests.support.documents import MemoryFiles, manual
+from tests.support.embedding import WordVectors, word_vector
+from tests.support.memory_search import DirectReaders
+from tests.support.ports import free_port
+from tests.support.postgres_server import PostgresServer, pgvector_server
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+
+MANUAL = "files/bucket/manual.txt"
+ANN = Requester("key-ann", "ann", "chat-1")
+CALLER = Caller("key-ann", nobody)
+QUESTION = "How do I clean the turntable plate?"
+
+
+@dataclass
+class Agent:
+    """An agent with the database at `url`, and no other store; `seconds` is its clock."""
+
+    url: str
+    model: WordVectors = field(default_factory=WordVectors)
+    answer_seconds: int = 10
+    kept_seconds: int = 3600
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        readings = Readings(MemoryFiles({MANUAL: manual().encode()}), DirectReaders())
+        self.vectors = PgVectors(
+            self.url, MemoryVectors(readings), seconds=self.kept_seconds, answer_seconds=self.answer_seconds,
+            clock=lambda: self.seconds,
+        )  # fmt: skip
+        self.shelf = Shelf(readings, self.model, DocumentCache.create(), vectors=self.vectors)
+
+    async def found(self) -> list[Hit]:
+        """What a search finds, as the tool does it."""
+        opened = await self.shelf.open(MANUAL, ANN)
+        index = await self.shelf.indexed(opened, lambda _: None, CALLER)
+        cosines = await self.shelf.similarities(opened, index, word_vector(QUESTION), lambda _: None, CALLER)
+        return ranked([index], QUESTION, [cosines])
+
+    async def opened(self) -> Opened:
+        return await self.shelf.open(MANUAL, ANN)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def running() -> AsyncGenerator[PostgresServer]:
+    async with pgvector_server() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def server(running: PostgresServer) -> PostgresServer:
+    """The server as it started, with an empty database."""
+    if running.process is None:
+        await running.start()
+    running.database = "postgres"
+    name = f"test_{uuid4().hex}"
+    connection = await asyncpg.connect(running.url)
+    await connection.execute("alter system reset all")
+    await connection.execute("select pg_reload_conf()")
+    await connection.execute(f"create database {name} template template0")
+    await connection.close()
+    running.database = name
+    return running
+
+
+async def in_memory() -> list[Hit]:
+    return await Agent(f"postgresql://nobody@127.0.0.1:{free_port()}/none").found()
+
+
+def places(hits: list[Hit]) -> list[tuple[int, float]]:
+    return [(hit.chunk, round(hit.similarity, 4)) for hit in hits]
+
+
+async def test_agents_share_what_one_has_indexed_and_find_what_is_found_in_memory(server: PostgresServer) -> None:
+    one, other = Agent(server.url), Agent(server.url)
+    assert places(await one.found()) == places(await other.found()) == places(await in_memory())
+    assert (one.model.calls, other.model.calls) == (1, 0)
+    found = (await other.opened()).index
+    assert found is not None
+    assert isinstance(found.dense, StoredVectors)
+
+
+async def test_agents_that_index_one_document_at_the_same_time_embed_it_once(server: PostgresServer) -> None:
+    agents = [Agent(server.url) for _ in range(3)]
+    for agent in agents:
+        agent.model.gate.clear()
+    searches = [asyncio.create_task(agent.found()) for agent in agents]
+    async with asyncio.timeout(60):
+        while not any(agent.model.calls for agent in agents):
+            await asyncio.sleep(0.01)
+        for agent in agents:
+            agent.model.gate.set()
+        found = await asyncio.gather(*searches)
+    assert sum(agent.model.calls for agent in agents) == 1
+    assert all(places(item) == places(found[0]) for item in found)
+
+
+async def test_texts_that_another_document_has_too_are_known_with_their_model(server: PostgresServer) -> None:
+    agent = Agent(server.url)
+    rows = {text.encode().ljust(32): word_vector(text) for text in ("tray", "oven")}
+    await agent.vectors.keep("k", NewVectors("words", list(rows), np.stack(list(rows.values()))))
+    known = await agent.vectors.known("words", [*rows, b"?" * 32])
+    assert {key: row.tolist() for key, row in known.items()} == {key: row.tolist() for key, row in rows.items()}
+    assert await agent.vectors.known("another model", list(rows)) == {}
+
+
+async def test_an_index_ends_after_its_time_and_is_deleted_by_the_next(server: PostgresServer) -> None:
+    agent = Agent(server.url, kept_seconds=0)
+    await agent.found()  # made, and expired at once
+    connection = await asyncpg.connect(server.url)
+    try:
+        assert await agent.vectors.find("another", 1) is None
+        keys = "select count(*) from dial_agent_rag_index_1"
+        assert await connection.fetchval(keys) == 1
+        await Agent(server.url).found()
+        assert await connection.fetchval(keys) == 1
+        assert await connection.fetchval("select count(distinct index_id) from dial_agent_rag_vector_1") == 1
+    finally:
+        await connection.close()
+
+
+async def test_an_index_that_somebody_deleted_is_made_again(server: PostgresServer) -> None:
+    agent = Agent(server.url)
+    before = await agent.found()
+    connection = await asyncpg.connect(server.url)
+    await connection.execute("delete from dial_agent_rag_index_1")
+    await connection.close()
+    assert places(await agent.found()) == places(before)
+    assert agent.model.calls == 2
+
+
+async def test_an_index_of_another_length_is_replaced(server: PostgresServer) -> None:
+    agent = Agent(server.url)
+    await agent.found()
+    opened = await agent.opened()
+    assert opened.index is not None
+    short = word_vector(QUESTION, 32)
+    with pytest.raises(ToolError, match="different lengths"):  # this model goes on to answer with the other length
+        await agent.shelf.similarities(opened, opened.index, short, lambda _: None, CALLER)
+    assert agent.model.calls == 3  # and it was asked anew, not answered from the index
+
+
+@pytest.mark.parametrize("how", ["stopped", "frozen", "read-only", "full", "no extension"])
+async def test_while_the_database_cannot_be_used_the_search_goes_on_in_memory(
+    server: PostgresServer, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = places(await in_memory())
+    caplog.clear()
+    agent = Agent(server.url, answer_seconds=2)
+    connection = await asyncpg.connect(server.url)
+    match how:
+        case "stopped":
+            await agent.found()
+            await server.stop()
+        case "frozen":
+            await agent.found()
+        case "read-only":
+            await connection.execute("alter system set default_transaction_read_only = on")
+            await connection.execute("select pg_reload_conf()")
+        case "full":
+            await agent.found()
+            agent = Agent(server.url)
+            await connection.execute("delete from dial_agent_rag_index_1")
+            await connection.execute(
+                "create function full_disk() returns trigger language plpgsql as "
+                "$$ begin raise exception 'could not extend file' using errcode = '53100'; end $$"
+            )
+            await connection.execute(
+                "create trigger f before insert on dial_agent_rag_vector_1 execute function full_disk()"
+            )
+        case _:
+            await connection.execute("create role plain login")
+            await connection.execute("revoke create on schema public from public")
+            agent = Agent(re.sub("//tester@", "//plain@", server.url))
+    connection.terminate()
+    async with asyncio.timeout(60):
+        if how == "frozen":
+            with server.frozen():
+                assert places(await agent.found()) == expected
+        else:
+            assert places(await agent.found()) == expected
+        assert places(await agent.found()) == expected
+    lines = [record.getMessage() for record in caplog.records if "AGENT_RAG__INDEX_URL" in record.getMessage()]
+    assert len(lines) == 1
+    assert "tester" not in lines[0]
+
+
+async def test_a_database_that_is_back_is_used_again_after_a_rest(server: PostgresServer) -> None:
+    agent = Agent(server.url)
+    await server.stop()
+    await agent.found()
+    await server.start()
+    with pytest.raises(VectorsGone):
+        await agent.vectors.similarities(StoredVectors(1, 64), word_vector(QUESTION))
+    agent.seconds += 60
+    other = Agent(server.url)
+    await other.found()
+    assert await agent.vectors.find((await other.opened()).key, len((await other.opened()).document.chunks))
+
+
+async def test_a_certificate_that_is_missing_or_an_option_that_is_none_is_one_log_line(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for option in ("sslmode=verify-full&sslrootcert=/none/ca.pem", "sslmode=require", "sslmode=perhaps"):
+        caplog.clear()
+        assert await Agent(f"{server.url}?{option}").found()
+        assert len([record for record in caplog.records if "AGENT_RAG__INDEX_URL" in record.getMessage()]) == 1
