@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
 LONGEST_SECONDS = 60.0  # one visit to a server: a frozen one never answers, not even with an error
 READERS = 4
+CONNECTIONS = 20  # of one process to a server, kept open: to open one takes longer than what a request does with it
 MAX_LIMIT = 1000  # rows of a page
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
@@ -205,8 +206,9 @@ def _server_engine(address: URL, patience: float) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     return create_async_engine(
-        _with_options(address).set(drivername="postgresql+asyncpg"), pool_size=10, max_overflow=20,
-        pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience}, hide_parameters=True,
+        _with_options(address).set(drivername="postgresql+asyncpg"), pool_size=CONNECTIONS, max_overflow=0,
+        pool_use_lifo=True, pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience},
+        hide_parameters=True,
     )  # fmt: skip
 
 

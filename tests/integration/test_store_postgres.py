@@ -20,7 +20,7 @@ from task.errors import Conflict, NotFound, StoreUnavailable
 from task.llm.scripted import says, wants
 from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
-from task.store.database import PostgresDatabase
+from task.store.database import CONNECTIONS, PostgresDatabase
 from task.store.experiments import variants
 from task.store.filters import SessionFilter, TraceFilter
 from task.store.records import Answer, Prompt
@@ -236,6 +236,22 @@ async def test_a_server_that_refuses_is_named(server: PostgresServer, wrong: str
     with pytest.raises(StoreUnavailable, match="refuses this agent") as caught:
         await open_store(wrong.format(host=f"127.0.0.1:{server.port}"), patience=2)
     assert "SECRET" not in str(caught.value)
+
+
+async def test_many_visits_at_once_take_turns_on_connections_that_stay_open(server: PostgresServer) -> None:
+    observer = await asyncpg.connect(server.url)
+    async with opened(server.url, chores=False) as store:
+        numbers = await asyncio.gather(*(store.database.read(_backend) for _ in range(3 * CONNECTIONS)))
+        assert len(set(numbers)) <= CONNECTIONS
+        open_now = await observer.fetchval(
+            "SELECT array_agg(pid) FROM pg_stat_activity WHERE backend_type LIKE 'client%'"
+        )
+        assert set(numbers) <= set(open_now)
+    await observer.close()
+
+
+def _backend(connection: Connection) -> int:
+    return connection.scalar(text("SELECT pg_backend_pid() FROM pg_sleep(0.01)")) or 0
 
 
 async def test_a_server_without_free_connections_is_reported(server: PostgresServer) -> None:
