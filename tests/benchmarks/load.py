@@ -13,7 +13,7 @@ import orjson
 from tests.benchmarks.upstream import WORD
 
 _WORD = WORD.encode()
-_TAIL = b"0\r\n\r\n"
+_TAIL = b"\r\n0\r\n\r\n"  # with the end of the chunk before it: a head may end in a 0 as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,16 @@ class Timing:
     words: int
 
 
-def request(path: str, script: str, history: Sequence[dict[str, Any]] = (), attached: Sequence[Any] = ()) -> bytes:
-    """The bytes of a streaming chat completion request whose last message is `script`."""
+def request(
+    path: str, script: str, history: Sequence[dict[str, Any]] = (), attached: Sequence[Any] = (), *, key: str = "key",
+    **fields: Any,
+) -> bytes:  # fmt: skip
+    """The bytes of a streaming chat completion request whose last message is `script`; `fields` are further ones."""
     custom = {"custom_content": {"attachments": attached}} if attached else {}
-    body = orjson.dumps({"stream": True, "messages": [*history, {"role": "user", "content": script, **custom}]})
+    messages = [*history, {"role": "user", "content": script, **custom}]
+    body = orjson.dumps({"stream": True, "messages": messages, **fields})
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nApi-Key: key\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nApi-Key: {key}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -38,6 +38,12 @@ async def slow(x: int) -> str:
     """Give the number back after a tenth of a second."""
     await asyncio.sleep(0.1)
     return str(x)
+
+@tool
+async def wait(seconds: float) -> str:
+    """Wait so many seconds."""
+    await asyncio.sleep(seconds)
+    return f"waited {seconds} s"
 '''
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from glob import glob
@@ -24,10 +24,14 @@ QUICK = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=
 
 @dataclass
 class PostgresServer:
-    """`user` is whom the processes belong to: PostgreSQL refuses to run as root. `binaries` empty: Debian's."""
+    """`user` is whom the processes belong to: PostgreSQL refuses to run as root. `binaries` empty: Debian's.
+
+    `options` are further ones of the server itself.
+    """
 
     folder: Path
     binaries: Path | None = None
+    options: Sequence[str] = ()
     port: int = field(default_factory=free_port)
     process: asyncio.subprocess.Process | None = None
     database: str = "postgres"
@@ -43,7 +47,7 @@ class PostgresServer:
 
     async def start(self) -> None:
         place = ("-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port), "-h", "127.0.0.1")
-        self.process = await self._started("postgres", *place, *QUICK)
+        self.process = await self._started("postgres", *place, *QUICK, *self.options)
         async with asyncio.timeout(30):
             while not await self._answers():
                 await asyncio.sleep(0.05)
@@ -85,8 +89,8 @@ def _debians(command: str) -> str:
 
 
 @asynccontextmanager
-async def postgres_server() -> AsyncGenerator[PostgresServer]:
-    async with _running(None) as server:
+async def postgres_server(*options: str) -> AsyncGenerator[PostgresServer]:
+    async with _running(None, *options) as server:
         yield server
 
 
@@ -109,11 +113,11 @@ async def pgvector_server() -> AsyncGenerator[PostgresServer]:
 
 
 @asynccontextmanager
-async def _running(binaries: Path | None) -> AsyncGenerator[PostgresServer]:
+async def _running(binaries: Path | None, *options: str) -> AsyncGenerator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: the path of a socket may not be long
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
-    server = PostgresServer(folder, binaries)
+    server = PostgresServer(folder, binaries, options)
     await server.create()
     await server.start()
     try:

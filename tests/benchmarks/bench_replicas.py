@@ -1,0 +1,89 @@
+"""What replicas cost: CPU per conversation of three agents that share PostgreSQL and nginx, as a multiple of one's.
+
+The three are compared with three agents that each have a PostgreSQL and an nginx alone, and as many people. These too
+are served at the same time, as processes that compete for cores and caches take more CPU, shared engines or not.
+The conversations are tool turns and answers that stream at a model's pace, through the DIAL door and `/v1`; the CPU is
+that of agents, PostgreSQL and nginx together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks import processes
+from tests.benchmarks.bench_agent import ROUTE
+from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.load import Load, request
+from tests.benchmarks.replicas import Replicas, Usage, replicas
+
+ROUNDS, PEOPLE, REST_SECONDS = 3, 12, 0.3  # people of each agent
+SCRIPTS = ("chain 5", "paced 50 20")
+MANY, GOAL = 3, 1.15
+
+
+@dataclass
+class Installation:
+    """Agents with their engines, and the people who talk to them."""
+
+    running: Replicas
+    load: Load
+    keys: list[str]
+
+    async def serve(self) -> Usage:
+        """What each of its people takes with a tool turn and a streamed answer through both doors."""
+        before = await self.running.used()
+        for script in SCRIPTS:
+            await self.load.ask_at_once(request(ROUTE, script), len(self.keys))
+            asked = [request("/v1/chat/completions", script, key=key) for key in self.keys]
+            await asyncio.gather(*map(self.load.ask, asked))
+        await asyncio.sleep(REST_SECONDS)
+        return (await self.running.used() - before) / len(self.keys)
+
+
+async def serve(installations: Sequence[Installation]) -> Usage:
+    """The mean of installations of the same size that are served at the same time."""
+    spent = await asyncio.gather(*(installation.serve() for installation in installations))
+    return sum(spent, Usage()) / len(spent)
+
+
+async def measured(folder: Path) -> list[Figure]:
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(processes.upstream(core=None))
+
+        async def installed(agents: int, name: str) -> Installation:
+            running = await stack.enter_async_context(replicas(folder / name, agents, upstream))
+            load = Load(running.port)
+            stack.callback(load.close)
+            return Installation(running, load, await running.keys(PEOPLE * agents))
+
+        alone = [await installed(1, f"alone-{number}") for number in range(MANY)]
+        together = [await installed(MANY, "together")]
+        rounds = [(await serve(alone), await serve(together)) for _ in range(ROUNDS + 1)][1:]  # the first warms up
+    one, many = (list(column) for column in zip(*rounds, strict=True))
+    ratio = statistics.median(shared.cpu / own.cpu for own, shared in rounds)
+    return [
+        *parts("an agent alone", one),
+        *parts(f"{MANY} agents together", many),
+        Figure(f"{MANY} agents together ÷ alone, CPU per conversation", ratio, "", GOAL, tolerance=0.0),
+    ]
+
+
+def parts(name: str, spent: list[Usage]) -> list[Figure]:
+    return [
+        Figure(f"{name}, CPU per conversation", statistics.median(usage.cpu for usage in spent) * 1e3, "ms"),
+        Figure(f"{name}, of it the agents", statistics.median(usage.agents for usage in spent) * 1e3, "ms"),
+        Figure(f"{name}, of it PostgreSQL", statistics.median(usage.postgres for usage in spent) * 1e3, "ms"),
+        Figure(f"{name}, of it nginx", statistics.median(usage.nginx for usage in spent) * 1e3, "ms"),
+        Figure(f"{name}, statements", statistics.median(usage.statements for usage in spent), ""),
+    ]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        report(asyncio.run(measured(Path(folder))))
