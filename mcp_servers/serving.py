@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-from collections.abc import Sequence
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mcp_servers.callers import SCOPE, Callers
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+STARTUP_FAILURE = 3  # uvicorn's exit code
 KEEP_ALIVE_SECONDS = 330  # longer than any caller keeps an idle connection: a request on one being closed is lost
 TOKEN_VARIABLE = "AGENT_MCP_TOKEN"  # noqa: S105 - a variable's name
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -86,12 +92,36 @@ def run(
     keep_alive_seconds: int,
     log_level: str = "warning",
     shutdown_seconds: int = 5,
+    drain: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
-    """Serve until a signal arrives; running calls have `shutdown_seconds` to finish."""
+    """Serve until a signal arrives; running calls have `shutdown_seconds` to finish.
+
+    After SIGTERM `drain` comes first, while requests are still taken; a second signal ends it.
+    """
     import uvicorn
 
-    uvicorn.run(
+    class Server(uvicorn.Server):
+        _asked = False
+        _draining: asyncio.Task[None] | None = None
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if drain is None or sig != signal.SIGTERM or self._asked:
+                super().handle_exit(sig, frame)
+            else:
+                self._asked = True
+
+        async def on_tick(self, counter: int) -> bool:
+            if drain is not None and self._asked and self._draining is None:
+                self._draining = asyncio.create_task(drain())
+                self._draining.add_done_callback(lambda _: self.handle_exit(signal.SIGTERM, None))
+            return await super().on_tick(counter)
+
+    server = Server(uvicorn.Config(
         app, host=host, port=port, log_level=log_level.lower(), access_log=False,
         timeout_keep_alive=keep_alive_seconds, timeout_graceful_shutdown=shutdown_seconds,
         http="h11",  # httptools keeps white space around header values, which the protocol says to ignore
-    )  # fmt: skip
+    ))  # fmt: skip
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)

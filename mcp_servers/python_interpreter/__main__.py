@@ -47,7 +47,7 @@ def parse(arguments: list[str], environ: dict[str, str]) -> Config:
         token=token, data_dir=given.data, python=given.python.absolute(), host=given.host, port=given.port,
         allowed_hosts=tuple(given.allowed_host), core=environ.get(CORE_VARIABLE) or None, work_dir=given.work,
         unsafe=given.unsafe, tier=given.tier, preload=not given.bare,
-        keep_alive_seconds=given.keep_alive_seconds, limits=limits,
+        keep_alive_seconds=given.keep_alive_seconds, drain_seconds=given.drain_seconds, limits=limits,
     )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=8050)
     add("--keep-alive-seconds", type=int, default=serving.KEEP_ALIVE_SECONDS, help="life of idle connections")
+    add("--drain-seconds", type=float, default=0, help="time for running calls when a signal ends the server")
     add("--allowed-host", action="append", default=[], metavar="NAME", help="further accepted host name; repeatable")
     add(
         "--data",
@@ -112,8 +113,11 @@ def _serve(config: Config, launcher: object) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")  # before the SDK's own
     if launcher.tier == "none":
         print("WARNING no sandbox: code may do all that this user may", file=sys.stderr, flush=True)
-    app, kept = create_app(Interpreter(config, launcher)), config.keep_alive_seconds
-    serving.run(app, config.host, config.port, keep_alive_seconds=kept, shutdown_seconds=3)
+    interpreter = Interpreter(config, launcher)
+    app, kept, drain = create_app(interpreter), config.keep_alive_seconds, None
+    if config.drain_seconds > 0:
+        drain = interpreter.drain
+    serving.run(app, config.host, config.port, keep_alive_seconds=kept, shutdown_seconds=3, drain=drain)
 
 
 def _unused_folder(wanted: Path) -> tuple[Path, int]:

@@ -44,7 +44,7 @@ class Config:
 
     `data_dir` keeps what must outlive a restart, `work_dir` (empty: the system's temporary folder) the kernels' files.
     `python` is the interpreter of the kernels' own environment, `tier` the sandbox to use. Keys of DIAL Core at `core`
-    are accepted beside the token.
+    are accepted beside the token. At the end running calls have `drain_seconds` to finish, while new ones are refused.
     """
 
     token: str
@@ -59,4 +59,5 @@ class Config:
     tier: TierName = "auto"
     preload: bool = True
     keep_alive_seconds: int = KEEP_ALIVE_SECONDS
+    drain_seconds: float = 0
     limits: Limits = field(default_factory=Limits)

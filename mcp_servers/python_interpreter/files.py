@@ -143,14 +143,38 @@ def read_file(root: Path, path: str, most: int) -> bytes:
 
 
 class NewFile:
-    """A file on its way into the working directory; it appears whole, under its name, or not at all."""
+    """A file on its way into the working directory; it appears whole, under its name, or not at all.
 
-    def __init__(self, place: KernelFolders, name: str) -> None:
-        self._place, self._name = place, name
+    Folders of `path` are created.
+    """
+
+    def __init__(self, place: KernelFolders, path: str) -> None:
+        *self._folders, self._name = path.split("/")
+        self._place = place
         self._unfinished = f".{secrets.token_hex(8)}.part"
 
     def __enter__(self) -> NewFile:
         self._folder = os.open(self._place.work, _FOLDER)
+        try:
+            for name in self._folders:
+                self._enter(name)
+            return self._begun()
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    def _enter(self, name: str) -> None:
+        outer, new = self._folder, True
+        try:
+            os.mkdir(name, 0o700, dir_fd=outer)
+        except FileExistsError:
+            new = False
+        self._folder = os.open(name, _FOLDER, dir_fd=outer)
+        os.close(outer)
+        if new:
+            self._place.give(self._folder)
+
+    def _begun(self) -> NewFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._unfinished, flags, 0o600, dir_fd=self._folder)
         return self

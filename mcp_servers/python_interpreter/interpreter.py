@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,8 +18,10 @@ from mcp_servers.python_interpreter.memory import Memory
 from mcp_servers.python_interpreter.meta import CallMeta
 from mcp_servers.python_interpreter.pool import Pool
 from mcp_servers.python_interpreter.runtime import runtime_folder
-from mcp_servers.python_interpreter.sessions import KernelSession, Sessions
+from mcp_servers.python_interpreter.sessions import KernelSession, Sessions, Wanted
 
+LINGER_SECONDS = 3.0  # in which balancers notice, and agents fetch the files of the last calls
+LOOK_SECONDS = 0.1
 SETTLE_SECONDS = 2.0  # the rest of the product starts at the same time, and needs the processor more
 
 
@@ -55,14 +58,18 @@ class Interpreter:
         return self._sessions
 
     async def execute(self, code: str, call: CallMeta, ticket: Ticket) -> dict[str, Any]:
-        """Run the code, or name the required files that are missing. The ticket shows how long the call waits.
+        """Run the code, or name the required files that are `missing`, and lost ones to `restore`. The ticket shows how
+        long the call waits.
 
         Raises:
             CallRefused: it cannot be run now.
         """
-        if missing := await self.sessions.missing(call.handle, ticket, call.inputs):
-            return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
-        ran = await self.sessions.execute(call.handle, ticket, code, call.seconds or math.inf)
+        wanted = Wanted(call.handle, call.kernel, call.fresh, call.inputs, call.made)
+        missing, restore = await self.sessions.missing(wanted, ticket)
+        if missing or restore:
+            named = {"session": call.handle, "files_path": self.files_path(call.handle)}
+            return {"missing": missing, "restore": restore, **named}
+        ran = await self.sessions.execute(wanted, ticket, code, call.seconds or math.inf)
         shown = await report.keep_shown(ran, self.config.limits)
         content = report.structured(ran, shown, self.tier, self.config.limits)
         return {**content, "files_path": self.files_path(call.handle)}
@@ -89,6 +96,19 @@ class Interpreter:
             "spare_kernels": self._pool.spares if self._pool else 0,
             "sessions": len(self._sessions) if self._sessions else 0,
         }
+
+    def ready(self) -> dict[str, str]:
+        """Whether it takes calls, and its name, with which the ids of its sessions begin."""
+        return {"status": "draining" if self.sessions.draining else "ready", "server": self.sessions.server}
+
+    async def drain(self) -> None:
+        """Refuse new calls, and wait until the running ones have ended and their files were fetched."""
+        self.sessions.drain()
+        idle = time.monotonic()
+        deadline = idle + self.config.drain_seconds
+        while time.monotonic() < min(deadline, idle + LINGER_SECONDS):
+            await asyncio.sleep(LOOK_SECONDS)
+            idle = time.monotonic() if self.sessions.busy else idle
 
     @staticmethod
     def files_path(handle: str) -> str:

@@ -57,6 +57,12 @@ class Line:
             self._running[ticket.owner] -= 1
             self._admit()
 
+    def give_up(self) -> None:
+        """End every wait."""
+        for turn in self._waiting.values():
+            if not turn.done():
+                turn.set_exception(NoPlace(CANCELLED))
+
     async def _entered(self, ticket: Ticket, seconds: float) -> None:
         if ticket.given_up:
             raise NoPlace(CANCELLED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 KEPT_SECONDS = 7 * 24 * 3600
@@ -14,10 +14,11 @@ RESTARTED = "the interpreter server was restarted"
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is left of a session: how many kernels it has had, and why the last one is gone."""
+    """What is left of a session: how many kernels it has had, why the last one is gone, and its ids, newest first."""
 
     generation: int
     lost: str = RESTARTED
+    ids: tuple[str, ...] = ()
 
 
 class Memory:
@@ -29,7 +30,8 @@ class Memory:
 
     def of(self, handle: str) -> Remembered | None:
         try:
-            return Remembered(**json.loads((self._folder / handle).read_text(encoding="utf-8")))
+            found = Remembered(**json.loads((self._folder / handle).read_text(encoding="utf-8")))
+            return replace(found, ids=tuple(found.ids))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError):

@@ -17,6 +17,9 @@ PRINCIPAL = f"{META_DOMAIN}/principal"
 INPUTS = f"{META_DOMAIN}/inputs"
 PICTURES = f"{META_DOMAIN}/pictures"
 SECONDS = f"{META_DOMAIN}/seconds"
+KERNEL = f"{META_DOMAIN}/kernel"
+FRESH = f"{META_DOMAIN}/fresh"
+MADE = f"{META_DOMAIN}/made"
 LINKS = "links"
 
 
@@ -24,7 +27,9 @@ LINKS = "links"
 class CallMeta:
     """`handle` names the session; it cannot be guessed without the server's token. `owner` is for whom it is: the
     caller's principal. `kept` is False if the caller named no conversation: the session then serves this call only.
-    `inputs` are the versions of the needed files, `seconds` is the time that the caller has left.
+    `inputs` are the versions of the needed files, `seconds` is the time that the caller has left. `kernel` is the id of
+    the session that the conversation had last; where it is not known, a new session is made only if `fresh` accepts
+    that. `made` are the versions of files of that session, which a new one gets.
     """
 
     handle: str
@@ -33,6 +38,9 @@ class CallMeta:
     inputs: Mapping[str, str] = field(default_factory=dict[str, str])
     link_pictures: bool = False
     seconds: float | None = None
+    kernel: str = ""
+    fresh: bool = False
+    made: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str, token: str) -> CallMeta:
@@ -41,16 +49,23 @@ def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str
     Only the agent may name a principal; another caller is its own.
     """
     conversation = str(meta.get(CONVERSATION) or legacy_session or "")
-    inputs, seconds = meta.get(INPUTS), meta.get(SECONDS)
+    seconds, kernel = meta.get(SECONDS), meta.get(KERNEL)
     principal = str(meta.get(PRINCIPAL) or "") if identity == AGENT else identity
     return CallMeta(
         handle_of(token, identity, principal, conversation or secrets.token_hex(16)),
         principal,
         bool(conversation),
-        {str(name): str(version) for name, version in inputs.items()} if isinstance(inputs, Mapping) else {},
+        _versions(meta.get(INPUTS)),
         meta.get(PICTURES) == LINKS,
         seconds if isinstance(seconds, int | float) and seconds > 0 else None,
+        kernel if isinstance(kernel, str) else "",
+        meta.get(FRESH) is True,
+        _versions(meta.get(MADE)),
     )
+
+
+def _versions(files: Any) -> dict[str, str]:
+    return {str(name): str(version) for name, version in files.items()} if isinstance(files, Mapping) else {}
 
 
 def handle_of(token: str, identity: str, principal: str, conversation: str) -> str:

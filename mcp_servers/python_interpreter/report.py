@@ -34,7 +34,8 @@ _TYPES = {
     "webp": "image/webp",
     "xlsx": f"{_OFFICE}.spreadsheetml.sheet",
 }
-LOST = "All variables, imports and functions of this conversation are lost, because {reason}. Files are {files}."
+LOST = "All variables, imports and functions of this conversation are lost, because {reason}. {files}"
+RESTORED = "Files that were attached or handed over before were put back; others are gone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ def structured(ran: Ran, shown: list[SessionFile], tier: str, limits: Limits) ->
         "truncated": cut or ran.executed.ending is Ending.FLOODED,
         "sandbox_tier": tier,
         "session": ran.session.handle,
+        "kernel": ran.session.ids[0],
     }
 
 
@@ -140,7 +142,13 @@ def _notes(ran: Ran, limits: Limits) -> Iterator[str]:
             seconds=ran.limit, output_mib=limits.output_bytes // MIB, work_mib=limits.work_bytes // MIB
         )
     if ran.lost:
-        yield LOST.format(reason=ran.lost, files="kept" if ran.after.files else "gone too")
+        yield LOST.format(reason=ran.lost, files=_files_now(ran))
+
+
+def _files_now(ran: Ran) -> str:
+    if ran.first:
+        return RESTORED if ran.session.inputs or ran.session.restored else "Files are gone too."
+    return "Files are kept." if ran.after.files else "Files are gone too."
 
 
 def _left_out(ran: Ran, limits: Limits, listed: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.line import Ticket
 from mcp_servers.python_interpreter.meta import CallMeta, call_meta
 from mcp_servers.python_interpreter.report import as_text
-from mcp_servers.python_interpreter.sessions import CallRefused
+from mcp_servers.python_interpreter.sessions import CallRefused, NotHere
 from mcp_servers.python_interpreter.transfer import Transfer, folder_of
 
 PROGRESS_SECONDS = 2.0
@@ -53,10 +53,15 @@ class Tools:
         async with _progress(ctx, ticket, self._interpreter.config.limits.seconds):
             try:
                 content = await self._interpreter.execute(code, call, ticket)
+            except NotHere as refusal:
+                text = wire.TextContent(type="text", text=str(refusal))
+                return wire.CallToolResult(
+                    content=[text], structured_content={"refused": refusal.reason}, is_error=True
+                )
             except CallRefused as refusal:
                 raise ToolError(str(refusal)) from refusal
         if "missing" in content:
-            text = f"Files are missing: {', '.join(content['missing'])}"
+            text = f"Files are missing: {', '.join([*content['missing'], *content['restore']])}"
             return wire.CallToolResult(content=[wire.TextContent(type="text", text=text)], structured_content=content)
         text = wire.TextContent(type="text", text=as_text(content, call.kept))
         parts = [self._image(call, file) or _link(file) for file in content["files"]]
@@ -130,6 +135,8 @@ def create_app(interpreter: Interpreter) -> Starlette:
     server.resource("kernel://{session}/{+path}", description="A file of a Python session.")(tools.file)
     transfer = Transfer(interpreter, serving.RouteGuard(config.token, security))
     server.custom_route("/health", methods=["GET"])(_health(interpreter))
+    server.custom_route("/ready", methods=["GET"])(_ready(interpreter))
+    server.custom_route("/sessions/{handle}/files/{path:path}", methods=["PUT"])(transfer.restore)
     server.custom_route("/sessions/{handle}/inputs/{name}", methods=["PUT"])(transfer.put)
     server.custom_route("/sessions/{handle}/{area}/{path:path}", methods=["GET"])(transfer.get)
     app = server.streamable_http_app(host=config.host, transport_security=security)
@@ -154,6 +161,14 @@ def _health(interpreter: Interpreter) -> Any:
         return JSONResponse(interpreter.health())
 
     return health
+
+
+def _ready(interpreter: Interpreter) -> Any:
+    async def ready(_: Request) -> JSONResponse:
+        content = interpreter.ready()
+        return JSONResponse(content, 200 if content["status"] == "ready" else 503)
+
+    return ready
 
 
 @asynccontextmanager

@@ -19,10 +19,11 @@ from mcp_servers.serving import RouteGuard
 
 CHUNK = 256 * 1024
 LONGEST_NAME = 200
+DEEPEST = 16
 
 
 class Transfer:
-    """The handlers of `/sessions/{handle}/inputs/{name}` and `/sessions/{handle}/{files|shown}/{path}`."""
+    """The handlers of `/sessions/{handle}/inputs/{name}`, `/sessions/{handle}/{files|shown}/{path}`."""
 
     def __init__(self, interpreter: Interpreter, guard: RouteGuard) -> None:
         self._interpreter = interpreter
@@ -30,22 +31,13 @@ class Transfer:
 
     async def put(self, request: Request) -> Response:
         """Store the body under a plain name; later calls refer to it by the `version` of the query."""
-        if refused := await self._guard.refusal(request):
-            return refused
-        session = self._interpreter.session(request.path_params["handle"])
-        if session is None:
-            return _refused(404, "there is no such session")
-        name = request.path_params["name"]
-        if not usable_name(name):
-            return _refused(400, "the name must be plain: no folders, no leading dot")
-        try:
-            size = await self._receive(request, session, name)
-        except OSError as error:
-            return _refused(409, f"the file cannot be written: {error.strerror}")
-        if size is None:
-            return _refused(413, f"the file is larger than {self._interpreter.config.limits.file_bytes} bytes")
-        session.inputs[name] = request.query_params.get("version", "")
-        return JSONResponse({"name": name, "size": size})
+        return await self._put(request, request.path_params["name"], restores=False)
+
+    async def restore(self, request: Request) -> Response:
+        """Store the body where an earlier session of the conversation had it, unless code has run since; `version` as
+        for `put`.
+        """
+        return await self._put(request, request.path_params["path"], restores=True)
 
     async def get(self, request: Request) -> Response:
         """The content of one file."""
@@ -67,7 +59,26 @@ class Transfer:
             _content(file, size), media_type=guessed_type(path), headers={"Content-Length": str(size)}
         )
 
-    async def _receive(self, request: Request, session: KernelSession, name: str) -> int | None:
+    async def _put(self, request: Request, path: str, *, restores: bool) -> Response:
+        if refused := await self._guard.refusal(request):
+            return refused
+        session = self._interpreter.session(request.path_params["handle"])
+        if session is None:
+            return _refused(404, "there is no such session")
+        folders = DEEPEST if restores else 0
+        if path.count("/") > folders or not all(map(usable_name, path.split("/"))):
+            return _refused(400, f"the name must be plain: at most {folders} folders, no leading dot")
+        try:
+            size = await self._receive(request, session, path, restores=restores)
+        except OSError as error:
+            return _refused(409, f"the file cannot be written: {error.strerror}")
+        if size is None:
+            return _refused(413, f"the file is larger than {self._interpreter.config.limits.file_bytes} bytes")
+        known = session.restored if restores else session.inputs
+        known[path] = request.query_params.get("version", "")
+        return JSONResponse({"name": path, "size": size})
+
+    async def _receive(self, request: Request, session: KernelSession, name: str, *, restores: bool) -> int | None:
         limit, size = self._interpreter.config.limits.file_bytes, 0
         with NewFile(session.place, name) as file:
             async for chunk in request.stream():
@@ -75,7 +86,8 @@ class Transfer:
                 if size > limit:
                     return None
                 file.write(chunk)
-            file.finish()
+            if not (restores and session.calls):  # the code of another call may have changed the file by now
+                file.finish()
         return size
 
 

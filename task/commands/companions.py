@@ -169,6 +169,7 @@ def _interpreter_command(settings: Settings) -> tuple[str, ...]:
         "--running": chosen.running,
         "--idle-minutes": chosen.idle_minutes,
         "--memory-mib": chosen.memory_mib,
+        "--drain-seconds": chosen.drain_seconds,
     }
     options = [text for name, value in given.items() for text in (name, str(value))]
     return (*INTERPRETER, *options, *(["--unsafe"] if chosen.unsafe else []))

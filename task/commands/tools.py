@@ -187,7 +187,7 @@ async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]
 
 
 async def _sandbox_tier(url: str) -> str | None:
-    from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
+    from task.tools.py_interpreter.interpreter_server import InterpreterServer
 
     server = InterpreterServer(url, None, SERVER_SECONDS)
     try:

@@ -111,7 +111,7 @@ class Message:
 
     `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
     in the conversation; neither is ever sent. `scrub_pii`: personal data is removed from what the model reads, where
-    its provider can do that.
+    its provider can do that. `memo` is what the tool of a tool message needs in its later calls: stored, never sent.
     """
 
     role: Role
@@ -124,6 +124,7 @@ class Message:
     failed: bool = False
     unsourced: bool = False
     scrub_pii: bool = False
+    memo: str = ""
 
     def text(self) -> str:
         """The message's text; the text parts joined if content is a list."""
@@ -158,6 +159,8 @@ class Message:
             data["unsourced"] = True
         if self.scrub_pii:
             data["scrub_pii"] = True
+        if self.memo:
+            data["memo"] = self.memo
         return data
 
 
@@ -205,6 +208,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
         failed=data.get("failed", False),
         unsourced=data.get("unsourced", False),
         scrub_pii=bool(data.get("scrub_pii")),
+        memo=str(data.get("memo") or ""),
     )
 
 

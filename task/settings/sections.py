@@ -140,6 +140,11 @@ class InterpreterSettings(Section):
     running: int = setting(24, "Calls that run at a time, of one person at most half; others wait in line.", ge=1)
     idle_minutes: float = setting(30, "Minutes after which an unused session ends.", gt=0)
     memory_mib: int = setting(2048, "Memory of one process, in MiB.", ge=256)
+    drain_seconds: float = setting(
+        0,
+        "Seconds that running calls have after SIGTERM, while new ones are refused; 0: the server ends at once.",
+        ge=0,
+    )
     unsafe: bool = setting(
         False, "Run code even where no sandbox works: it may do all you may, so each call is asked about."
     )

@@ -223,7 +223,7 @@ def as_tool_message(call: ToolCall, result: Any) -> Message:
     if isinstance(result, Message):
         return Message(
             Role.TOOL, result.text(), tool_call_id=call.id, name=call.function.name,
-            custom_content=result.custom_content, failed=result.failed,
+            custom_content=result.custom_content, failed=result.failed, memo=result.memo,
         )  # fmt: skip
     content = getattr(result, "content", result)
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from task.conversation.messages import Attachment, ToolCall
+from task.conversation.messages import Attachment, Message, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.conversation.sources import Sources
 from task.errors import new_reference
@@ -55,7 +55,7 @@ class ToolCallParams:
 
     `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` sets them if they are None.
     `sources` numbers what the tool finds, for the whole answer.
-    After `seconds` the call is stopped.
+    `earlier` are the messages of the conversation before the call. After `seconds` the call is stopped.
     `reference` connects a failure of the call to its line in the log.
     """
 
@@ -69,6 +69,7 @@ class ToolCallParams:
     sources: Sources = field(default_factory=Sources)
     seconds: float | None = None
     reference: str = field(default_factory=new_reference)
+    earlier: Sequence[Message] = ()
 
 
 @dataclass(frozen=True, slots=True)

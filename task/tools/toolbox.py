@@ -108,6 +108,7 @@ class _Step:
     deadline: float
     decided: Decided | None
     room: int
+    messages: Sequence[Message]
 
 
 @dataclass(slots=True)
@@ -172,7 +173,8 @@ class Toolbox:
         last one; `decided` with each decision of the gate.
         """
         deadline = monotonic() + (math.inf if seconds is None else seconds)
-        step = _Step(choice, caller, self.view(messages), deadline, decided, PENDING_CHARS // max(len(calls), 1))
+        room = PENDING_CHARS // max(len(calls), 1)
+        step = _Step(choice, caller, self.view(messages), deadline, decided, room, messages)
 
         async def answer(made: ToolCall) -> Message | Pending:
             call = self.names.resolved(made)
@@ -236,7 +238,7 @@ class Toolbox:
                 stage.sink.append_content(request_arguments(arguments))
             params = ToolCallParams(
                 call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller,
-                self.sources, limit, stage.reference,
+                self.sources, limit, stage.reference, step.messages,
             )  # fmt: skip
             with tool_call(tool.name, call.id) as measured:
                 done = await _within(tool.execute(params), limit)

@@ -15,6 +15,7 @@ import pytest
 from task.tools.mcp.connection import conversation_meta
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
 
+KERNEL, FRESH, MADE = (f"dial-general-purpose-agent/{key}" for key in ("kernel", "fresh", "made"))
 BRIEFLY = {"dial-general-purpose-agent/seconds": 0.5}
 UNTIL_RELEASED = "open('started', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n'done'"
 
@@ -325,6 +326,42 @@ async def test_files_go_in_once_per_version_and_never_through_a_link(server: Run
         assert (await http.put(f"{place}/.bashrc", content=b"x")).status_code == 400
     result = await same.run("print(open('data.csv').read(), os.path.islink('data.csv'))", meta=inputs)
     assert (result["stdout"], result["files"]) == ("a,b\n False\n", [])
+
+
+async def test_a_session_that_the_server_does_not_have_is_refused_until_a_new_one_is_accepted(talk: Talk) -> None:
+    lost = {KERNEL: "server-that-is-gone.0123"}
+    await talk.run("x = 'of another branch'")
+    refused = await talk.call("execute_code", code="x = 1", meta=lost)
+    assert (refused.is_error, refused.structured) == (True, {"refused": "unknown"})
+    accepted = {**lost, FRESH: True}
+    first, second = await asyncio.gather(
+        *(talk.run(f"{name} = 1; sorted({{'x', 'a', 'b'}} & set(dir()))", meta=accepted) for name in "ab")
+    )
+    assert (first["state_lost"], second["state_lost"]) == (True, True)
+    assert {first["result"], second["result"]} in ({"['a']", "['a', 'b']"}, {"['b']", "['a', 'b']"})
+    assert "the interpreter server that kept them has stopped" in first["notes"][0]
+    assert "Files are gone too" in min((first, second), key=lambda ran: len(ran["result"]))["notes"][0]
+    assert first["kernel"] == second["kernel"]
+    after = await talk.run("(a, b)", meta={KERNEL: first["kernel"]})
+    assert (after["result"], after["notes"]) == ("(1, 1)", [])
+
+
+async def test_files_of_a_lost_session_go_back_before_its_first_call_and_never_over_newer_ones(
+    server: RunningInterpreter, talk: Talk
+) -> None:
+    made = {MADE: {"sub/made.txt": "v1"}}
+    asked = await talk.run("open('sub/made.txt').read()", meta=made)
+    assert (asked["missing"], asked["restore"]) == ([], ["sub/made.txt"])
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(trust_env=False, headers=headers, base_url=server.origin) as http:
+        place = f"{asked['files_path']}files"
+        for wrong in ("/.hidden/x", "/a/%2e%2e/b", "/" + "x/" * 40 + "x", "/sub//x"):
+            assert (await http.put(place + wrong, content=b"x")).status_code in (400, 404)
+        assert (await http.put(f"{place}/sub/made.txt?version=v1", content=b"old")).status_code == 200
+        ran = await talk.run("print(open('sub/made.txt').read()); open('sub/made.txt', 'w').write('new')", meta=made)
+        assert ran["stdout"] == "old\n"
+        assert (await http.put(f"{place}/sub/made.txt?version=v1", content=b"old")).status_code == 200
+    assert (await talk.run("open('sub/made.txt').read()", meta={MADE: {"other.txt": "v1"}}))["result"] == "'new'"
 
 
 async def test_requests_without_the_token_or_with_another_host_name_are_refused(server: RunningInterpreter) -> None:

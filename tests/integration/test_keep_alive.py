@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from task.llm.transport import RETRIES, Retries, answer_bytes, new_session
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.mcp_client import MCPClient
-from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
+from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.asgi import served_asgi
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
@@ -156,7 +156,7 @@ async def _files(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[ob
 @asynccontextmanager
 async def _interpreter(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
     server = InterpreterServer(f"{peer}/mcp", "token", 10)
-    yield lambda: server.put("/sessions/s/files/", "a.csv", "1", b"a")
+    yield lambda: server.put("/sessions/s/files/", "a.csv", "1", b"a", Way({}))
     await server.close()
 
 

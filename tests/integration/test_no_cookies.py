@@ -14,7 +14,7 @@ from mcp_servers.duckduckgo.guard import GuardedTransport
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.connection import Identity
 from task.tools.mcp.mcp_client import MCPClient
-from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
+from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.mcp_wire import http_server, listed, raw_server
 
 COOKIE = {"Set-Cookie": "session=of-the-first; Path=/"}
@@ -62,7 +62,7 @@ async def test_the_interpreters_files() -> None:
     async with http_server(seen.answer) as url:
         server = InterpreterServer(url, "token", 5)
         for session in ("one", "two"):
-            await server.get(f"/sessions/{session}/", "a.txt")
+            await server.get(f"/sessions/{session}/", "a.txt", Way({}))
         await server.close()
     assert seen.seen == [None, None]
 

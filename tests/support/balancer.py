@@ -1,28 +1,35 @@
-"""compose/balancer.conf under a real nginx, in front of agents on the loopback."""
+"""The sample configurations under a real nginx, in front of agents or interpreters on the loopback."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.compose import ROOT
 
 START_SECONDS = 25
-_SERVER = re.compile(r"^ *server agent(?:-2)?:5030(.*);\n", re.MULTILINE)
+_SERVER = re.compile(r"^ *server (?:agent|python-interpreter)(?:-2)?:\d+(.*);\n", re.MULTILINE)
 
 
 @asynccontextmanager
-async def balancer(folder: Path, port: int, *agents: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """nginx on that port, once it listens; `agents` are addresses `http://host:port`, any number of them."""
-    text = (ROOT / "compose" / "balancer.conf").read_text(encoding="utf-8")
+async def balancer(
+    folder: Path, port: int, *servers_at: str, file: str = "balancer.conf", changes: Mapping[str, str] | None = None
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """nginx with this file of compose/ on that port, once it listens, before any number of servers.
+
+    `servers_at` are addresses `http://host:port`; `changes` are texts of the file and what a test puts in their place.
+    """
+    text = (ROOT / "compose" / file).read_text(encoding="utf-8")
     options = _SERVER.findall(text)
-    assert len(set(options)) == 1, "compose/balancer.conf names its agents in another way"
-    servers = "".join(f"    server {agent.removeprefix('http://')}{options[0]};\n" for agent in agents)
+    assert len(set(options)) == 1, f"compose/{file} names its servers in another way"
+    servers = "".join(f"    server {agent.removeprefix('http://')}{options[0]};\n" for agent in servers_at)
     text = _SERVER.sub("", _SERVER.sub(servers, text, count=1))
-    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}").replace("/tmp/", f"{folder}/")
+    for old, new in {**(changes or {}), "listen 8080": f"listen 127.0.0.1:{port}", "/tmp/": f"{folder}/"}.items():
+        assert old in text, f"compose/{file} has no {old!r}"
+        text = text.replace(old, new)
     (folder / "nginx.conf").write_text(text, encoding="utf-8")
     command = ("nginx", "-e", "stderr", "-g", "daemon off;", "-c", str(folder / "nginx.conf"))
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)

@@ -27,6 +27,7 @@ WRITABLE = {"chat", "core", "ollama", "ollama-pull"}  # images that write beside
 PROFILES = {
     "adapter-dial": {"adapter-dial"},
     "dapr": {"dapr"},
+    "interpreters": {"interpreters", "python-interpreter-2"},
     "observability": {"collector", "grafana", "prometheus"},
     "ollama": {"ollama", "ollama-pull"},
     "pgvector": {"pgvector"},
@@ -126,7 +127,7 @@ def test_every_service_has_no_capability_that_it_does_not_need_and_a_read_only_r
 ) -> None:
     service = SERVICES[name]
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
-    assert ("cap_add" in service) == (name == "python-interpreter")
+    assert ("cap_add" in service) == name.startswith("python-interpreter")
     assert service.get("read_only", False) == (name not in WRITABLE)
 
 
@@ -141,6 +142,17 @@ def test_two_agents_divide_the_requests_only_where_core_gets_the_address_of_the_
     assert re.findall(r"server (\S+):5030", balancer) == ["agent", "agent-2"]
     assert f"listen {SERVICES['balancer']['ports'][0].rpartition(':')[2]};" in balancer
     assert "proxy_buffering off;" in balancer
+
+
+def test_two_interpreters_have_one_address_and_differ_in_their_data_only() -> None:
+    one, two, front = (SERVICES[name] for name in ("python-interpreter", "python-interpreter-2", "interpreters"))
+    assert {**two, "profiles": [], "volumes": []} == {**one, "profiles": [], "volumes": []}
+    assert one["volumes"] != two["volumes"]
+    sample = (ROOT / "compose" / "interpreters.conf").read_text(encoding="utf-8")
+    assert re.findall(r"server (\S+):8050", sample) == ["python-interpreter", "python-interpreter-2"]
+    assert "--allowed-host interpreters " in one["command"]
+    assert front["networks"] == one["networks"] == ["tools"]
+    assert "ports" not in front
 
 
 def test_the_search_server_reaches_the_web_but_neither_chat_nor_the_models() -> None:

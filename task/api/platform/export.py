@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -69,7 +70,7 @@ async def as_lines(sessions: Sessions, owner: str, which: SessionFilter) -> Asyn
 
 
 def _listed(message: Message) -> dict[str, Any]:
-    stored = message.as_stored()
+    stored = replace(message, memo="").as_stored()
     for attachment in stored.get("attachments", ()):
         attachment.pop("data", None)
     return stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -66,7 +67,7 @@ async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStor
 async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """All messages of a session, with calls, results and attachments."""
     session = await (await store.get()).sessions.get(caller.owner, session_id)
-    messages = [message.as_stored() for message in session.messages]
+    messages = [replace(message, memo="").as_stored() for message in session.messages]
     return {"session_id": session_id, "messages": messages, "status": session.status}
 
 

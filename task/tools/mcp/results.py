@@ -172,7 +172,7 @@ _WORDS = {
 }
 _BY_STATUS = {
     401: Fault.CREDENTIAL, 403: Fault.CREDENTIAL, 421: Fault.ADDRESS, 404: Fault.ADDRESS, 405: Fault.ADDRESS,
-    413: Fault.TOO_LARGE, 408: Fault.TIMEOUT, 502: Fault.UNAVAILABLE, 503: Fault.UNAVAILABLE, 504: Fault.UNAVAILABLE,
+    413: Fault.TOO_LARGE, 408: Fault.TIMEOUT, 502: Fault.LOST, 503: Fault.UNAVAILABLE, 504: Fault.LOST,
 }  # fmt: skip
 _SESSION_GONE = (-32600, 32600)  # servers of the 1.x SDK send the second
 _BY_CODE = {-32000: Fault.LOST, -32001: Fault.TIMEOUT, -32601: Fault.REFUSED, -32602: Fault.REFUSED}

@@ -23,6 +23,7 @@ from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
 DONE = "done"
 UNSAFE = "none"
+UNKNOWN = "unknown"
 
 
 class ProducedFile(BaseModel):
@@ -48,12 +49,18 @@ class CodeError(BaseModel):
 
 
 class Execution(BaseModel):
-    """One call's outcome. `missing` names files that the server wants before it runs the code."""
+    """One call's outcome.
+
+    `missing` names files that the server wants before it runs the code, `restore` those that an earlier session had
+    made. `kernel` is the session's id.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     files_path: str
     missing: tuple[str, ...] = ()
+    restore: tuple[str, ...] = ()
+    kernel: str = ""
     stdout: str = ""
     stderr: str = ""
     result: str = ""
@@ -75,6 +82,18 @@ def execution_of(result: MCPResult) -> Execution | None:
         return Execution.model_validate(result.structured)
     except ValidationError:
         return None
+
+
+class _Refusal(BaseModel):
+    refused: str
+
+
+def refusal_of(result: MCPResult) -> str:
+    """Why our own server has run nothing and another one should: `draining` or `unknown`; empty if that is not so."""
+    try:
+        return _Refusal.model_validate(result.structured).refused if result.is_error else ""
+    except ValidationError:
+        return ""
 
 
 def heading(code: str) -> str:

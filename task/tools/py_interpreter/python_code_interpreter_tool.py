@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
+from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
-from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.telemetry.operations import count, queued
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
-from task.tools.mcp.mcp_client import MCPClient, Progress
-from task.tools.mcp.results import MCPFile, MCPResult
+from task.tools.mcp.results import MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import (
     MAX_BYTES,
+    UNKNOWN,
     UNSAFE,
     Execution,
     Input,
@@ -33,17 +31,24 @@ from task.tools.py_interpreter.execution import (
     heading,
     inputs_of,
     outcome,
+    refusal_of,
 )
+from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
+from task.tools.py_interpreter.session import MadeFile, SessionMemo, remembered
 from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 INPUTS = f"{META_DOMAIN}/inputs"
 SECONDS = f"{META_DOMAIN}/seconds"
+KERNEL = f"{META_DOMAIN}/kernel"
+FRESH = f"{META_DOMAIN}/fresh"
+MADE = f"{META_DOMAIN}/made"
 PICTURES = f"{META_DOMAIN}/pictures"
 CODE_SECONDS = 30.0
 AROUND_SECONDS = 90.0  # to start a kernel, and to move files
 REPORT_SECONDS = 2.0  # in which the server reports that the code was stopped
+WORK = "files/"  # begins the paths of files that lie in the working directory
 TRANSFERS = 4
-ATTEMPTS = 3
+PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 2.0)  # before an attempt that follows a refusal: balancers take time to notice
 MAX_PROGRESS_LINES = 10
 MAX_FOREIGN_FILES = 20
 FOREIGN = (
@@ -61,9 +66,6 @@ DESCRIPTION = (
 CONFINED = ("bubblewrap", "landlock")
 TIERS = (*CONFINED, UNSAFE)
 UNCONFINED = frozenset({Effect.READ, Effect.WRITE, Effect.NETWORK})
-CONNECT_SECONDS = 5.0
-HEALTH_SECONDS = 3.0
-TRANSFER_SECONDS = 60.0
 
 
 class PythonCodeInterpreterTool(BaseTool):
@@ -145,60 +147,84 @@ class PythonCodeInterpreterTool(BaseTool):
         params.stage.append_content(heading(code))
         attached = params.caller.files if params.caller else ()
         inputs = await inputs_of(attached, self._files, params.api_key, self._max_bytes)
-        result, notes = await self._run(code, inputs, params)
+        result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:
             fetched = [
                 self._kept(file.name, file.mime_type, partial(self._server.read, file, self._max_bytes), params.api_key)
                 for file in result.files[:MAX_FOREIGN_FILES]
             ]
-            return await self._message(Execution(files_path="", stdout=result.text), code, [FOREIGN], fetched, params)
-        fetched = [
-            self._produced(file, execution.files_path, params.api_key)
-            for file in sorted(execution.files, key=ProducedFile.order)
-        ]
-        return await self._message(execution, code, [*inputs.notes, *notes], fetched, params)
+            kept = await asyncio.gather(*fetched)
+            return self._message(Execution(files_path="", stdout=result.text), code, [FOREIGN], kept, params)
+        files = sorted(execution.files, key=ProducedFile.order)
+        fetched = [self._produced(file, execution.files_path, way, params.api_key) for file in files]
+        kept = await asyncio.gather(*fetched)
+        message = self._message(execution, code, [*inputs.notes, *notes], kept, params)
+        made = tuple(
+            MadeFile(path=unquote(file.path.removeprefix(WORK)), url=item.url, size=file.size)
+            for file, item in zip(files, kept, strict=True)
+            if isinstance(item, Attachment) and item.url and file.path.startswith(WORK)
+        )
+        memo = SessionMemo(kernel=execution.kernel, route=way.route, files=made)
+        return replace(message, memo=memo.model_dump_json())
 
-    async def _run(self, code: str, inputs: Inputs, params: ToolCallParams) -> tuple[MCPResult, list[str]]:
-        session, versions, notes = await _session(params), inputs.versions(), list[str]()
+    async def _run(self, code: str, inputs: Inputs, params: ToolCallParams) -> tuple[MCPResult, list[str], Way]:
+        session, memo, notes = await _session(params), remembered(params.earlier, self._name), list[str]()
+        versions, made = inputs.versions(), Inputs(tuple(memo.restorable()))
+        restored = made.versions()
         end = monotonic() + (self._seconds if params.seconds is None else params.seconds) - REPORT_SECONDS
-        for _ in range(ATTEMPTS):
-            meta = {**session, INPUTS: versions, PICTURES: "links", SECONDS: end - monotonic()}
+        way, refusal, refused = Way(session, memo.route), "", ""
+        for pause in PAUSES:
+            await asyncio.sleep(pause if refusal else 0)
+            way = await self._server.way(way, memo, unknown=refusal == UNKNOWN)
+            meta = {
+                **session, INPUTS: versions, MADE: restored, PICTURES: "links", SECONDS: end - monotonic(),
+                KERNEL: memo.kernel, FRESH: way.fresh,
+            }  # fmt: skip
             with queued("kernels"):
-                result = await self._server.call(self._name, code, meta, _Progress(params))
+                result = await self._server.call(self._name, code, meta, way, _Progress(params))
+            if refusal := refusal_of(result):
+                refused = result.text
+                continue
             if result.is_error:
                 raise ToolError(result.text or "The code could not be run.")
             execution = execution_of(result)
-            if execution is None or not execution.missing:
+            if execution is None or not (execution.missing or execution.restore):
                 count("sandbox", _tier(execution))
-                return result, notes
-            wanted = inputs.named(execution.missing)
-            failed = await asyncio.gather(*(self._place(file, execution.files_path, params.api_key) for file in wanted))
-            notes += [note for note in failed if note]
-            refused = {file.name for file, note in zip(wanted, failed, strict=True) if note}
-            versions = {name: version for name, version in versions.items() if name not in refused}
+                return result, notes, way
+            for area, wanted, known in (
+                ("inputs", inputs.named(execution.missing), versions),
+                ("files", made.named(execution.restore), restored),  # later: the code may have changed an attached file
+            ):
+                path = f"{execution.files_path}{area}/"
+                failed = await asyncio.gather(*(self._place(file, path, way, params.api_key) for file in wanted))
+                notes += [note for note in failed if note]
+                for file, note in zip(wanted, failed, strict=True):
+                    if note:
+                        del known[file.name]
+        if refusal:
+            raise ToolError(f"{refused} Try again in a minute, or tell the user.")
         raise ToolError("The Python interpreter repeatedly lost the conversation's files. Try again later.")
 
-    async def _place(self, file: Input, files_path: str, api_key: str) -> str:
+    async def _place(self, file: Input, path: str, way: Way, api_key: str) -> str:
         try:
             async with self._transfers:
                 content = file.content
                 if content is None:
                     content = (await self._files.download(file.url, api_key, self._max_bytes)).content
-                await self._server.put(files_path, file.name, file.version, content)
+                await self._server.put(path, file.name, file.version, content, way)
         except ToolError as error:
             return f"{file.name} is not in the working directory: {error}"
         return ""
 
-    async def _message(
+    def _message(
         self,
         execution: Execution,
         code: str,
         notes: Sequence[str],
-        files: Sequence[Awaitable[Attachment | str]],
+        kept: Sequence[Attachment | str],
         params: ToolCallParams,
     ) -> Message:
-        kept = await asyncio.gather(*files)
         attachments = tuple(item for item in kept if isinstance(item, Attachment))
         links = [(item.title or "file", item.url or "") for item in attachments]
         text = outcome(execution, links, [*notes, *(item for item in kept if isinstance(item, str))])
@@ -208,10 +234,12 @@ class PythonCodeInterpreterTool(BaseTool):
         params.stage.append_content(clipped(text, RESPONSE_CHARS))
         return Message(Role.TOOL, heading(code) + text, custom_content=custom)
 
-    async def _produced(self, file: ProducedFile, files_path: str, api_key: str) -> Attachment | str:
+    async def _produced(self, file: ProducedFile, files_path: str, way: Way, api_key: str) -> Attachment | str:
         if file.size > self._max_bytes:
             return f"{file.name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
-        return await self._kept(file.name, file.mime_type, partial(self._server.get, files_path, file.path), api_key)
+        return await self._kept(
+            file.name, file.mime_type, partial(self._server.get, files_path, file.path, way), api_key
+        )
 
     async def _kept(
         self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], api_key: str
@@ -247,96 +275,3 @@ async def _session(params: ToolCallParams) -> dict[str, Any]:
     caller = params.caller
     principal = await caller.principal() if caller else f"key:{sha256(params.api_key.encode()).hexdigest()}"
     return conversation_meta(params.conversation_id, principal)
-
-
-if TYPE_CHECKING:
-    import httpx
-
-
-class _Health(BaseModel):
-    sandbox_tier: str
-
-
-class InterpreterServer:
-    """The server at `url`; nothing is sent before the first call. Every method raises `ToolError` when it fails."""
-
-    def __init__(self, url: str, token: str | None, seconds: float) -> None:
-        self._mcp = MCPClient(url, token=token, timeout=seconds, name="the Python interpreter")
-        parts = urlsplit(url)
-        self._origin = f"{parts.scheme}://{parts.netloc}"
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http: httpx.AsyncClient | None = None
-
-    async def call(self, name: str, code: str, meta: Mapping[str, Any], on_progress: Progress) -> MCPResult:
-        return await self._mcp.call(name, {"code": code}, meta=meta, on_progress=on_progress)
-
-    async def put(self, files_path: str, name: str, version: str, content: bytes) -> None:
-        """Place a file into the session's working directory."""
-        path = f"{files_path}inputs/{quote(name, safe='')}"
-        await self._request("PUT", path, params={"version": version}, content=content)
-
-    async def get(self, files_path: str, path: str) -> bytes:
-        """The content of a file that the session has produced."""
-        return await self._request("GET", f"{files_path}{path}")
-
-    async def read(self, file: MCPFile, max_bytes: int) -> bytes:
-        """The content of a file in the result of a server of another kind."""
-        if file.content is not None or file.uri is None:
-            return file.content or b""
-        found = await self._mcp.read(file.uri, max_bytes=max_bytes)
-        return b"".join(item.content or b"" for item in found)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is called with the token that only our own servers get."""
-        return bool(self._headers)
-
-    async def sandbox_tier(self) -> str | None:
-        """How the server confines code, as it reports itself; None if it is of another kind.
-
-        Raises:
-            ToolError: nothing answers at its address.
-        """
-        import httpx
-
-        try:
-            answer = await self._client().get(f"{self._origin}/health", timeout=HEALTH_SECONDS)
-            return _Health.model_validate_json(answer.content).sandbox_tier if answer.status_code == 200 else None
-        except httpx.ConnectError as error:
-            raise ToolError("The Python interpreter cannot be reached.") from error
-        except (httpx.HTTPError, ValidationError):
-            return None
-
-    async def close(self) -> None:
-        await self._mcp.close()
-        if self._http is not None:
-            await self._http.aclose()
-
-    async def _request(self, method: str, path: str, **rest: Any) -> bytes:
-        import httpx
-
-        if not path.startswith("/sessions/"):  # the token is sent to this server only
-            raise ToolError("The Python interpreter named a place for files that is not its own.")
-        try:
-            response = await self._client().request(method, f"{self._origin}{path}", **rest)
-        except httpx.HTTPError as error:
-            raise ToolError("The Python interpreter broke off while a file was sent. Try again.") from error
-        if response.status_code != 200:
-            raise ToolError(f"The Python interpreter refused a file (status {response.status_code}).")
-        return response.content
-
-    def _client(self) -> httpx.AsyncClient:
-        import httpx
-
-        if self._http is None:
-            timeout = httpx.Timeout(TRANSFER_SECONDS, connect=CONNECT_SECONDS)
-            secure = self._origin.startswith("https:")
-            self._http = httpx.AsyncClient(
-                headers=self._headers,
-                timeout=timeout,
-                trust_env=False,
-                verify=secure,
-                cookies=no_cookies(),
-                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
-            )
-        return self._http

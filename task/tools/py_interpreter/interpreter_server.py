@@ -1,0 +1,175 @@
+"""The interpreter server, or any of several behind one address: its calls, its files, its state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from task.errors import ToolError
+from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
+from task.tools.mcp.connection import Identity
+from task.tools.mcp.mcp_client import MCPClient, Progress
+from task.tools.mcp.results import MCPFile, MCPResult
+from task.tools.py_interpreter.session import SessionMemo, affinity
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_SECONDS = 5.0
+HEALTH_SECONDS = 3.0
+TRANSFER_SECONDS = 60.0
+ROUTES = 32
+ROUTES_AT_ONCE = 8
+ROUTING_SECONDS = 8.0
+
+
+class _Health(BaseModel):
+    sandbox_tier: str
+
+
+class _Ready(BaseModel):
+    server: str
+    status: str
+
+    @property
+    def takes_calls(self) -> bool:
+        return self.status == "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a conversation's requests find their server; `fresh`: its session is gone, a new one may be made."""
+
+    session: Mapping[str, str]
+    route: int = 0
+    fresh: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return affinity(self.session, self.route)
+
+
+class InterpreterServer:
+    """The server at `url`; nothing is sent before the first call. Every method raises `ToolError` when it fails."""
+
+    def __init__(self, url: str, token: str | None, seconds: float) -> None:
+        self._mcp = MCPClient(url, token=token, timeout=seconds, name="the Python interpreter")
+        parts = urlsplit(url)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http: httpx.AsyncClient | None = None
+
+    async def way(self, way: Way, memo: SessionMemo, *, unknown: bool = False) -> Way:
+        """The way to the server that has the conversation's session, or to one where a `fresh` session may be made.
+
+        A request that is safe to repeat comes first: it shows that a server drains, and makes a balancer notice that
+        one is frozen. `unknown`: the server on this way has refused the session as unknown.
+        """
+        found = await self._ready_at(way) if self.is_ours else None
+        has_it = found is not None and (not memo.kernel or found.server == memo.server)
+        if found is None or (found.takes_calls and has_it):
+            return replace(way, fresh=unknown)
+        others, drains = [way] if found.takes_calls else [], has_it
+        for first in range(0, ROUTES, ROUTES_AT_ONCE):
+            ways = [Way(way.session, route) for route in range(first, first + ROUTES_AT_ONCE)]
+            for other, answer in zip(ways, await asyncio.gather(*map(self._ready_at, ways)), strict=True):
+                if answer is None:
+                    continue
+                if memo.kernel and answer.server == memo.server:
+                    if answer.takes_calls:
+                        return other
+                    drains = True
+                elif answer.takes_calls:
+                    others.append(other)
+            if others and drains:
+                break
+        return replace(others[0], fresh=True) if others else way
+
+    async def _ready_at(self, way: Way) -> _Ready | None:
+        import httpx
+
+        try:
+            answer = await self._client().get(f"{self._origin}/ready", headers=way.headers, timeout=ROUTING_SECONDS)
+            return _Ready.model_validate_json(answer.content) if answer.status_code in (200, 503) else None
+        except (httpx.HTTPError, ValidationError):
+            return None  # the call itself reports what is wrong
+
+    async def call(self, name: str, code: str, meta: Mapping[str, Any], way: Way, on_progress: Progress) -> MCPResult:
+        identity = Identity(way.headers)
+        return await self._mcp.call(name, {"code": code}, meta=meta, on_progress=on_progress, identity=identity)
+
+    async def put(self, path: str, name: str, version: str, content: bytes, way: Way) -> None:
+        """Place a file into the session's working directory, through the address that begins with `path`."""
+        params = {"version": version}
+        await self._request("PUT", f"{path}{quote(name)}", params=params, content=content, headers=way.headers)
+
+    async def get(self, files_path: str, path: str, way: Way) -> bytes:
+        """The content of a file that the session has produced."""
+        return await self._request("GET", f"{files_path}{path}", headers=way.headers)
+
+    async def read(self, file: MCPFile, max_bytes: int) -> bytes:
+        """The content of a file in the result of a server of another kind."""
+        if file.content is not None or file.uri is None:
+            return file.content or b""
+        found = await self._mcp.read(file.uri, max_bytes=max_bytes)
+        return b"".join(item.content or b"" for item in found)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is called with the token that only our own servers get."""
+        return bool(self._headers)
+
+    async def sandbox_tier(self) -> str | None:
+        """How the server confines code, as it reports itself; None if it is of another kind.
+
+        Raises:
+            ToolError: nothing answers at its address.
+        """
+        import httpx
+
+        try:
+            answer = await self._client().get(f"{self._origin}/health", timeout=HEALTH_SECONDS)
+            return _Health.model_validate_json(answer.content).sandbox_tier if answer.status_code == 200 else None
+        except httpx.ConnectError as error:
+            raise ToolError("The Python interpreter cannot be reached.") from error
+        except (httpx.HTTPError, ValidationError):
+            return None
+
+    async def close(self) -> None:
+        await self._mcp.close()
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _request(self, method: str, path: str, **rest: Any) -> bytes:
+        import httpx
+
+        if not path.startswith("/sessions/"):  # the token is sent to this server only
+            raise ToolError("The Python interpreter named a place for files that is not its own.")
+        try:
+            response = await self._client().request(method, f"{self._origin}{path}", **rest)
+        except httpx.HTTPError as error:
+            raise ToolError("The Python interpreter broke off while a file was sent. Try again.") from error
+        if response.status_code != 200:
+            raise ToolError(f"The Python interpreter refused a file (status {response.status_code}).")
+        return response.content
+
+    def _client(self) -> httpx.AsyncClient:
+        import httpx
+
+        if self._http is None:
+            timeout = httpx.Timeout(TRANSFER_SECONDS, connect=CONNECT_SECONDS)
+            secure = self._origin.startswith("https:")
+            self._http = httpx.AsyncClient(
+                headers=self._headers,
+                timeout=timeout,
+                trust_env=False,
+                verify=secure,
+                cookies=no_cookies(),
+                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
+            )
+        return self._http

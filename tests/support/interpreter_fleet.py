@@ -1,0 +1,121 @@
+"""Several real interpreter servers behind the real nginx, and conversations of a person with the agent's own tool."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.tools.dial_files import DialFiles
+from task.tools.models import Caller, ToolCallParams
+from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
+from task.tools.py_interpreter.session import remembered
+from tests.support.balancer import balancer
+from tests.support.choices import RecordedStage, RecordingChoice
+from tests.support.core import local_core
+from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
+from tests.support.ports import free_port
+
+KEY = "key-one"
+
+
+@dataclass
+class Fleet:
+    """The servers by the address of the balancer, which is all that the `tool` knows."""
+
+    folder: Path
+    url: str
+    options: tuple[str, ...]
+    servers: list[RunningInterpreter]
+    tool: PythonCodeInterpreterTool
+    stack: AsyncExitStack
+
+    def talk(self, person: str = "somebody") -> Conversation:
+        return Conversation(self, uuid4().hex, person)
+
+    def start(self, number: int) -> None:
+        """The server with this number, at its old address, with what it remembers."""
+        port = self.servers[number].port
+        again = running_interpreter(self.folder / f"s{number}", *self.options, port=port)
+        self.servers[number] = self.stack.enter_context(again)
+
+    def signal(self, number: int, which: signal.Signals) -> None:
+        self.servers[number].process.send_signal(which)
+
+    async def ended(self, number: int, seconds: float = 40) -> None:
+        await asyncio.to_thread(self.servers[number].process.wait, seconds)
+
+
+@dataclass
+class Conversation:
+    """One person's conversation; its tool messages are what an agent would have in its state."""
+
+    fleet: Fleet
+    name: str
+    person: str
+    messages: list[Message] = field(default_factory=list[Message])
+    stage: RecordedStage = field(default_factory=lambda: RecordedStage(""))  # of the latest call
+
+    async def run(self, code: str) -> Message:
+        """The tool message of a call with the code."""
+        choice = RecordingChoice()
+        self.stage = stage = RecordedStage("execute_code", opened=True, choice=choice)
+        call = ToolCall(uuid4().hex, FunctionCall("execute_code"))
+        params = ToolCallParams(
+            call, stage, choice, KEY, self.name, {"code": code}, Caller(KEY, self._principal, self.name),
+            earlier=tuple(self.messages),
+        )  # fmt: skip
+        message = await self.fleet.tool.execute(params)
+        self.messages.append(message)
+        return message
+
+    async def output(self, code: str) -> str:
+        """The text of a call that succeeds."""
+        message = await self.run(code)
+        assert not message.failed, message.text()
+        return message.text()
+
+    async def started(self, call: asyncio.Task[Any]) -> None:
+        """Return once the stage of the call says that its code runs."""
+        while "*running for" not in self.stage.content:
+            assert not call.done(), call.result()
+            await asyncio.sleep(0.02)
+
+    @property
+    def server(self) -> str:
+        """The name of the server that has the conversation's session."""
+        return remembered(self.messages, "execute_code").server
+
+    def branch(self) -> Conversation:
+        """The same conversation as it is now, to be continued apart."""
+        return replace(self, messages=list(self.messages))
+
+    async def _principal(self) -> str:
+        return self.person
+
+
+@asynccontextmanager
+async def interpreter_fleet(
+    folder: Path, count: int, *options: str, changes: dict[str, str] | None = None
+) -> AsyncGenerator[Fleet]:
+    """So many servers with these options behind nginx with compose/interpreters.conf."""
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        servers = [stack.enter_context(running_interpreter(folder / f"s{number}", *options)) for number in range(count)]
+        addresses = [server.origin for server in servers]
+        await stack.enter_async_context(balancer(folder, port, *addresses, file="interpreters.conf", changes=changes))
+        core = await stack.enter_async_context(
+            local_core({"keys": {KEY: {"project": "ONE", "role": "default"}}}, folder)
+        )
+        files = DialFiles(core.url)
+        stack.push_async_callback(files.close)
+        url = f"http://127.0.0.1:{port}/mcp"
+        tool = PythonCodeInterpreterTool(core.url, url, token=TOKEN, files=files)
+        stack.push_async_callback(tool.close)
+        yield Fleet(folder, url, options, servers, tool, stack)
