@@ -79,8 +79,10 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], flo
             return (frame({"role": "assistant", "content": str(messages[-1]["content"])}), frame({}, "stop")), 0.0
         case ["parallel", count] if not results:
             return calls("slow", 0, int(count)), 0.0
-        case _:
+        case ["chain" | "parallel" | "search" | "consider", *_]:
             return words(ANSWER_WORDS), 0.0
+        case _:  # not a script, such as the note that the limit of steps is reached: not the answer that is measured
+            return words(1), 0.0
 
 
 class Peer(asyncio.Protocol):
