@@ -292,12 +292,14 @@ class _Run:
             raise
         finally:
             waiting.end(failed=received.empty)
-            self._usage += received.usage or Usage()
+            if received.usage is not None:
+                self._usage += received.usage
             for text in received.warnings:
                 self._loop.observer.warned(text)
         self._add(message)
         seconds = perf_counter() - started - waiting.seconds
-        self._loop.observer.model_answered(message, Usage() + (received.usage or Usage()), seconds)
+        used = Usage() if received.usage is None else Usage() + received.usage
+        self._loop.observer.model_answered(message, used, seconds)
         return message
 
     async def _receive(

@@ -13,7 +13,7 @@ from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
 from task.conversation.messages import Attachment, CustomContent, Message, Role, system
-from task.conversation.sanitizer import Defanger
+from task.conversation.sanitizer import defanged
 from task.conversation.sinks import ChoiceSink, DefangedChoice
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
@@ -146,9 +146,9 @@ async def _tools(
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
-    own, found = await asyncio.gather(
-        product.available(own, request.caller.api_key), product.mcp.discover(request.caller, named(own))
-    )
+    taken = named(own)
+    own = await product.available(own, request.caller.api_key)  # known already in all but one request a minute
+    found = await product.mcp.discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
     theirs = request.own_names  # come first
@@ -246,7 +246,7 @@ def _as_shown(
     whole = [*before, *added]
 
     def harmless(text: str, place: int) -> str:
-        return Defanger(_suspicion(lambda: view(whole[:place]), hosts)).feed(text, last=True)
+        return defanged(text, _suspicion(lambda: view(whole[:place]), hosts))
 
     def shown(message: Message, place: int) -> Message:
         content, thoughts = message.content, message.reasoning_content

@@ -85,19 +85,18 @@ class _Past:
         self.start = 0  # its place among the messages
 
     def add(self, messages: list[Message], position: int) -> None:
-        turn = self._turns.get(position, _NO_TURN)
+        turn, item = self._turns.get(position, _NO_TURN), self._incoming[position]
         if self.turn.turn and self.turn.turn in (turn.resumes, turn.turn) and position == self._position + 2:
             del messages[self.start :]
         self.turn, self.start, self._position = turn, len(messages), position
         if turn.turn:
             messages += closed(turn.history, {call.call_id for call in turn.pending}, self._result(turn, position))
         elif turn.history:
-            messages += with_turn(turn.history, self._incoming[position].text())
+            messages += with_turn(turn.history, item.text())
         else:
-            item = self._incoming[position]
             unsourced = position not in self._turns and item.state != NO_TOOLS
             messages.append(Message(Role.ASSISTANT, item.text(), unsourced=unsourced))
-        pictures = tuple(item for item in self._incoming[position].attachments if item.is_stored_picture)
+        pictures = tuple(file for file in item.attachments if file.is_stored_picture) if item.attachments else ()
         if pictures and messages[-1].role is Role.ASSISTANT:
             messages[-1] = replace(messages[-1], custom_content=CustomContent(pictures))
 

@@ -245,6 +245,11 @@ class Defanger:
         return text.count("\n", start) < lines
 
 
+def defanged(text: str, suspicion: Suspicion) -> str:
+    """A whole text as a `Defanger` shows it."""
+    return text if markup.SUSPECT.search(f"{text} ") is None else Defanger(suspicion).feed(text, last=True)
+
+
 def _spot_start(text: str, position: int, spot: re.Match[str] | None, tainted: bool, last: bool) -> int:
     # Where the plain text ends; the scheme of an address belongs to the address.
     if spot is None:

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from task.conversation.links import Suspicion
-from task.conversation.markup import MARKED, SUSPECT
-from task.conversation.sanitizer import Defanger
+from task.conversation.markup import MARKED
+from task.conversation.sanitizer import Defanger, defanged
 
 logger = logging.getLogger(__name__)
 
@@ -122,9 +122,7 @@ class _Filter:
 
 def _whole(name: str, suspicion: Suspicion) -> str:
     # A stage's name holds an argument of its call, and not every chat shows names as plain text.
-    if SUSPECT.search(f"{name} ") is None:  # as in nearly all of them
-        return name
-    return Defanger(suspicion).feed(name, last=True)
+    return defanged(name, suspicion)
 
 
 class _Room:

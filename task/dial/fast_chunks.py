@@ -52,6 +52,7 @@ _HEARTBEAT = b": heartbeat\n\n"
 # To ask whether a chunk is of an abstract class is slow.
 _PLAIN = frozenset({StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
 _LATE = (UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk)
+_ENDS = (EndChunk, ExceptionChunk)
 _PATIENT = _PLAIN | {StartChoiceChunk}  # no text of the answer: they wait a moment for what follows, and leave with it
 PATIENCE = 0.005  # seconds
 
@@ -180,7 +181,7 @@ class FastResponse(ChatResponse):
                     heartbeat.restart()
                     if events := self._rendered(batch, late):
                         yield events
-                    if not isinstance(batch[-1], BaseChunk):
+                    if isinstance(batch[-1], _ENDS):
                         return
                     batch = await chunks.gathered()
 
@@ -190,6 +191,8 @@ class FastResponse(ChatResponse):
                 yield chunk
 
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
+        if len(batch) == 1 and type(batch[0]) is ContentChunk and self.n == 1:
+            return self._texts([batch[0].content])[0]
         events: list[bytes] = []
         for kind, items in groupby(batch, type):
             if kind is ContentChunk and self.n == 1:
@@ -214,7 +217,7 @@ class FastResponse(ChatResponse):
     def _events(self, item: Queued, late: list[BaseChunk]) -> list[bytes]:
         if type(item) in _PLAIN:
             return [self._own(cast("BaseChunk", item))]
-        if isinstance(item, EndChunk | ExceptionChunk):
+        if isinstance(item, _ENDS):
             return self._ending(item, late)
         if self._joins_the_end(item):
             late.append(item)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from inspect import iscoroutinefunction
+from typing import Any, Protocol, get_type_hints
 
 import orjson
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
@@ -35,6 +36,8 @@ _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_f
 _ASKING = (Role.USER, Role.SYSTEM, Role.DEVELOPER)  # a system message alone is a question too, as for OpenAI
 _ELSEWHERE = {"messages", "model", "stream", "stream_options", "n", "custom_fields", "custom_content"}
 _READ = _FROM_HEADERS | REQUEST_FIELDS | _ELSEWHERE
+_OPTIONS = {*REQUEST_FIELDS, "tool_choice"}
+_NO_OPTIONS = ModelOptions()
 _PLAIN = {"role", "content"}
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
@@ -53,6 +56,7 @@ class AgentConfiguration(BaseModel):
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
 
 
+_NOTHING_CHOSEN = AgentConfiguration()
 STARTERS = (
     ("What can you do?", "Hi, what can you do?"),
     ("Read a file", "Summarize the attached file."),
@@ -107,11 +111,14 @@ def configuration_schema(
 class DialRoute(APIRoute):
     """Hands the SDK requests whose body is a JSON object; it has no answer of its own to others.
 
-    A bearer token is the key of callers without Core, as the specification shows.
+    A bearer token is the key of callers without Core, as the specification shows. An endpoint that takes the request
+    alone and returns a response is called without what FastAPI does for others.
     """
 
     def get_route_handler(self) -> Callable[[HttpRequest], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+        hints = get_type_hints(self.endpoint)
+        is_plain = [*hints.values()] == [HttpRequest, Response] and iscoroutinefunction(self.endpoint)
+        handle = self.endpoint if is_plain else super().get_route_handler()
 
         async def handle_object(request: HttpRequest) -> Response:
             return await handle(_JsonRequest(_with_key(request.scope), request.receive))
@@ -195,7 +202,9 @@ class DialRequest:
 
 
 def _options(request: Request) -> ModelOptions:
-    fields = request.model_dump(mode="json", include={*REQUEST_FIELDS, "tool_choice"}, exclude_none=True)
+    if request.model_fields_set.isdisjoint(_OPTIONS):
+        return _NO_OPTIONS
+    fields = request.model_dump(mode="json", include=_OPTIONS, exclude_none=True)
     options = ModelOptions.requested(fields)
     choice = None if _has_own_tools(request) else fields.get("tool_choice")
     return options if choice in (None, "auto") else replace(options, tool_choice=choice)
@@ -237,8 +246,10 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
 
 def _configuration(request: Request) -> AgentConfiguration:
     chosen = request.custom_fields.configuration if request.custom_fields else None
+    if not chosen:
+        return _NOTHING_CHOSEN
     try:
-        return AgentConfiguration.model_validate(chosen or {})
+        return AgentConfiguration.model_validate(chosen)
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
         known = ", ".join(AgentConfiguration.model_fields)

@@ -7,6 +7,7 @@ import io
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TypeVar
 
@@ -143,7 +144,7 @@ async def _open(
 ) -> tuple[aiohttp.ClientResponse, bytes]:
     try:
         response = await session.post(
-            URL(url, encoded=True),
+            _parsed(url),
             data=sendable(body),
             headers={**_HEADERS, **headers},
             allow_redirects=False,  # a redirect would take the key to another host
@@ -161,6 +162,11 @@ async def _open(
         if isinstance(error, _CONNECTION_ERRORS):
             raise _failure(error) from error
         raise
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(url: str) -> URL:
+    return URL(url, encoded=True)
 
 
 def _worth_another_try(error: ProviderError) -> bool:

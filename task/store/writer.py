@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 Work = Callable[[Connection], object]
 
 AT_ONCE = 200
-GATHER_SECONDS = 0.1  # unless flushed, writes wait for each other: a transaction costs more than what it writes
+GATHER_SECONDS = 0.25  # unless flushed, writes wait for each other: a transaction costs more than what it writes
 MOST_QUEUED = 20_000  # above it nothing new begins, and what is under way queues only its end
 RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 FLUSH_SECONDS = 30.0
