@@ -39,11 +39,11 @@ class Fleet:
     def talk(self, person: str = "somebody") -> Conversation:
         return Conversation(self, uuid4().hex, person)
 
-    def start(self, number: int) -> None:
+    async def start(self, number: int) -> None:
         """The server with this number, at its old address, with what it remembers."""
         port = self.servers[number].port
         again = running_interpreter(self.folder / f"s{number}", *self.options, port=port)
-        self.servers[number] = self.stack.enter_context(again)
+        self.servers[number] = await asyncio.to_thread(self.stack.enter_context, again)
 
     def signal(self, number: int, which: signal.Signals) -> None:
         self.servers[number].process.send_signal(which)

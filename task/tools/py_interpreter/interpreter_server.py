@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     import httpx
 
 CONNECT_SECONDS = 5.0
-HEALTH_SECONDS = 3.0
+HEALTH_SECONDS = 8.0  # a balancer may try a frozen server first
 TRANSFER_SECONDS = 60.0
 ROUTES = 32
 ROUTES_AT_ONCE = 8
-ROUTING_SECONDS = 8.0
+GATEWAY_FAILED = (502, 504)
+CALLS_AT_ONCE = 64  # the servers have lines of their own, which show their places
+
+
+class NobodyThere(ToolError):
+    """No server is behind the address now; the call was not sent."""
 
 
 class _Health(BaseModel):
@@ -58,7 +63,7 @@ class InterpreterServer:
     """The server at `url`; nothing is sent before the first call. Every method raises `ToolError` when it fails."""
 
     def __init__(self, url: str, token: str | None, seconds: float) -> None:
-        self._mcp = MCPClient(url, token=token, timeout=seconds, name="the Python interpreter")
+        self._mcp = MCPClient(url, token=token, timeout=seconds, name="the Python interpreter", parallel=CALLS_AT_ONCE)
         parts = urlsplit(url)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -69,6 +74,9 @@ class InterpreterServer:
 
         A request that is safe to repeat comes first: it shows that a server drains, and makes a balancer notice that
         one is frozen. `unknown`: the server on this way has refused the session as unknown.
+
+        Raises:
+            NobodyThere: a balancer has no server that answers.
         """
         found = await self._ready_at(way) if self.is_ours else None
         has_it = found is not None and (not memo.kernel or found.server == memo.server)
@@ -94,7 +102,9 @@ class InterpreterServer:
         import httpx
 
         try:
-            answer = await self._client().get(f"{self._origin}/ready", headers=way.headers, timeout=ROUTING_SECONDS)
+            answer = await self._client().get(f"{self._origin}/ready", headers=way.headers, timeout=HEALTH_SECONDS)
+            if answer.status_code in GATEWAY_FAILED:
+                raise NobodyThere("No Python interpreter answers at the moment. Nothing was run.")
             return _Ready.model_validate_json(answer.content) if answer.status_code in (200, 503) else None
         except (httpx.HTTPError, ValidationError):
             return None  # the call itself reports what is wrong

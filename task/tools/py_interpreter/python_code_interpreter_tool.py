@@ -33,7 +33,7 @@ from task.tools.py_interpreter.execution import (
     outcome,
     refusal_of,
 )
-from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
+from task.tools.py_interpreter.interpreter_server import InterpreterServer, NobodyThere, Way
 from task.tools.py_interpreter.session import MadeFile, SessionMemo, remembered
 from task.tools.toolbox import RESPONSE_CHARS, clipped
 
@@ -46,6 +46,7 @@ PICTURES = f"{META_DOMAIN}/pictures"
 CODE_SECONDS = 30.0
 AROUND_SECONDS = 90.0  # to start a kernel, and to move files
 REPORT_SECONDS = 2.0  # in which the server reports that the code was stopped
+NOBODY = "nobody"
 WORK = "files/"  # begins the paths of files that lie in the working directory
 TRANSFERS = 4
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 2.0)  # before an attempt that follows a refusal: balancers take time to notice
@@ -176,7 +177,11 @@ class PythonCodeInterpreterTool(BaseTool):
         way, refusal, refused = Way(session, memo.route), "", ""
         for pause in PAUSES:
             await asyncio.sleep(pause if refusal else 0)
-            way = await self._server.way(way, memo, unknown=refusal == UNKNOWN)
+            try:
+                way = await self._server.way(way, memo, unknown=refusal == UNKNOWN)
+            except NobodyThere as nobody:
+                refusal, refused = NOBODY, str(nobody)
+                continue
             meta = {
                 **session, INPUTS: versions, MADE: restored, PICTURES: "links", SECONDS: end - monotonic(),
                 KERNEL: memo.kernel, FRESH: way.fresh,
