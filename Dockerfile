@@ -27,7 +27,7 @@ COPY mcp_servers mcp_servers
 RUN pip install ${PIP_INDEX_ARGS} --no-deps .
 
 FROM python:3.11-slim
-RUN apt-get update && apt-get install --yes --no-install-recommends tesseract-ocr && rm -rf /var/lib/apt/lists/* \
+RUN apt-get update && apt-get install --yes --no-install-recommends tesseract-ocr tini && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1001 --create-home --shell /usr/sbin/nologin agent \
  && install -d -o agent -g agent /app /data /opt/config
 COPY --from=build /opt/embedding /opt/embedding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ from task.errors import SettingsError
 from task.settings.aliases import SECTIONS
 
 CONFIG_VARIABLE = "AGENT_CONFIG"
+SERVICE_HOST = "_SERVICE_HOST"
 SettingPath = tuple[str, ...]
 T = TypeVar("T", bound=BaseSettings)
 
@@ -119,6 +121,24 @@ def read_dotenv(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path.name} cannot be read: {error}. Save it as UTF-8 text, or remove it.") from error
     return {name: value for name, value in values.items() if value is not None}
+
+
+def without_services(environment: Mapping[str, str], prefix: str) -> Mapping[str, str]:
+    """The environment without what Kubernetes puts there for each service of the namespace whose name begins as our
+    variables do: `AGENT_SERVICE_HOST`, `AGENT_PORT=tcp://…` and others for a service `agent`."""
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        return environment
+    hosts = [name for name in environment if name.startswith(prefix) and name.endswith(SERVICE_HOST)]
+    services = "|".join(re.escape(name.removesuffix(SERVICE_HOST)) for name in hosts)
+    if not services:
+        return environment
+    injected = re.compile(rf"({services})_(SERVICE_(HOST|PORT)\w*|PORT_\d+_(TCP|UDP|SCTP)\w*)")
+    address = re.compile(rf"({services})_PORT")
+    return {
+        name: value
+        for name, value in environment.items()
+        if not (injected.fullmatch(name) or (address.fullmatch(name) and "://" in value))
+    }
 
 
 def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any]) -> T:

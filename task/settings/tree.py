@@ -32,7 +32,15 @@ from task.settings.sections import (
     RagSettings,
     StoreSettings,
 )
-from task.settings.sources import CONFIG_VARIABLE, Sources, build, for_the_console, read_dotenv, settings_of
+from task.settings.sources import (
+    CONFIG_VARIABLE,
+    Sources,
+    build,
+    for_the_console,
+    read_dotenv,
+    settings_of,
+    without_services,
+)
 from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
@@ -293,7 +301,7 @@ def load_settings(
         SettingsError: a file cannot be read, a name is unknown, a value is malformed, or two contradict each other; one
             line with the fix.
     """
-    environment = os.environ if environ is None else environ
+    environment = without_services(os.environ if environ is None else environ, PREFIX)
     folder = directory or Path.cwd()
     dotenv = read_dotenv(folder / ".env")
     foreign = workspace is not None and folder.resolve().is_relative_to(workspace.resolve())

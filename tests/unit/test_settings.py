@@ -67,6 +67,19 @@ def test_lists_and_maps_are_written_with_commas_or_as_json(tmp_path: Path) -> No
     assert settings.core.host_map == same.core.host_map == {"agent": "127.0.0.1:5031", "core": "localhost"}
 
 
+def test_what_kubernetes_puts_into_the_environment_for_services_is_no_setting(tmp_path: Path) -> None:
+    address = "tcp://10.0.0.7:80"
+    services = {
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1", "AGENT_SERVICE_HOST": "10.0.0.7", "AGENT_SERVICE_PORT_HTTP": "80",
+        "AGENT_PORT": address, "AGENT_PORT_80_TCP_ADDR": "10.0.0.7", "AGENT_CORE_SERVICE_HOST": "10.0.0.8",
+        "AGENT_CORE_PORT": address, "AGENT_CORE_PORT_80_TCP": address,
+    }  # fmt: skip
+    assert load_settings(environ=services, directory=tmp_path).port == 5030
+    assert load_settings(environ={**services, "AGENT_PORT": "5031"}, directory=tmp_path).port == 5031
+    with pytest.raises(SettingsError, match="AGENT_CORE_HOST"):
+        load_settings(environ={**services, "AGENT_CORE_HOST": "core"}, directory=tmp_path)
+
+
 def test_secrets_do_not_show(tmp_path: Path) -> None:
     settings = load_settings(environ={"DIAL_API_KEY": "k-123", "AGENT_STATE_SECRET": "s-123"}, directory=tmp_path)
     assert "-123" not in repr(settings)

@@ -1,0 +1,237 @@
+"""The chart in `kubernetes/`: what its parts must have in common with one another and with the product."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from mcp_servers.python_interpreter.__main__ import _parser as interpreter_parser  # pyright: ignore[reportPrivateUsage]
+from task.settings import PREFIX, Settings, load_settings
+from task.settings.sources import settings_of
+from tests.support.chart import RELEASE, chart, named, objects, values
+from tests.support.compose import ROOT, as_written
+from tests.support.ports import free_port
+from tests.support.stores import sqlite_url
+from tests.support.up import dial_agent
+
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+ALIASES = ("agent", "search", "interpreter")
+AGENT = values()["agent"]
+JOB: dict[str, Any] = named("Job", "dial-agent-migration")["spec"]["template"]["spec"]
+CONFINED = {
+    "runAsUser": 1001, "runAsGroup": 1001, "runAsNonRoot": True, "privileged": False, "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+}  # fmt: skip
+CLOSING_SECONDS = 10  # of the processes, after the answers have ended
+SECRETS = {"AGENT_STATE_SECRET": "s" * 32, "AGENT_STORE__URL": "postgresql://agent:secret@postgres/agent",
+           "AGENT_MCP_TOKEN": "t" * 32}  # fmt: skip
+
+
+def test_the_chart_its_images_and_the_product_have_one_version() -> None:
+    built = {service["image"] for service in as_written()["services"].values() if "build" in service}
+    images = {f"{values()[alias]['image']['repository']}:{values()[alias]['image']['tag']}" for alias in ALIASES}
+    assert {chart()["version"], chart()["appVersion"]} == {VERSION}
+    assert images == built
+    assert JOB["containers"][0]["image"].endswith(f"/dial-general-purpose-agent:{VERSION}")
+
+
+def test_each_alias_is_the_same_version_of_epams_chart() -> None:
+    assert [each["alias"] for each in chart()["dependencies"]] == list(ALIASES)
+    assert len({(each["name"], each["version"], each["repository"]) for each in chart()["dependencies"]}) == 1
+
+
+def test_the_agents_environment_is_accepted_by_its_settings(tmp_path: Path) -> None:
+    known = {setting.variable for setting in settings_of(Settings, PREFIX)} | {"HOME"}
+    assert AGENT["env"].keys() <= known
+    settings = load_settings(environ={**AGENT["env"], **SECRETS}, directory=tmp_path)
+    assert (settings.port, settings.metrics.port) == tuple(AGENT["containerPorts"].values())
+    assert (settings.http.mode, settings.store.migrate) == ("dial", False)
+
+
+def test_values_hold_no_secrets_and_only_the_agent_gets_those_of_the_database() -> None:
+    secret = {setting.variable for setting in settings_of(Settings, PREFIX) if setting.secret}
+    for alias in ALIASES:
+        assert not secret & values()[alias].get("env", {}).keys()
+        assert {each["name"] for each in values()[alias]["extraEnvVars"]} == {"AGENT_MCP_TOKEN"}
+    assert [alias for alias in ALIASES if "extraEnvVarsSecret" in values()[alias]] == ["agent"]
+
+
+def test_the_servers_accept_their_arguments() -> None:
+    program, module, name, *arguments = values()["interpreter"]["args"]
+    given = interpreter_parser().parse_args(arguments)
+    assert (program, module, name) == ("python", "-m", "mcp_servers.python_interpreter")
+    assert (given.host, given.port, given.tier) == (
+        "0.0.0.0",
+        values()["interpreter"]["containerPorts"]["http"],
+        "auto",
+    )
+    assert values()["search"]["args"][:3] == ["python", "-m", "mcp_servers.duckduckgo"]
+
+
+def test_the_agent_finds_its_servers_by_names_that_they_accept() -> None:
+    search, routed = (urlsplit(AGENT["env"][name]) for name in ("DDG_MCP_URL", "PYINTERPRETER_MCP_URL"))
+    arguments = values()["search"]["args"]
+    assert (
+        search.hostname == values()["search"]["fullnameOverride"] == arguments[arguments.index("--allowed-hosts") + 1]
+    )
+    config = named("ConfigMap", "dial-agent-routing")["data"]["nginx.conf"]
+    service = named("Service", "dial-agent-interpreters")
+    assert f"listen {routed.netloc};" in config
+    port = service["spec"]["ports"][0]["port"]
+    assert f"server {service['metadata']['name']}.{RELEASE['Namespace']}.svc.cluster.local:{port} resolve" in config
+    assert (service["spec"]["clusterIP"], service["spec"]["selector"]) == ("None", labels("interpreter"))
+    assert port == values()["interpreter"]["containerPorts"]["http"]
+
+
+def labels(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": RELEASE["Name"]}
+
+
+def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
+    """Who is let in or out, by the name of its label or the place in `network` that has it, with each port."""
+    known = {str([{"podSelector": {"matchLabels": labels(name)}}]): name for name in ALIASES}
+    known |= {str(found): name for name, found in values()["network"].items()}
+    return {(known[str(rule[side])], port["port"]) for rule in rules for port in rule["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "pods", "incoming", "outgoing"),
+    [
+        (
+            "dial-agent", "agent", {("core", 5030), ("prometheus", 9464)},
+            {
+                ("dns", 53), ("core", 8080), ("postgresql", 5432), ("redis", 6379), ("interpreter", 8050),
+                ("search", 8051),
+            },
+        ),
+        ("dial-agent-interpreter", "interpreter", {("agent", 8050)}, set[tuple[str, int]]()),
+        ("dial-agent-search", "search", {("agent", 8051)}, {("dns", 53), ("internet", 80), ("internet", 443)}),
+        ("dial-agent-migration", "migration", set[tuple[str, int]](), {("dns", 53), ("postgresql", 5432)}),
+    ],
+)  # fmt: skip
+def test_pods_reach_whom_they_need_and_nobody_else(
+    name: str, pods: str, incoming: set[tuple[str, int]], outgoing: set[tuple[str, int]]
+) -> None:
+    policy = named("NetworkPolicy", name)["spec"]
+    assert (policy["podSelector"]["matchLabels"], policy["policyTypes"]) == (labels(pods), ["Ingress", "Egress"])
+    assert (peers(policy["ingress"], "from"), peers(policy["egress"], "to")) == (incoming, outgoing)
+
+
+def test_no_policy_of_epams_chart_adds_to_ours() -> None:
+    assert [values()[alias]["networkPolicy"] for alias in ALIASES] == [{"enabled": False}] * 3
+    ports = {alias: values()[alias]["containerPorts"]["http"] for alias in ALIASES}
+    assert ports == {"agent": 5030, "search": 8051, "interpreter": 8050}
+
+
+def test_every_container_is_an_ordinary_user_without_any_right() -> None:
+    for alias in ALIASES:
+        assert values()[alias]["containerSecurityContext"] == {"enabled": True, **CONFINED}
+    contexts = [each["securityContext"] for each in (*AGENT["sidecars"], *JOB["containers"])]
+    assert contexts == [CONFINED] * 2
+    assert JOB["automountServiceAccountToken"] is False
+
+
+def test_every_container_has_limits_and_every_server_its_probes() -> None:
+    limited = [*(values()[alias] for alias in ALIASES), *AGENT["sidecars"], *JOB["containers"]]
+    for container in limited:
+        assert "memory" in container["resources"]["limits"]
+    for alias in ALIASES:
+        probes = [values()[alias][f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+        assert all(probe["enabled"] and probe["httpGet"]["port"] == "http" for probe in probes)
+        paths = [probe["httpGet"]["path"] for probe in probes]
+        assert paths == ["/health", "/health", "/health" if alias == "search" else "/ready"]
+
+
+def test_answers_and_code_in_progress_end_before_their_pods_do() -> None:
+    shutdown, leaving = int(AGENT["env"]["AGENT_SHUTDOWN_SECONDS"]), _sleep(AGENT["lifecycleHooks"])
+    grace = AGENT["terminationGracePeriodSeconds"]
+    assert leaving + shutdown + CLOSING_SECONDS <= grace
+    assert leaving + shutdown < _sleep(AGENT["sidecars"][0]["lifecycle"]) < grace
+    arguments = dict(each.lstrip("-").split("=") for each in values()["interpreter"]["args"] if "=" in each)
+    drain = int(arguments["drain-seconds"])
+    assert 0 < drain <= values()["interpreter"]["terminationGracePeriodSeconds"] - CLOSING_SECONDS
+
+
+def _sleep(hooks: dict[str, Any]) -> int:
+    command, seconds = hooks["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    return int(seconds)
+
+
+def test_every_folder_that_is_written_is_a_volume() -> None:
+    written = {"agent": {"/data"}, "search": set[str](), "interpreter": {"/data", "/work"}}
+    for alias, folders in written.items():
+        mounts = {each["mountPath"]: each["name"] for each in values()[alias].get("extraVolumeMounts", [])}
+        volumes = {each["name"]: each for each in values()[alias].get("extraVolumes", [])}
+        assert mounts.keys() == folders
+        assert all("emptyDir" in volumes[name] for name in mounts.values())
+        assert values()[alias]["env"]["HOME"] == "/tmp"
+    mounted = {mount["name"] for mount in AGENT["sidecars"][0]["volumeMounts"]}
+    assert mounted <= {each["name"] for each in AGENT["extraVolumes"]}
+
+
+def test_replicas_follow_a_figure_that_the_agent_has_and_stay_available() -> None:
+    [rule] = AGENT["autoscaling"]["hpa"]["customRules"]
+    metrics = (ROOT / "task" / "telemetry" / "metrics.py").read_text(encoding="utf-8")
+    assert f'"{rule["pods"]["metric"]["name"]}"' in metrics
+    assert AGENT["metrics"] == {"enabled": True, "serviceMonitor": {"enabled": True}}
+    assert AGENT["autoscaling"]["hpa"]["minReplicas"] >= 2
+    for alias in ALIASES:
+        assert values()[alias]["pdb"] == {"create": True, "maxUnavailable": 1}
+
+
+def test_conversations_are_routed_as_by_compose() -> None:
+    ours = directives(named("ConfigMap", "dial-agent-routing")["data"]["nginx.conf"])
+    theirs = directives((ROOT / "compose" / "interpreters.conf").read_text(encoding="utf-8"))
+    own = re.compile(r"server \S+:8050 .*|listen .*|resolver .*|error_log .*|location = /routing \{|return 204;")
+    assert [line for line in ours if not own.fullmatch(line)] == [
+        line for line in theirs if not own.fullmatch(line)
+    ] + [
+        "}"  # of `location = /routing`
+    ]
+
+
+def directives(config: str) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in config.splitlines())
+    return [line for line in lines if line]
+
+
+def test_objects_are_in_the_namespace_of_the_release_and_have_names_of_their_own() -> None:
+    assert {each["metadata"]["namespace"] for each in objects()} == {RELEASE["Namespace"]}
+    found = [(each["kind"], each["metadata"]["name"]) for each in objects()]
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.system
+async def test_the_job_migrates_a_store_and_does_so_before_the_pods_are_replaced(tmp_path: Path) -> None:
+    hooks = [named(kind, "dial-agent-migration")["metadata"]["annotations"] for kind in ("NetworkPolicy", "Job")]
+    assert {each["helm.sh/hook"] for each in hooks} == {"pre-install,pre-upgrade"}
+    assert [int(each["helm.sh/hook-weight"]) for each in hooks] == [-1, 0]
+    program, *arguments = JOB["containers"][0]["args"]
+    given = {each["name"]: each.get("value", sqlite_url(tmp_path)) for each in JOB["containers"][0]["env"]}
+    done = await dial_agent(tmp_path, *arguments, **{**given, "HOME": str(tmp_path), "AGENT_DATA_DIR": str(tmp_path)})
+    assert (program, done.code, "its tables are created" in done.out) == ("dial-agent", 0, True), done.err
+
+
+@pytest.mark.system
+def test_nginx_accepts_the_routing(tmp_path: Path) -> None:
+    config: str = named("ConfigMap", "dial-agent-routing")["data"]["nginx.conf"]
+    # Debian's nginx is older than `resolve` in an upstream.
+    config = re.sub(r"server \S+ resolve", f"server 127.0.0.1:{free_port()}", config)
+    config = re.sub(r"resolver \S+", "resolver 127.0.0.1", config)
+    config = config.replace("listen 127.0.0.1:8050", f"listen 127.0.0.1:{free_port()}")
+    config = config.replace("/tmp/", f"{tmp_path}/")
+    (tmp_path / "nginx.conf").write_text(config)
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin")
+    assert nginx is not None
+    tested = subprocess.run(
+        [nginx, "-t", "-c", str(tmp_path / "nginx.conf")], capture_output=True, text=True, timeout=60
+    )
+    assert tested.returncode == 0, tested.stderr
