@@ -54,7 +54,8 @@ class _Answers(asyncio.Protocol):
             self._first = perf_counter()
         self._pieces.append(data)
         end = data if len(data) >= len(_TAIL) else b"".join(self._pieces[-len(_TAIL) :])
-        if end.endswith(_TAIL) and self._done is not None:
+        ended = end.endswith(_TAIL) or not self._pieces[0].startswith(b"HTTP/1.1 200")
+        if ended and self._done is not None and not self._done.done():
             self._done.set_result(perf_counter())
 
     def connection_lost(self, exc: Exception | None) -> None:

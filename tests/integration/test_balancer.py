@@ -17,6 +17,7 @@ from tests.support.ports import free_port
 
 pytestmark = pytest.mark.system
 WAIT = aiohttp.ClientTimeout(25)
+MANY = 400  # answers
 
 
 class Agent:
@@ -51,7 +52,9 @@ async def balanced(folder: Path, *agents: str) -> AsyncGenerator[aiohttp.ClientS
     port = free_port()
     async with (
         balancer(folder, port, *agents),
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=WAIT) as session,
+        aiohttp.ClientSession(
+            f"http://127.0.0.1:{port}", timeout=WAIT, connector=aiohttp.TCPConnector(limit=0)
+        ) as session,
     ):
         yield session
 
@@ -71,6 +74,22 @@ async def test_two_agents_share_the_requests_and_answers_are_streamed(tmp_path: 
         one.may_end.set()
         two.may_end.set()
         assert [await answer.read() for answer in answers] == [b"second"] * 4
+
+
+async def test_hundreds_of_answers_stream_at_once(tmp_path: Path) -> None:
+    one, two = Agent(), Agent()
+    async with (
+        served(one.application()) as first,
+        served(two.application()) as second,
+        balanced(tmp_path, first, second) as caller,
+    ):
+        one.may_end.clear()
+        two.may_end.clear()
+        answers = await asyncio.gather(*(caller.post("/v1/chat/completions", json={}) for _ in range(MANY)))
+        assert (one.requests, two.requests) == (MANY / 2, MANY / 2)
+        one.may_end.set()
+        two.may_end.set()
+        assert [await answer.read() for answer in answers] == [b"first second"] * MANY
 
 
 async def test_an_agent_that_is_away_is_left_out(tmp_path: Path) -> None:
