@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 
 BARE = ("--spares", "0", "--bare")
 LOST = "All variables, imports and functions of this conversation are lost, because"
-HASTE = {"proxy_read_timeout 30s": "proxy_read_timeout 6s", "proxy_read_timeout 3s": "proxy_read_timeout 2s"}
+HASTE = {"proxy_read_timeout 30s": "proxy_read_timeout 8s"}
 
 
 async def spread(fleet: Fleet) -> dict[str, list[Conversation]]:
@@ -71,13 +71,13 @@ async def test_a_frozen_server_is_left_and_what_it_still_has_is_never_used_again
         await asyncio.wait_for(running.started(call), 20)
         fleet.signal(number, signal.SIGSTOP)
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(80):
                 assert LOST in await idle.output("x = 1")
                 broken = await call
         finally:
             fleet.signal(number, signal.SIGCONT)
         assert broken.failed
-        assert "may or may not have been done" in broken.text()
+        assert "the code may or may not have run" in broken.text()
         assert "\n1\n" in await idle.output("print(x)")
         # A state from before: nobody continues the session that was left.
         fresh = await before.output("print('x' in dir())")
@@ -103,6 +103,7 @@ async def test_while_no_server_answers_nothing_is_sent_and_the_first_one_that_do
         assert "[kept.txt](" in result.text()
 
 
+@pytest.mark.timeout(300)
 async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fails(tmp_path: Path) -> None:
     async with interpreter_fleet(tmp_path, 2, *BARE, "--drain-seconds", "30") as fleet:
         by_server = await spread(fleet)
@@ -120,7 +121,7 @@ async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fa
                 text = await talk.output("print('x' in dir()); x = 1")
                 told[talk.name] = told.get(talk.name, 0) + (LOST in text)
 
-        async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(200), asyncio.TaskGroup() as group:
             for talk in talks[1:]:
                 group.create_task(load(talk))
             await asyncio.wait_for(running.started(long), 20)
@@ -141,19 +142,21 @@ async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fa
 
 
 async def test_one_persons_share_holds_over_all_servers_and_everybody_is_shown_a_place(tmp_path: Path) -> None:
-    async with interpreter_fleet(tmp_path, 2, *BARE, "--running", "2") as fleet:
+    async with interpreter_fleet(tmp_path, 2, *BARE, "--running", "2", "--seconds", "100") as fleet:
         by_server = await spread(fleet)
         talks = [talk for found in by_server.values() for talk in found[:2]]
         others = [await placed_like(fleet, found[0], "another") for found in by_server.values()]
-        began = [asyncio.create_task(talk.run("import time; time.sleep(3)")) for talk in talks]
-        async with asyncio.timeout(60):
+        code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+        calls = [asyncio.create_task(talk.run(code)) for talk in talks]
+        async with asyncio.timeout(100):
+            while sum("waiting for a kernel: place 1 of 1" in talk.stage.content for talk in talks) < 2:
+                await asyncio.sleep(0.05)
             for other in others:
                 assert "\n2\n" in await other.output("print(1 + 1)")
-            assert not any(task.done() for task in began), "the other person waited"
-            results = await asyncio.gather(*began)
-        assert not any(message.failed for message in results)
-        waited = [talk for talk in talks if "waiting for a kernel: place 1 of 1" in talk.stage.content]
-        assert len(waited) == 2
+            assert not any(call.done() for call in calls)
+            for talk in talks:
+                await talk.place("go")
+            assert not any(message.failed for message in await asyncio.gather(*calls))
 
 
 async def placed_like(fleet: Fleet, talk: Conversation, person: str) -> Conversation:

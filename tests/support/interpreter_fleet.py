@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
+
+from mcp_servers.callers import AGENT
+from mcp_servers.python_interpreter.meta import handle_of
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.tools.dial_files import DialFiles
+from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, conversation_meta
 from task.tools.models import Caller, ToolCallParams
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
-from task.tools.py_interpreter.session import remembered
+from task.tools.py_interpreter.session import affinity, remembered
 from tests.support.balancer import balancer
 from tests.support.choices import RecordedStage, RecordingChoice
 from tests.support.core import local_core
@@ -80,6 +85,15 @@ class Conversation:
         message = await self.run(code)
         assert not message.failed, message.text()
         return message.text()
+
+    async def place(self, name: str) -> None:
+        """Put an empty file of this name into the working directory."""
+        session = conversation_meta(self.name, self.person)
+        handle = handle_of(TOKEN, AGENT, session[PRINCIPAL], session[CONVERSATION])
+        headers = {"Authorization": f"Bearer {TOKEN}", **affinity(session, 0)}
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+            url = f"{self.fleet.url.removesuffix('mcp')}sessions/{handle}/inputs/{name}"
+            (await http.put(url, content=b"")).raise_for_status()
 
     async def started(self, call: asyncio.Task[Any]) -> None:
         """Return once the stage of the call says that its code runs."""

@@ -14,7 +14,7 @@ from task.errors import ToolError
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.tools.mcp.connection import Identity
 from task.tools.mcp.mcp_client import MCPClient, Progress
-from task.tools.mcp.results import MCPFile, MCPResult
+from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult
 from task.tools.py_interpreter.session import SessionMemo, affinity
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ TRANSFER_SECONDS = 60.0
 ROUTES = 32
 ROUTES_AT_ONCE = 8
 GATEWAY_FAILED = (502, 504)
+BROKE_OFF = (
+    "The connection to the Python interpreter broke off: the code may or may not have run. Call it again if it is "
+    "still needed; if its server is gone, another one continues with the conversation's files, and says that "
+    "variables are lost."
+)
 CALLS_AT_ONCE = 64  # the servers have lines of their own, which show their places
 
 
@@ -111,7 +116,12 @@ class InterpreterServer:
 
     async def call(self, name: str, code: str, meta: Mapping[str, Any], way: Way, on_progress: Progress) -> MCPResult:
         identity = Identity(way.headers)
-        return await self._mcp.call(name, {"code": code}, meta=meta, on_progress=on_progress, identity=identity)
+        try:
+            return await self._mcp.call(name, {"code": code}, meta=meta, on_progress=on_progress, identity=identity)
+        except MCPFailure as failure:
+            if failure.fault is not Fault.LOST:
+                raise
+            raise MCPFailure(failure.fault, BROKE_OFF) from failure
 
     async def put(self, path: str, name: str, version: str, content: bytes, way: Way) -> None:
         """Place a file into the session's working directory, through the address that begins with `path`."""
