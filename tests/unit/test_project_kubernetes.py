@@ -24,6 +24,7 @@ from tests.support.up import dial_agent
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 ALIASES = ("agent", "search", "interpreter")
 AGENT = values()["agent"]
+ROUTING: dict[str, Any] = AGENT["initContainers"][0]
 JOB: dict[str, Any] = named("Job", "dial-agent-migration")["spec"]["template"]["spec"]
 CONFINED = {
     "runAsUser": 1001, "runAsGroup": 1001, "runAsNonRoot": True, "privileged": False, "readOnlyRootFilesystem": True,
@@ -133,13 +134,13 @@ def test_no_policy_of_epams_chart_adds_to_ours() -> None:
 def test_every_container_is_an_ordinary_user_without_any_right() -> None:
     for alias in ALIASES:
         assert values()[alias]["containerSecurityContext"] == {"enabled": True, **CONFINED}
-    contexts = [each["securityContext"] for each in (*AGENT["sidecars"], *JOB["containers"])]
+    contexts = [each["securityContext"] for each in (ROUTING, *JOB["containers"])]
     assert contexts == [CONFINED] * 2
     assert JOB["automountServiceAccountToken"] is False
 
 
 def test_every_container_has_limits_and_every_server_its_probes() -> None:
-    limited = [*(values()[alias] for alias in ALIASES), *AGENT["sidecars"], *JOB["containers"]]
+    limited = [*(values()[alias] for alias in ALIASES), ROUTING, *JOB["containers"]]
     for container in limited:
         assert "memory" in container["resources"]["limits"]
     for alias in ALIASES:
@@ -153,7 +154,7 @@ def test_answers_and_code_in_progress_end_before_their_pods_do() -> None:
     shutdown, leaving = int(AGENT["env"]["AGENT_SHUTDOWN_SECONDS"]), _sleep(AGENT["lifecycleHooks"])
     grace = AGENT["terminationGracePeriodSeconds"]
     assert leaving + shutdown + CLOSING_SECONDS <= grace
-    assert leaving + shutdown < _sleep(AGENT["sidecars"][0]["lifecycle"]) < grace
+    assert ROUTING["restartPolicy"] == "Always"  # a sidecar, which ends after the agent
     arguments = dict(each.lstrip("-").split("=") for each in values()["interpreter"]["args"] if "=" in each)
     drain = int(arguments["drain-seconds"])
     assert 0 < drain <= values()["interpreter"]["terminationGracePeriodSeconds"] - CLOSING_SECONDS
@@ -173,7 +174,7 @@ def test_every_folder_that_is_written_is_a_volume() -> None:
         assert mounts.keys() == folders
         assert all("emptyDir" in volumes[name] for name in mounts.values())
         assert values()[alias]["env"]["HOME"] == "/tmp"
-    mounted = {mount["name"] for mount in AGENT["sidecars"][0]["volumeMounts"]}
+    mounted = {mount["name"] for mount in ROUTING["volumeMounts"]}
     assert mounted <= {each["name"] for each in AGENT["extraVolumes"]}
 
 
