@@ -10,9 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from evaluation.corpus import claims, claims_of, documents, half_of, questions
+from evaluation.engines import engines, engines_report
 from evaluation.html import html_report
 from evaluation.judge import LIMIT
-from evaluation.library import library_questions, library_report, prepare_library
+from evaluation.library import library_documents, library_questions, library_report, prepare_library
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flags_of, prepare
 from evaluation.tables import tables_report
@@ -40,6 +41,18 @@ async def evaluate(arguments: argparse.Namespace) -> str:
     return f"{section}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{section}\n"
 
 
+async def compare_engines(arguments: argparse.Namespace) -> str:
+    """The report on the engines for vectors."""
+    asked, texts = library_questions(arguments.half), library_documents()
+    with TemporaryDirectory() as folder:
+        embedder = Embedder(Path(folder))
+        try:
+            found = await engines(texts, asked, embedder, arguments.index_url)
+        finally:
+            await embedder.close()
+    return f"{engines_report(found, len(asked), len(texts))}\n"
+
+
 def with_section(page: str, name: str, section: str) -> str:
     """The page with the section of this name replaced, between its two markers."""
     marked = f"<!-- {name} -->\n{section}<!-- end of {name} -->"
@@ -49,7 +62,8 @@ def with_section(page: str, name: str, section: str) -> str:
 def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evaluation", description=__doc__)
     parser.add_argument("--half", choices=("development", "test"), default="development")
-    parser.add_argument("--part", choices=("all", "reading", "searching"), default="all")
+    parser.add_argument("--part", choices=("all", "reading", "searching", "engines"), default="all")
+    parser.add_argument("--index-url", default="", help="of a PostgreSQL with pgvector, for the part `engines`")
     parser.add_argument("--misses", action="store_true", help="also list wrong answers; development half only")
     parser.add_argument("--write", type=Path, help="a Markdown page whose section of this half is replaced")
     parser.add_argument("--limit", type=float, default=LIMIT, help="of the scripted judge")
@@ -63,8 +77,12 @@ def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    sections = {arguments.half: asyncio.run(evaluate(arguments))} if arguments.part != "reading" else {}
-    if arguments.part != "searching":
+    sections: dict[str, str] = {}
+    if arguments.part == "engines":
+        sections[f"engines, {arguments.half}"] = asyncio.run(compare_engines(arguments))
+    if arguments.part in ("all", "searching"):
+        sections[arguments.half] = asyncio.run(evaluate(arguments))
+    if arguments.part in ("all", "reading"):
         sections[f"web pages, {arguments.half}"] = f"{html_report(arguments.half)}\n"
         sections[f"tables, {arguments.half}"] = f"{tables_report(arguments.half)}\n"
     print("\n".join(sections.values()))

@@ -12,7 +12,8 @@ from evaluation.places import holds, span_of
 from evaluation.report import NAMES, table
 from evaluation.run import Corpus, prepare, reciprocal
 from task.embedding.client import Embedder
-from task.tools.rag.search import Mode, SearchOptions, search
+from task.tools.rag.chunks import ChunkedDocument
+from task.tools.rag.search import DocumentIndex, Hit, Mode, SearchOptions, search
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -30,9 +31,14 @@ def library_questions(half: Half) -> list[Question]:
     return half_of(questions(HERE / "library.csv"), half)
 
 
+def library_documents() -> dict[str, ChunkedDocument]:
+    """All documents, those of the other questions included."""
+    return {**documents(), **documents(folder=HERE / "library")}
+
+
 async def prepare_library(asked: Sequence[Question], embedder: Embedder) -> Corpus:
-    """All documents, those of the other questions included, and the vectors of these questions."""
-    return await prepare({**documents(), **documents(folder=HERE / "library")}, asked, embedder)
+    """All documents, and the vectors of these questions."""
+    return await prepare(library_documents(), asked, embedder)
 
 
 def places(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) -> list[Place]:
@@ -62,11 +68,17 @@ def measured(ranks: Sequence[int | None]) -> tuple[list[float], list[float], lis
 
 
 def _rank(corpus: Corpus, question: Question, options: SearchOptions) -> int | None:
-    names = list(corpus.indexes)
-    indexes, right = list(corpus.indexes.values()), names.index(question.document)
-    span = span_of(question.answer, indexes[right].document.text)
+    indexes = list(corpus.indexes.values())
     hits = search(indexes, question.question, corpus.vectors[question.question], options)
+    return rank_among(corpus.indexes, question, hits)
+
+
+def rank_among(indexes: Mapping[str, DocumentIndex], question: Question, hits: Sequence[Hit]) -> int | None:
+    """The rank, from 1, of the first chunk of the right document that holds the answer; None if there is none."""
+    right = list(indexes).index(question.document)
+    document = indexes[question.document].document
+    span = span_of(question.answer, document.text)
     ranked = enumerate(hits, 1)
     return next(
-        (rank for rank, hit in ranked if hit.document == right and holds(indexes[right].chunks[hit.chunk], span)), None
+        (rank for rank, hit in ranked if hit.document == right and holds(document.chunks[hit.chunk], span)), None
     )

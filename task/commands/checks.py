@@ -110,6 +110,30 @@ async def _disagreements(settings: Settings, database: Database) -> tuple[str, .
     ).disagreements()
 
 
+async def index_check(settings: Settings) -> list[Check]:
+    """Whether the PostgreSQL for the vectors of documents can be used, where there is one; its tables are made."""
+    from task.tools.dial_files import UnpooledFiles
+    from task.tools.rag.index_store import MemoryVectors
+    from task.tools.rag.pgvector import PgVectors
+    from task.tools.readings import Readings
+
+    url = settings.rag.index_url
+    if not settings.rag.enabled or url is None:
+        return []
+    memory = MemoryVectors(Readings(UnpooledFiles(settings.dial_endpoint)))
+    vectors = PgVectors(url.get_secret_value(), memory, seconds=settings.rag.cache_seconds)
+    try:
+        reason = await vectors.fault()
+    finally:
+        await vectors.close()
+    if reason:
+        fix = (
+            "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory."
+        )
+        return [Check("document index", "note", f"the PostgreSQL cannot be used: {reason}", fix)]
+    return [Check("document index", "ok", "PostgreSQL with pgvector answers")]
+
+
 async def sandbox_check() -> Check:
     """The tier of the sandbox, or why Python code and commands are not run here."""
     process = await asyncio.create_subprocess_exec(

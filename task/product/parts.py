@@ -113,9 +113,7 @@ def _rag_tools(
     rag = settings.rag
     if not (rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible)):
         return []
-    vectors = MemoryVectors(readings)
-    if rag.index_url is not None:
-        vectors = PgVectors(rag.index_url.get_secret_value(), vectors, seconds=rag.cache_seconds)
+    vectors = _vectors(settings, readings)
     options = RagOptions(
         k=rag.k,
         context_tokens=rag.context_tokens,
@@ -137,6 +135,11 @@ def _rag_tools(
             options=options,
         )
     ]
+
+
+def _vectors(settings: Settings, readings: Readings) -> VectorStore:
+    memory, url = MemoryVectors(readings), settings.rag.index_url
+    return PgVectors(url.get_secret_value(), memory, seconds=settings.rag.cache_seconds) if url else memory
 
 
 def _embeddings(settings: Settings, session: aiohttp.ClientSession | None, vectors: VectorStore) -> Embeddings:

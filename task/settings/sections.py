@@ -212,8 +212,16 @@ class RagSettings(Section):
     @field_validator("index_url")
     @classmethod
     def _names_a_postgres(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
-            raise ValueError("it must be postgresql://user:password@host/name")
+        wrong = "it must be postgresql://user:password@host/name"
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url.get_secret_value())
+            _ = parts.port
+        except ValueError:  # its text would show a part of the password
+            raise ValueError(wrong) from None
+        if parts.scheme not in ("postgresql", "postgres"):
+            raise ValueError(wrong)
         return url
 
     @model_validator(mode="after")

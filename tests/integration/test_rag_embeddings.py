@@ -241,6 +241,7 @@ async def test_the_product_embeds_by_a_deployment_of_core_or_by_an_address(tmp_p
         ({"embeddings": "https://host/v1", "embeddings_model": "m"}, "such as https://host/v1/embeddings"),
         ({"embeddings": "https://host/v1/embeddings"}, "needs the name of its model"),
         ({"index_url": "mysql://host/name"}, "postgresql://user:password@host/name"),
+        ({"index_url": "postgresql://ann:pass#word@host/name"}, "postgresql://user:password@host/name"),
     ],
 )
 def test_an_address_that_is_none_stops_the_start(given: Mapping[str, str], words: str) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from task.commands.checks import index_check
 from task.errors import ToolError
+from task.settings import Settings
 from task.tools.models import Caller, nobody
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorsGone
@@ -228,3 +230,15 @@ async def test_a_certificate_that_is_missing_or_an_option_that_is_none_is_one_lo
         caplog.clear()
         assert await Agent(f"{server.url}?{option}").found()
         assert len([record for record in caplog.records if "AGENT_RAG__INDEX_URL" in record.getMessage()]) == 1
+
+
+async def test_doctor_names_what_the_database_lacks(server: PostgresServer) -> None:
+    async def row(url: str) -> tuple[str, str]:
+        [check] = await index_check(Settings.model_validate({"rag": {"index_url": url}}))
+        return check.state, check.found
+
+    assert await row(server.url) == ("ok", "PostgreSQL with pgvector answers")
+    state, found = await row(server.url.replace("//tester@", "//stranger@"))
+    assert state == "note"
+    assert 'role "stranger" does not exist' in found
+    assert await index_check(Settings()) == []

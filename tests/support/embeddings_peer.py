@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,6 @@ from tests.support.core_peers import Peer, peer
 from tests.support.embedding import DIMENSIONS, word_vector
 
 MODEL = "words-64"
-Encode = Callable[[Sequence[str]], Awaitable[NDArray[np.float32]]]
 
 
 @dataclass
@@ -33,7 +32,6 @@ class EmbeddingsPeer:
     as_base64: bool = False
     failures: list[web.Response] = field(default_factory=list[web.Response])
     change: Callable[[list[dict[str, Any]]], Any] = lambda items: items
-    encode: Encode | None = None
     open_keys: set[str] | None = None
     busiest: int = 0
     working: int = 0
@@ -68,10 +66,7 @@ class EmbeddingsPeer:
             return failure(403, "Access denied")
         if len(texts) > self.most:
             return failure(413, f"batch size {len(texts)} > maximum allowed batch size {self.most}")
-        if self.encode is not None:
-            rows = await self.encode(texts)
-        else:
-            rows = np.stack([word_vector(text, self.dimensions) for text in texts])
+        rows = [word_vector(text, self.dimensions) for text in texts]
         items = [
             {"object": "embedding", "index": place, "embedding": self._encoded(row)} for place, row in enumerate(rows)
         ]

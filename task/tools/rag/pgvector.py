@@ -146,6 +146,14 @@ class PgVectors:
     async def learn(self, model: str, rows: Mapping[bytes, NDArray[np.float32]]) -> None:
         """Nothing: the rows are kept with their document."""
 
+    async def fault(self) -> str:
+        """Why the database cannot be used, for operators; empty where it can."""
+        try:
+            await self._run(lambda database: database.fetchval(_FIND, "", 0))
+        except Away as reason:
+            return str(reason)
+        return ""
+
     async def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -198,7 +206,7 @@ class PgVectors:
                 reason = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or ''}".strip()
                 logger.warning("AGENT_RAG__INDEX_URL cannot be used (%s); documents are indexed in memory", reason)
             self._resting_until = self._clock() + self._rest
-            raise Away from error
+            raise Away(str(error) or type(error).__name__) from error
 
     async def _worked(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         pool = await self._opened()
