@@ -34,6 +34,13 @@ class Column:
     values: tuple[str, ...]
     missing: tuple[str, ...] = ()
 
+    @property
+    def months(self) -> tuple[str, ...]:
+        """Of a column of dates, in their order: 2025-03."""
+        dotted = (value.split(".") for value in self.values if _DOTTED.fullmatch(value))
+        iso = (value[:7] for value in self.values if _ISO.fullmatch(value))
+        return tuple(sorted({*iso, *(f"{year}-{month:0>2}" for _, month, year in dotted)}))
+
     def __str__(self) -> str:
         count = SHOWN_VALUES if self.kind == "text" else SAMPLES
         shown = ", ".join(value[:VALUE_CHARS] for value in self.values[:count])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
 
 from task.local_model.columns import Column
@@ -13,11 +16,16 @@ from task.local_model.frames import Frame
 MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
 STEM, ENDING = 3, 3  # letters that two forms of a word share at least, and in which they differ at most
 ENDINGS = ("", "s", "es", "n", "en")  # of a value that the question means for certain
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "pl", "sv", "da", "nb", "fi", "cs", "hu", "ro", "tr", "uk", "ru")
 AGGREGATES = "sum|mean|median|max|min"
 _SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
 _UNFIT = re.compile(r"['\"\\\r\n]")
 _WRITTEN = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _ANY = r"[^'\"\\]+"
+_PARTS = {"month": "%Y-%m", "year": "%Y"}
+_QUOTED = re.compile(r"'([^']*)'")
+_ROW = re.compile(r"\.row\(([0-9]+)\)")
+_EXTREME = re.compile(r"^rows\[('[^']*')\]\.(max|min)\(\)$")
 
 
 def rows_pattern(frames: Sequence[Frame], question: str) -> str:
@@ -40,35 +48,64 @@ def rows_pattern(frames: Sequence[Frame], question: str) -> str:
 
 
 def result_pattern(frames: Sequence[Frame]) -> str:
-    """What is wanted of `rows`: they, some of them, their number, or something computed from their columns."""
+    """What is wanted of `rows`: they, some of them, their number, or something computed from their columns.
+
+    Wherever a column of numbers may stand, two of them may, computed row by row: `'a * b'`; and rows can be grouped by
+    the month or year of a date: `'a month'`. `program` makes columns of these.
+    """
     columns = _fitting(frames)
-    ranked, numbers, texts = (
-        _names(column for column in columns if column.kind in kinds)
-        for kinds in (("number", "date"), ("number",), ("text", "date"))
+    numbers, dates, texts = (
+        _names(column for column in columns if column.kind == kind) for kind in ("number", "date", "text")
     )
-    results = ["rows", r"rows\.(head|tail)\([0-9]+\)", r"rows\.iloc\[\[[0-9]+\]\]", r"len\(rows\)"]
+    amount = rf"({numbers})( [-+*/] ({numbers}))?" if numbers else ""
+    ranked = "|".join(filter(None, [amount, dates]))
+    groups = "|".join(filter(None, [texts, dates, rf"({dates}) (month|year)" if dates else ""]))
+    results = ["rows", r"rows\.(head|tail)\([0-9]+\)", r"rows\.row\([1-9][0-9]*\)", r"len\(rows\)"]
     results.append(rf"rows\['({_names(columns)})'\]\.(unique|nunique|value_counts)\(\)")
     if ranked:
         results.append(rf"rows\.n(largest|smallest)\([0-9]+, '({ranked})'\)")
         results.append(rf"rows\['({ranked})'\]\.(max|min)\(\)")
     if numbers:
-        results += _computed(numbers, _variables(frames))
-    if texts:
-        results.append(rf"rows\.groupby\('({texts})'\)\.size\(\)(\.n(largest|smallest)\([0-9]+\))?")
-    if texts and numbers:
-        of_groups = rf"rows\.groupby\('({texts})'\)\['({numbers})'\]\.({AGGREGATES})\(\)"
+        results += _computed(amount, _variables(frames))
+    if groups:
+        results.append(rf"rows\.groupby\('({groups})'\)\.size\(\)(\.n(largest|smallest)\([0-9]+\))?")
+    if groups and numbers:
+        of_groups = rf"rows\.groupby\('({groups})'\)\['{amount}'\]\.({AGGREGATES})\(\)"
         results.append(rf"{of_groups}(\.n(largest|smallest)\([0-9]+\))?")
     return rf"^({'|'.join(results)})$"
 
 
-def _computed(numbers: str, tables: str) -> list[str]:
+def program(rows: str, result: str, frames: Sequence[Frame]) -> str:
+    """The lines that compute `result` over `rows`, with the columns that neither table has by itself."""
+    result = _EXTREME.sub(_row_of, _ROW.sub(lambda row: f".iloc[[{int(row[1]) - 1}]]", result))
+    named = dict.fromkeys(_QUOTED.findall(f"{rows} {result}"))
+    added = [line for number, frame in enumerate(frames) for name in named for line in _column(number, frame, name)]
+    return "\n".join([*added, f"rows = {rows}", result])
+
+
+def _row_of(extreme: re.Match[str]) -> str:
+    # The row that has the highest or lowest value also shows whose it is.
+    return f"rows.n{'largest' if extreme[2] == 'max' else 'smallest'}(1, {extreme[1]})"
+
+
+def _column(number: int, frame: Frame, name: str) -> Iterable[str]:
+    kinds, table = {column.name: column.kind for column in frame.columns}, variable(number)
+    if name in kinds:
+        return
+    for one, operator, other in itertools.product(kinds, "*/+-", kinds):
+        if kinds[one] == kinds[other] == "number" and name == f"{one} {operator} {other}":
+            yield f"{table}[{name!r}] = {table}[{one!r}] {operator} {table}[{other!r}]"
+    of, _, part = name.rpartition(" ")
+    if kinds.get(of) == "date" and part in _PARTS:
+        yield f"{table}[{name!r}] = {table}[{of!r}].dt.strftime({_PARTS[part]!r})"
+
+
+def _computed(amount: str, tables: str) -> list[str]:
     aggregate = rf"\.({AGGREGATES})\(\)"
-    product = rf"\(rows\['({numbers})'\] [-+*/] rows\['({numbers})'\]\){aggregate}"
-    term = rf"(rows\['({numbers})'\]{aggregate}|{product}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
-    of_all = rf"(({tables})\['({numbers})'\]{aggregate}|len\(({tables})\))"
+    term = rf"(rows\['{amount}'\]{aggregate}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
+    of_all = rf"(({tables})\['{amount}'\]{aggregate}|len\(({tables})\))"
     return [
-        rf"rows\['({numbers})'\]\.(sum|mean|median|std)\(\)",
-        product,
+        rf"rows\['{amount}'\]\.(sum|mean|median|std)\(\)",
         rf"{term}( [-+*/] {term})+( [-/] {of_all})?",
         rf"{term} [-/] {of_all}",
     ]
@@ -86,9 +123,29 @@ def _conditions(
             yield rf"{cell} (==|!=) '({'|'.join(map(_literal, named))})'"
     elif numbers and column.kind == "number":
         yield rf"{cell} {compared} ({'|'.join(numbers)})"
-    elif numbers:
-        yield rf"{cell} {compared} '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'"
-        yield rf"{cell}\.dt\.(year|month|day) {compared} ({'|'.join(numbers)})"
+    elif column.kind == "date":
+        if months := [month for month in column.months if int(month[-2:]) in _months_in(words)]:
+            yield rf"({tables})\['{_literal(column.name)} month'\] (==|!=) '({'|'.join(months)})'"
+        if numbers:
+            yield rf"{cell} {compared} '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'"
+            yield rf"{cell}\.dt\.(year|month|day) {compared} ({'|'.join(numbers)})"
+
+
+def _months_in(words: Sequence[str]) -> set[int]:
+    return {month for word in words if word in _months() for month in _months()[word]}
+
+
+@cache
+def _months() -> Mapping[str, set[int]]:
+    """The numbers of the months that each word may be."""
+    from babel import Locale
+
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for language in LANGUAGES:
+        for form in ("format", "stand-alone"):
+            for number, name in Locale(language).months[form]["wide"].items():
+                numbers[" ".join(_words(name))].add(number)
+    return numbers
 
 
 def _words(text: str) -> list[str]:

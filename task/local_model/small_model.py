@@ -176,7 +176,8 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        answer = self.answer(ANSWER if self._tools else None, options)
+        tail = self._table.ask if self._table and self._table.computed else ANSWER if self._tools else None
+        answer = self.answer(tail, options)
         # Having decided to reply, it may write a call all the same.
         answer = with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
         async with aclosing(answer) as deltas:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -11,19 +11,19 @@ from urllib.parse import unquote
 import orjson
 
 from task.conversation.file_names import file_names
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.conversation.messages import Message, Role, ToolCall
 from task.local_model.frames import Frame, frames_of, is_table
-from task.local_model.selection import result_pattern, rows_pattern, variable
+from task.local_model.selection import program, result_pattern, rows_pattern, variable
 
-READER, RUNNER, TABLE = "file_content_extraction_tool", "execute_code", "table"
+READER, RUNNER = "file_content_extraction_tool", "execute_code"
 MOST_FILES = 4  # that are read at once
 # With other columns than the user's: a small model copies a selection that fits, including its values.
 HEAD = """\
-You answer questions about tables. The table is `df`. Choose the next step as JSON:
-- [{"tool":"table","arguments":{"rows":"...","result":"..."}}] to look up or compute something: first the rows that \
-the question is about, then what it wants of these rows
-- [{"tool":"execute_code","arguments":{"rows":"...","code":"..."}}] for charts and files: a program over these rows
-- [{"tool":"reply"}] for a summary, a translation, or what has nothing to do with the table
+You answer questions about tables. The table is `df`; each row is one thing. Choose the next step as JSON:
+- {"rows":"...","result":"..."} to look up or compute something: first the rows that the question is about, then what \
+it wants of these rows
+- {"rows":"...","chart":"..."} only to draw a chart or to write a file: a program over these rows
+- {"reply":true} for a summary, a translation, or what has nothing to do with the table
 
 Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
 green), 'price' (number), 'count' (number), 'picked' (date):
@@ -32,27 +32,41 @@ What does the dearest one cost? -> "df", "rows.nlargest(1, 'price')"
 Who has the fewest pieces? -> "df", "rows.nsmallest(1, 'count')"
 Which red fruit is the cheapest? -> "df[(df['color'] == 'red')]", "rows.nsmallest(1, 'price')"
 Which was picked first? -> "df", "rows.nsmallest(1, 'picked')"
+Which is the freshest? -> "df", "rows.nlargest(1, 'picked')"
 Which is the last one in the list? -> "df", "rows.tail(1)"
-What is the second line? -> "df", "rows.iloc[[1]]"
+Which fruit is listed fifth? -> "df", "rows.row(5)"
 What color are the plums? -> "df[(df['fruit'] == 'plum')]", "rows"
 Which fruits cost more than 2? -> "df[(df['price'] > 2)]", "rows"
 What do the red ones cost on average? -> "df[(df['color'] == 'red')]", "rows['price'].mean()"
 How many pieces are there? -> "df", "rows['count'].sum()"
 How many pears are there in all? -> "df[(df['fruit'] == 'pear')]", "rows['count'].sum()"
-How many lines are red? -> "df[(df['color'] == 'red')]", "len(rows)"
-What are all the pears worth? -> "df[(df['fruit'] == 'pear')]", "(rows['price'] * rows['count']).sum()"
+How many fruits are red? -> "df[(df['color'] == 'red')]", "len(rows)"
+What are all the pears worth? -> "df[(df['fruit'] == 'pear')]", "rows['price * count'].sum()"
 Which color has most pieces? -> "df", "rows.groupby('color')['count'].sum().nlargest(1)"
+How many pieces were picked in June? -> "df[(df['picked month'] == '2024-06')]", "rows['count'].sum()"
+In which month were most pieces picked? -> "df", "rows.groupby('picked month')['count'].sum().nlargest(1)"
 What is 8% of all prices? -> "df", "0.08 * rows['price'].sum()"
 What share of the pieces is green, in percent? -> "df[(df['color'] == 'green')]", \
 "100 * rows['count'].sum() / df['count'].sum()"
-Draw the prices of the red ones as bars -> "df[(df['color'] == 'red')]", "rows.plot.bar(x='fruit', y='price')"
 How much dearer is the dearest than the cheapest? -> "df", "rows['price'].max() - rows['price'].min()"
+For a table with 'worker' (text: Kim, Lou), 'days' (number), 'wage per day' (number), 'paid' (date):
+What did Kim earn in total? -> "df[(df['worker'] == 'Kim')]", "rows['wage per day * days'].sum()"
+Which worker earned the most? -> "df", "rows.groupby('worker')['wage per day * days'].sum().nlargest(1)"
+What did all the work cost? -> "df", "rows['wage per day * days'].sum()"
+Who was paid last? -> "df", "rows.nlargest(1, 'paid')"
+Who is second in the list? -> "df", "rows.row(2)"
+Who is last in the list? -> "df", "rows.tail(1)"
+Other examples:
+Draw the prices of the red ones as bars -> {"rows":"df[(df['color'] == 'red')]",\
+"chart":"rows.plot.bar(x='fruit', y='price')"}
+Summarise this table. -> {"reply":true}
 """
 ASK = "Next step as JSON."
 CORRECT = "The call failed. Next step as JSON: the call without that mistake."
+DESCRIBE = "Now answer the question with this result, in one short sentence in the user's language."
 _NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
-_EXTREME = re.compile(r"^rows\[('[^']*')\]\.(max|min)\(\)$")
+_NOTHING = "**Output:**\n```\n(nothing was printed)\n```"  # before a table that is the result
 _UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 _Json = dict[str, Any]
@@ -60,9 +74,10 @@ _Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """The step after tables were read: they, the conversation in which their descriptions take the place of their rows.
+    """The step after tables were read: they, and the conversation that ends with their description and the question.
 
-    `computed` is whether a program over them has already run without an error; `ask` is the last sentence otherwise.
+    `computed` is whether a program over them has already run without an error, whose result the conversation then ends
+    with; `ask` is the last sentence.
     """
 
     frames: tuple[Frame, ...]
@@ -73,26 +88,26 @@ class TableStep:
 
     def schema(self) -> _Json:
         """The JSON schema of this step: a selection, a program, or a reply."""
-        reply = {"type": "object", "properties": {"tool": {"const": "reply"}}, "required": ["tool"]}
         # A program that is written freely over all rows would forget the filter as well.
         rows = {"type": "string", "pattern": rows_pattern(self.frames, self.question)}
         result = {"type": "string", "pattern": result_pattern(self.frames)}
-        steps = [
-            _call(TABLE, {"rows": rows, "result": result}),
-            _call(RUNNER, {"rows": rows, "code": {"type": "string"}}),
-            reply,
-        ]
-        one = {"type": "array", "minItems": 1, "maxItems": 1}
-        return {"anyOf": [{**one, "items": {**step, "additionalProperties": False}} for step in steps]}
+        steps = (
+            {"rows": rows, "result": result},
+            {"rows": rows, "chart": {"type": "string"}},
+            {"reply": {"const": True}},
+        )
+        return {"anyOf": [_object(step) for step in steps]}
 
     def calls(self, text: str) -> list[tuple[str, _Json]]:
-        """The calls in the JSON that the schema allows; none for a reply, or for JSON that was cut off."""
+        """The call in the JSON that the schema allows; none for a reply, or for JSON that was cut off."""
         try:
-            steps: list[_Json] = orjson.loads(text)
+            step: _Json = orjson.loads(text)
         except orjson.JSONDecodeError:
             return []
-        written = [_program(step["arguments"]) for step in steps if "arguments" in step]
-        return [(RUNNER, {"code": f"{_loading(self.frames)}\n{program}"}) for program in written]
+        if "rows" not in step:
+            return []
+        lines = program(step["rows"], step.get("chart") or step["result"], self.frames)
+        return [(RUNNER, {"code": f"{_loading(self.frames)}\n{lines}"})]
 
 
 def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep | None:
@@ -104,17 +119,34 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
     asked = max(
         place for place, message in enumerate(messages) if message.role is not Role.TOOL and not message.tool_calls
     )
-    found = {place: frames for place in range(asked, len(messages)) if (frames := _read(messages[place], messages))}
-    question = _NOTE.sub("", messages[asked].text())
-    frames = tuple(frame for each in found.values() for frame in each)
-    if not frames or (call.name == RUNNER and not _code(call).startswith(_loading(frames))):
+    frames = tuple(frame for message in messages[asked:] for frame in _read(message, messages))
+    loading = _loading(frames)
+    if not frames or (call.name == RUNNER and not _code(call).startswith(loading)):
         return None
+    question = _NOTE.sub("", messages[asked].text())
     failed = call.name == RUNNER and _FAILED.search(last.text()) is not None
-    shown = [_without_loading(message, messages, _loading(frames)) for message in messages]
-    numbers = iter(range(len(frames)))
-    for place, each in found.items():
-        shown[place] = replace(messages[place], content="\n".join(f"{variable(next(numbers))}: {f}" for f in each))
-    return TableStep(frames, tuple(shown), question, call.name == RUNNER and not failed, CORRECT if failed else ASK)
+    computed = call.name == RUNNER and not failed
+    described = "\n".join(f"{variable(number)}: {frame}" for number, frame in enumerate(frames))
+    parts = [question] if computed else [described, question]
+    if call.name == RUNNER:
+        parts.append(f"{_code(call).removeprefix(loading).strip()}\n\nResult:\n{_result(last, call)}")
+    ask = DESCRIBE if computed else CORRECT if failed else ASK
+    shown = (*_said(messages[:asked]), replace(messages[asked], content="\n\n".join(parts)))
+    return TableStep(frames, shown, question, computed, ask)
+
+
+def _said(messages: Sequence[Message]) -> Iterator[Message]:
+    # What an earlier question's tools returned would only take time to read.
+    for message in messages:
+        if message.role is Role.USER:
+            yield replace(message, content=_NOTE.sub("", message.text()))
+        elif message.role is not Role.TOOL and not message.tool_calls:
+            yield message
+
+
+def _result(result: Message, call: ToolCall) -> str:
+    # Without the program in front of its output
+    return result.text().rpartition(_code(call))[2].lstrip("`\n").removeprefix(_NOTHING).strip()
 
 
 def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
@@ -160,23 +192,8 @@ def _loading(frames: Sequence[Frame]) -> str:
     return "\n".join([*imports, *(frame.program(variable(number)) for number, frame in enumerate(frames))])
 
 
-def _program(arguments: _Json) -> str:
-    result = arguments.get("code") or _EXTREME.sub(_row_of, arguments["result"])
-    return f"rows = {arguments['rows']}\n{result}"
-
-
-def _row_of(extreme: re.Match[str]) -> str:
-    # The row that has the highest or lowest value also shows whose it is.
-    return f"rows.n{'largest' if extreme[2] == 'max' else 'smallest'}(1, {extreme[1]})"
-
-
-def _call(tool: str, arguments: _Json) -> _Json:
-    fields = {"type": "object", "properties": arguments, "required": list(arguments), "additionalProperties": False}
-    return {
-        "type": "object",
-        "properties": {"tool": {"const": tool}, "arguments": fields},
-        "required": ["tool", "arguments"],
-    }
+def _object(properties: _Json) -> _Json:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _read(result: Message, messages: Sequence[Message]) -> tuple[Frame, ...]:
@@ -185,24 +202,6 @@ def _read(result: Message, messages: Sequence[Message]) -> tuple[Frame, ...]:
         return ()
     url = str(orjson.loads(call.function.arguments).get("file_url", ""))
     return frames_of(names_of([url], messages)[url], result.text())
-
-
-def _without_loading(message: Message, messages: Sequence[Message], loading: str) -> Message:
-    # What every program begins with, and the program in front of its output, would only take time to read.
-    own = [_without_lines(call, loading) for call in message.tool_calls]
-    if own != list(message.tool_calls):
-        return replace(message, tool_calls=tuple(own))
-    call = _call_of(message, messages) if message.role is Role.TOOL else None
-    if call is None or call.name != RUNNER or not _code(call).startswith(loading):
-        return message
-    return replace(message, content=message.text().rpartition(_code(call))[2].lstrip("`\n"))
-
-
-def _without_lines(call: ToolCall, loading: str) -> ToolCall:
-    if call.name != RUNNER or not _code(call).startswith(loading):
-        return call
-    code = _code(call).removeprefix(loading).lstrip("\n")
-    return replace(call, function=FunctionCall(RUNNER, orjson.dumps({"code": code}).decode()))
 
 
 def _code(call: ToolCall) -> str:

@@ -262,7 +262,7 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
     session: aiohttp.ClientSession,
 ) -> None:
     question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
-    expression = calls({"tool": "table", "arguments": {"rows": "df", "result": "rows.nlargest(1, 'n')"}})
+    expression = says(json.dumps({"rows": "df", "result": "rows.nlargest(1, 'n')"}))
     async with openai_upstream(expression, says("B.")) as peer:
         model = served_by(peer, session)
         [reading] = (await answered(model, question)).message().tool_calls
@@ -277,7 +277,7 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
     assert len(peer.requests) == 2
     prose = json.dumps(peer.requests[1].messages)
     assert "read_csv" not in prose
-    assert "Result of execute_code:\\n**Output:**\\nB 7" in prose
+    assert "Which sold most?\\n\\nrows = df\\nrows.nlargest(1, 'n')\\n\\nResult:\\n**Output:**\\nB 7" in prose
     assert all("| B | 7 |" not in json.dumps(request.messages) for request in peer.requests)
 
 
@@ -287,7 +287,7 @@ async def test_another_question_about_a_table_is_computed_from_it_again(session:
     result = tool_message(reading, "| p | n |\n| --- | --- |\n| B | 7 |\n")
     more = [question, assistant(calls=[reading]), result, assistant("B."), user("And in all?")]
     program = calls({"tool": "execute_code", "arguments": {"code": "print(7)"}})
-    total = calls({"tool": "table", "arguments": {"rows": "df", "result": "rows['n'].sum()"}})
+    total = says(json.dumps({"rows": "df", "result": "rows['n'].sum()"}))
     async with openai_upstream(program, total, REPLY, says("Fine.")) as peer:
         model = served_by(peer, session)
         [again] = (await answered(model, *more)).message().tool_calls
@@ -302,7 +302,7 @@ async def test_another_question_about_a_table_is_computed_from_it_again(session:
 async def test_a_reply_about_a_table_is_written_from_its_rows(session: aiohttp.ClientSession) -> None:
     reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
     read = [user("Summarise."), assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
-    async with openai_upstream(REPLY, says("One row.")) as peer:
+    async with openai_upstream(says('{"reply": true}'), says("One row.")) as peer:
         assert (await answered(served_by(peer, session), *read)).message().content == "One row."
     decision, prose = peer.requests
     assert "| B |" not in json.dumps(decision.messages)
@@ -313,7 +313,7 @@ async def test_a_program_that_has_failed_is_not_repeated(session: aiohttp.Client
     question = user("Which sold most?\n\nAttached files:\n- a.csv (text/csv): files/b/a.csv")
     reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
     read = [question, assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
-    same = calls({"tool": "table", "arguments": {"rows": "df", "result": "rows['p'].nunique()"}})
+    same = says(json.dumps({"rows": "df", "result": "rows['p'].nunique()"}))
     async with openai_upstream(same, same, says("I could not compute that.")) as peer:
         model = served_by(peer, session)
         [running] = (await answered(model, *read)).message().tool_calls

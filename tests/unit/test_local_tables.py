@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -14,6 +16,7 @@ from task.conversation.messages import FunctionCall, Message, ToolCall, assistan
 from task.local_model.tables import (
     ASK,
     CORRECT,
+    DESCRIBE,
     TableStep,
     earlier_tables,
     names_of,
@@ -25,7 +28,7 @@ from task.local_model.tables import (
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
 TOOLS = ("file_content_extraction_tool", "execute_code", "calculator")
-QUESTION = "What is the total of A, or B|C, above 900.5 in 2025?"
+QUESTION = "What is the total of A, or B|C, above 900.5 in October 2025?"
 LOADED = "keep_default_na=False, na_values=['']"
 LOADING = f"import pandas as pd\ndf = pd.read_csv('my sales.csv', thousands=',', {LOADED}, parse_dates=['Date'])"
 
@@ -61,14 +64,30 @@ def test_the_description_of_a_table_takes_the_place_of_its_rows() -> None:
     step = step_of(read(TABLE))
     assert step.messages[-1].text() == (
         "df: my sales.csv, 2 rows with the columns 'Date' (date: 2025-10-01, 2025-10-02), 'Category' (text: A, B|C), "
-        "'Sales' (number: 1,500, 900.5)"
+        f"'Sales' (number: 1,500, 900.5)\n\n{QUESTION}"
     )
     assert (step.computed, step.ask) == (False, ASK)
-    assert list(step.messages[:-1]) == read(TABLE)[:-1]
+    assert list(step.messages[:-1]) == read(TABLE)[:2]
+
+
+def test_of_earlier_questions_only_what_was_said_is_read_again() -> None:
+    earlier = [asked(("a.csv", "files/b/a.csv")), *ran("| B | 900.5 |")[3:], assistant("B sold less.")]
+    step = step_of([*earlier, *read(TABLE)[2:]])
+    assert [message.text() for message in step.messages[:-1]] == [QUESTION, "B sold less."]
+
+
+def test_a_result_is_described_without_its_table_and_program() -> None:
+    output = "**Output:**\n```\n(nothing was printed)\n```\n\n|  | Sales |\n| --- | --- |\n| A | 1500 |\n"
+    code = f"{LOADING}\nrows = df\nrows.head(1)"
+    step = step_of(ran(f"## Execution Result\n\n```python\n{code}\n```\n\n{output}", code))
+    assert (step.computed, step.ask) == (True, DESCRIBE)
+    assert step.messages[-1].text() == (
+        f"{QUESTION}\n\nrows = df\nrows.head(1)\n\nResult:\n|  | Sales |\n| --- | --- |\n| A | 1500 |"
+    )
 
 
 def selected(rows: str, result: str) -> str:
-    return json.dumps([{"tool": "table", "arguments": {"rows": rows, "result": result}}])
+    return json.dumps({"rows": rows, "result": result})
 
 
 def is_allowed(step: TableStep, rows: str = "df", result: str = "rows") -> bool:
@@ -81,10 +100,10 @@ def test_a_selection_becomes_a_program_that_loads_the_table_first() -> None:
     step = step_of(read(TABLE))
     code = f"{LOADING}\nrows = df\nrows.nlargest(1, 'Sales')"
     assert step.calls(selected("df", "rows.nlargest(1, 'Sales')")) == [("execute_code", {"code": code})]
-    program = '[{"tool":"execute_code","arguments":{"rows":"df","code":"rows.plot()"}}]'
+    program = '{"rows":"df","chart":"rows.plot()"}'
     assert step.calls(program) == [("execute_code", {"code": f"{LOADING}\nrows = df\nrows.plot()"})]
-    assert step.calls('[{"tool":"reply"}]') == []
-    assert step.calls('[{"tool":"table","arguments":{"expr') == []
+    assert step.calls('{"reply":true}') == []
+    assert step.calls('{"rows":"df","res') == []
 
 
 @pytest.mark.parametrize(
@@ -94,6 +113,7 @@ def test_a_selection_becomes_a_program_that_loads_the_table_first() -> None:
         "df[(df['Category'] == 'B|C')]",
         "df[(df['Category'] != 'A') & (df['Sales'] >= 900.5)]",
         "df[(df['Date'] < '2025-10-02') | (df['Date'].dt.year == 2025)]",
+        "df[(df['Date month'] == '2025-10')]",
     ],
 )
 def test_rows_are_all_or_those_that_fulfil_conditions_on_columns(rows: str) -> None:
@@ -109,6 +129,7 @@ def test_rows_are_all_or_those_that_fulfil_conditions_on_columns(rows: str) -> N
         "df[(df['Category'] == 'D')]",
         "df[(df['Profit'] > 1)]",
         "df[(df['Sales'] == 'A')]",
+        "df[(df['Date month'] == '2025-11')]",
         "df\nx",
         "df[]",
     ],
@@ -122,7 +143,7 @@ def test_no_other_column_value_or_table_can_be_selected(rows: str) -> None:
     [
         "rows",
         "rows.tail(1)",
-        "rows.iloc[[1]]",
+        "rows.row(2)",
         "len(rows)",
         "rows.nlargest(1, 'Sales')",
         "rows.nsmallest(2, 'Date')",
@@ -131,8 +152,11 @@ def test_no_other_column_value_or_table_can_be_selected(rows: str) -> None:
         "0.19 * rows['Sales'].sum()",
         "100 * rows['Sales'].sum() / df['Sales'].sum()",
         "rows['Sales'].max() - rows['Sales'].min()",
-        "(rows['Sales'] * rows['Sales']).sum()",
+        "rows['Sales * Sales'].sum()",
+        "rows.nlargest(1, 'Sales - Sales')",
         "rows.groupby('Category')['Sales'].sum().nlargest(1)",
+        "rows.groupby('Date month')['Sales * Sales'].mean()",
+        "rows.groupby('Date year').size()",
         "rows.groupby('Category').size()",
     ],
 )
@@ -149,6 +173,9 @@ def test_a_result_is_rows_a_number_of_them_or_computed_from_columns_of_numbers(r
         "rows['Category'].sum()",
         "rows.nlargest(1, 'Category')",
         "rows['Category'].max()",
+        "rows.row(0)",
+        "rows['Sales * Category'].sum()",
+        "rows.groupby('Category month').size()",
         "rows\nimport os",
     ],
 )
@@ -166,13 +193,67 @@ def test_the_highest_or_lowest_value_comes_with_the_row_that_has_it(asked_for: s
 
 def test_a_free_program_selects_its_rows_first() -> None:
     fits = Draft202012Validator(step_of(read(TABLE)).schema()).is_valid
-    assert fits([{"tool": "execute_code", "arguments": {"rows": "df[(df['Category'] == 'A')]", "code": "rows.plot()"}}])
-    assert not fits([{"tool": "execute_code", "arguments": {"code": "df['Sales'].sum()"}}])
+    assert fits({"rows": "df[(df['Category'] == 'A')]", "chart": "rows.plot()"})
+    assert not fits({"chart": "df['Sales'].sum()"})
 
 
-@pytest.mark.parametrize("tool", ["reply", "rm"])
-def test_a_reply_is_possible_and_no_other_tool(tool: str) -> None:
-    assert Draft202012Validator(step_of(read(TABLE)).schema()).is_valid([{"tool": tool}]) is (tool == "reply")
+@pytest.mark.parametrize("key", ["reply", "rm"])
+def test_a_reply_is_possible_and_nothing_else(key: str) -> None:
+    assert Draft202012Validator(step_of(read(TABLE)).schema()).is_valid({key: True}) is (key == "reply")
+
+
+BILLS = """\
+| Client | Pieces | Price each | Day |
+| --- | --- | --- | --- |
+| Berg | 3 | 10.50 | 2024-11-04 |
+| Tal | 2 | 20.00 | 2024-11-29 |
+| Berg | 1 | 70.00 | 2024-12-01 |
+"""
+
+
+def computed(rows: str, result: str) -> Any:
+    """What the program of this selection over the bills gives."""
+    step = replace(step_of(read(BILLS, title="bills.csv")), question="What did Berg pay for 1 in November?")
+    assert is_allowed(step, rows, result)
+    [(_, arguments)] = step.calls(selected(rows, result))
+    table = io.StringIO(BILLS.replace("| --- | --- | --- | --- |\n", "").replace(" ", "").replace("each", " each"))
+    bills = pd.read_csv(table, sep="|", usecols=range(1, 5), parse_dates=["Day"])
+    *lines, last = arguments["code"].splitlines()[2:]
+    space = {"df": bills}
+    exec("\n".join(lines), space)
+    return eval(last, space)
+
+
+def test_two_columns_of_numbers_are_computed_row_by_row() -> None:
+    assert computed("df[(df['Client'] == 'Berg')]", "rows['Pieces * Price each'].sum()") == 101.5
+    assert computed("df[(df['Client'] == 'Berg')]", "rows.nlargest(1, 'Price each / Pieces')").Pieces.item() == 1
+    spent = computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Client')['Pieces * Price each'].sum().nlargest(1)")
+    assert spent.to_dict() == {"Berg": 101.5}
+
+
+def test_months_and_years_of_a_date_select_and_group_rows() -> None:
+    assert computed("df[(df['Client'] == 'Berg') & (df['Day month'] == '2024-11')]", "len(rows)") == 1
+    months = computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Day month')['Pieces'].sum()")
+    assert months.to_dict() == {"2024-11": 5, "2024-12": 1}
+    assert computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Day year').size()").to_dict() == {"2024": 3}
+
+
+def test_the_row_at_a_place_is_counted_from_one() -> None:
+    assert computed("df[(df['Client'] == 'Berg')]", "rows.row(2)").Pieces.item() == 1
+
+
+def test_a_column_of_that_name_is_itself() -> None:
+    step = step_of(read("| a | b | a * b |\n| --- | --- | --- |\n| 2 | 3 | 7 |\n"))
+    [(_, arguments)] = step.calls(selected("df", "rows['a * b'].sum()"))
+    assert arguments["code"].endswith(")\nrows = df\nrows['a * b'].sum()")
+
+
+@pytest.mark.parametrize("question", ["How many in May?", "Wie viele im Mai?", "Combien en mai ?", "¿Cuántos en mayo?"])
+def test_rows_of_a_month_are_selected_where_the_question_names_it_in_some_language(question: str) -> None:
+    dotted = replace(step_of(read("| Tag |\n| --- |\n| 03.05.2025 |\n| 11.12.2024 |\n")), question=question)
+    assert is_allowed(dotted, rows="df[(df['Tag month'] == '2025-05')]")
+    assert not is_allowed(dotted, rows="df[(df['Tag month'] == '2024-12')]")
+    assert not is_allowed(replace(dotted, question="Which is first?"), rows="df[(df['Tag month'] == '2025-05')]")
 
 
 @pytest.mark.parametrize("ending", ["", "\n**Page #1. Total pages: 2**"], ids=["many-values", "more-pages"])
@@ -232,7 +313,7 @@ def test_several_tables_have_variables_of_their_own() -> None:
     more = call("file_content_extraction_tool", file_url="files/b/more.csv")
     messages = [*read(TABLE), assistant(calls=[more]), tool_message(more, "| x |\n| --- |\n| 1 |\n")]
     step = step_of(messages)
-    assert step.messages[-1].text() == "df2: more.csv, 1 rows with the columns 'x' (number: 1)"
+    assert step.messages[-1].text().endswith(f"\ndf2: more.csv, 1 rows with the columns 'x' (number: 1)\n\n{QUESTION}")
     assert is_allowed(step, rows="df2", result="rows['x'].sum() - df['Sales'].sum()")
     [(_, arguments)] = step.calls(selected("df2", "len(rows)"))
     assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv', {LOADED})\nrows = df2\nlen(rows)"
