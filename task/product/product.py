@@ -140,7 +140,9 @@ class Product:
 
     @cached_property
     def approval_rules(self) -> ApprovalRules:
-        return replace(approval_rules_of(self._settings), claims=CoreClaims(self.session, self.endpoint))
+        claims = CoreClaims(self.session, self.endpoint)
+        # What one replica allows until a time is judged by another.
+        return replace(approval_rules_of(self._settings), claims=claims, clock=self.store.now)
 
     @cached_property
     def tools(self) -> list[BaseTool]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from task.errors import AgentError, StoreUnavailable, StoreVersionError
@@ -29,7 +29,8 @@ class StoreAccess:
     `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
     coding runs; `shared`: other processes answer for the same callers; `migrate`: an older store is brought up to date;
     `fingerprint` is that of the secret with which this process seals hidden state. `refused` says why this version
-    cannot use the store. The database's libraries are loaded here, after the process has started.
+    cannot use the store. `clock` is this machine's. The database's libraries are loaded here, after the process has
+    started.
     """
 
     url: str
@@ -42,12 +43,17 @@ class StoreAccess:
     shared: bool = False
     migrate: bool = True
     fingerprint: Callable[[], str] | None = None
+    clock: Callable[[], float] = time.time
     refused: str | None = None
     _store: Store | None = None
     _opening: asyncio.Task[Store] | None = None
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _not_before: float = 0.0
     _closed: bool = False
+
+    def now(self) -> float:
+        """The time by which all processes of the store agree; this machine's own while the store is not open."""
+        return self._store.processes.clock() if self._store is not None else self.clock()
 
     async def get(self) -> Store:
         """The store.
@@ -72,12 +78,12 @@ class StoreAccess:
         if self._store is not None or (failed_before and self._trying.locked()):
             return self._store
         async with self._trying:
-            if self._store is not None or monotonic() < self._not_before:
+            if self._store is not None or time.monotonic() < self._not_before:
                 return self._store
             try:
                 return await self.get()
             except Exception as error:  # a fault of ours must not prevent an answer
-                self._not_before = monotonic() + RETRY_SECONDS
+                self._not_before = time.monotonic() + RETRY_SECONDS
                 ours = not isinstance(error, AgentError)
                 logger.error("sessions and traces are not kept: %s", error, exc_info=ours)  # noqa: TRY400
             return None
@@ -104,7 +110,7 @@ class StoreAccess:
         try:
             return await open_store(
                 self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir,
-                shared=self.shared, may_migrate=self.migrate, secret=secret,
+                shared=self.shared, may_migrate=self.migrate, secret=secret, clock=self.clock,
             )  # fmt: skip
         except StoreVersionError as error:
             self.refused = str(error)

@@ -14,6 +14,8 @@ import pytest
 
 from task.errors import StoreVersionError
 from task.llm.scripted import says
+from task.product import Product
+from task.settings import Settings
 from task.store.database import open_database
 from task.store.tables import HEAD
 from tests.support.http_api import Api
@@ -205,6 +207,17 @@ async def test_a_clock_five_minutes_off_is_named_and_its_direction(
         [sentence] = await wrong.processes.disagreements()
         assert f"this machine's clock is 300 s {direction} the store's" in sentence
         assert await right.processes.disagreements() == ()
+
+
+async def test_approvals_end_by_the_stores_time_whatever_the_machines_clock(server: PostgresServer) -> None:
+    product = Product(Settings.model_validate({"store": {"url": server.url}, "state_secret": "s" * 32}))
+    product.store.clock = partial(_shifted, 300)
+    try:
+        assert abs(product.approval_rules.clock() - time.time() - 300) < 60
+        await product.store.get()
+        assert abs(product.approval_rules.clock() - time.time()) < 60
+    finally:
+        await product.close()
 
 
 def _shifted(seconds: float) -> float:
