@@ -100,7 +100,9 @@ class _Answer:
         self.usage: Usage | None = None
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The deltas of a piece, parsed lazily: the first word does not wait for the others in the same piece."""
+        """The deltas of a piece, parsed lazily: the first word of an answer does not wait for the others in the same
+        piece. Texts after it that are in one piece are one delta, so that an answer that arrives faster than it can be
+        sent on costs less."""
         try:
             payloads = self._reader.feed(piece)
         except EventTooLong as error:
@@ -120,10 +122,14 @@ class _Answer:
         return deltas
 
     def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
+        texts: list[str] = []
         for payload in payloads:
             if text := self._repeated.text(payload):
-                yield TextDelta(text)
+                texts.append(text)
                 continue
+            if texts:
+                yield TextDelta("".join(texts))
+                texts.clear()
             if payload == DONE:
                 self._end(None if self.finish_reason else _interrupted())
                 return
@@ -133,6 +139,8 @@ class _Answer:
             yield from deltas
             if self.done:
                 return
+        if texts:
+            yield TextDelta("".join(texts))
 
     def _deltas(self, payload: bytes) -> list[Delta]:
         deltas: list[Delta] = []
