@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import mimetypes
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mcp_servers.python_interpreter.config import MIB, Limits
 from mcp_servers.python_interpreter.execution import Ending, Executed
-from mcp_servers.python_interpreter.files import Snapshot
+from mcp_servers.python_interpreter.files import NoSuchFile, Snapshot, read_file
 from mcp_servers.python_interpreter.outputs import PLOTLY, Shown, capped, plain
 from mcp_servers.python_interpreter.sessions import KernelSession, Ran
 
 DISPLAYS = 10
+ENCLOSED_BYTES = 8 * MIB
 _WHY = {
     Ending.TIMED_OUT: "The code was stopped after {seconds:.3g} s, the time limit.",
     Ending.FLOODED: "The code was stopped because it wrote more than {output_mib} MiB of output.",
@@ -88,6 +91,20 @@ def structured(ran: Ran, shown: list[SessionFile], tier: str, limits: Limits) ->
         "session": ran.session.handle,
         "kernel": ran.session.ids[0],
     }
+
+
+def enclose_files(content: dict[str, Any], session: KernelSession) -> None:
+    """Add to the files of a call their contents in base64, as far as these fit into one answer."""
+    room = ENCLOSED_BYTES
+    for file in content["files"]:
+        area, _, name = unquote(file["path"]).partition("/")
+        root = session.folder(area)
+        if root is None or file["size"] > room:
+            continue
+        with suppress(NoSuchFile):
+            found = read_file(root, name, room)
+            file["content"] = base64.b64encode(found).decode()
+            room -= len(found)
 
 
 def as_text(content: dict[str, Any], kept: bool) -> str:

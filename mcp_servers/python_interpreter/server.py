@@ -26,7 +26,7 @@ from mcp_servers.python_interpreter.line import Ticket
 from mcp_servers.python_interpreter.meta import CallMeta, call_meta
 from mcp_servers.python_interpreter.report import as_text
 from mcp_servers.python_interpreter.sessions import CallRefused, NotHere
-from mcp_servers.python_interpreter.transfer import Transfer, folder_of
+from mcp_servers.python_interpreter.transfer import Transfer
 
 PROGRESS_SECONDS = 2.0
 MAX_IMAGE_BYTES = 512 * 1024  # base64 of more does not fit into one event of the protocol
@@ -83,7 +83,8 @@ class Tools:
     async def file(self, session: str, path: str) -> bytes:
         """A file of a session."""
         area, _, name = path.partition("/")
-        root = folder_of(self._interpreter.session(session), area)
+        found = self._interpreter.session(session)
+        root = found.folder(area) if found else None
         try:
             if root is None:
                 raise NoSuchFile(path)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from mcp_servers.python_interpreter.config import Config, Limits
@@ -75,6 +76,10 @@ class KernelSession:
     born: float = field(default_factory=time.monotonic)
     used: float = field(default_factory=time.monotonic)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def folder(self, area: str) -> Path | None:
+        """Where the files of an area are: `files` of its code, `shown` of its displays."""
+        return {"files": self.place.work, "shown": self.place.shown}.get(area)
 
 
 @dataclass(frozen=True, slots=True)

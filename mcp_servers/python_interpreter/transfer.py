@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import BinaryIO
 
 from starlette.requests import Request
@@ -44,7 +43,8 @@ class Transfer:
         if refused := await self._guard.refusal(request):
             return refused
         handle, area, path = (request.path_params[name] for name in ("handle", "area", "path"))
-        root = folder_of(self._interpreter.session(handle), area)
+        session = self._interpreter.session(handle)
+        root = session.folder(area) if session else None
         if root is None:
             return _refused(404, "there is no such session")
         try:
@@ -95,13 +95,6 @@ def usable_name(name: str) -> bool:
     return (
         0 < len(name.encode()) <= LONGEST_NAME and not name.startswith(".") and "/" not in name and name.isprintable()
     )
-
-
-def folder_of(session: KernelSession | None, area: str) -> Path | None:
-    """Where the session keeps the files of an area: `files` of its code, `shown` of its displays."""
-    if session is None:
-        return None
-    return {"files": session.place.work, "shown": session.place.shown}.get(area)
 
 
 async def _content(file: BinaryIO, size: int) -> AsyncGenerator[bytes]:

@@ -159,6 +159,25 @@ async def test_one_persons_share_holds_over_all_servers_and_everybody_is_shown_a
             assert not any(message.failed for message in await asyncio.gather(*calls))
 
 
+async def test_where_a_draining_server_is_left_at_once_the_files_of_its_last_calls_still_come(tmp_path: Path) -> None:
+    location = "location ~ ^/(ready|health)$ {\n"
+    left = {location: f"{location}      proxy_next_upstream error timeout http_503;\n"}
+    async with interpreter_fleet(tmp_path, 2, *BARE, "--drain-seconds", "60", changes=left) as fleet:
+        by_server = await spread(fleet)
+        _, (running, other, *_) = next(iter(by_server.items()))
+        number = await number_of(fleet, running)
+        code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\nopen('end.txt', 'w').write('done')"
+        call = asyncio.create_task(running.run(code))
+        async with asyncio.timeout(100):
+            await running.started(call)
+            fleet.signal(number, signal.SIGTERM)
+            while LOST not in await other.output("1"):
+                pass
+            await running.place("go", fleet.servers[number].origin)  # through the balancer it would come elsewhere
+            assert "[end.txt](" in (await call).text()
+        assert "done" in await running.output("print(open('end.txt').read())")
+
+
 async def placed_like(fleet: Fleet, talk: Conversation, person: str) -> Conversation:
     """A conversation of that person on the same server."""
     for _ in range(40):

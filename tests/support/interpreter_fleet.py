@@ -86,14 +86,14 @@ class Conversation:
         assert not message.failed, message.text()
         return message.text()
 
-    async def place(self, name: str) -> None:
-        """Put an empty file of this name into the working directory."""
+    async def place(self, name: str, origin: str = "") -> None:
+        """Put an empty file of this name into the working directory, at this server or through the balancer."""
         session = conversation_meta(self.name, self.person)
         handle = handle_of(TOKEN, AGENT, session[PRINCIPAL], session[CONVERSATION])
         headers = {"Authorization": f"Bearer {TOKEN}", **affinity(session, 0)}
         async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
-            url = f"{self.fleet.url.removesuffix('mcp')}sessions/{handle}/inputs/{name}"
-            (await http.put(url, content=b"")).raise_for_status()
+            address = origin or self.fleet.url.removesuffix("/mcp")
+            (await http.put(f"{address}/sessions/{handle}/inputs/{name}", content=b"")).raise_for_status()
 
     async def started(self, call: asyncio.Task[Any]) -> None:
         """Return once the stage of the call says that its code runs."""

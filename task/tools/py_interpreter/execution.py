@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Base64Bytes, BaseModel, ConfigDict, ValidationError
 
 from task.conversation.file_names import file_names
 from task.conversation.messages import Attachment
@@ -27,7 +27,10 @@ UNKNOWN = "unknown"
 
 
 class ProducedFile(BaseModel):
-    """A file the code has written or displayed; `path` is relative to the session's `files_path`."""
+    """A file the code has written or displayed; `path` is relative to the session's `files_path`.
+
+    A server that is about to stop encloses the `content`.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -35,6 +38,7 @@ class ProducedFile(BaseModel):
     mime_type: str
     size: int
     path: str
+    content: Base64Bytes | None = None
 
     def order(self) -> int:
         """Pictures first, then charts: DIAL Chat folds later ones."""

@@ -242,9 +242,13 @@ class PythonCodeInterpreterTool(BaseTool):
     async def _produced(self, file: ProducedFile, files_path: str, way: Way, api_key: str) -> Attachment | str:
         if file.size > self._max_bytes:
             return f"{file.name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
-        return await self._kept(
-            file.name, file.mime_type, partial(self._server.get, files_path, file.path, way), api_key
-        )
+
+        async def fetched() -> bytes:
+            if file.content is not None:
+                return file.content
+            return await self._server.get(files_path, file.path, way)
+
+        return await self._kept(file.name, file.mime_type, fetched, api_key)
 
     async def _kept(
         self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], api_key: str
