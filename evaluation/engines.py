@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from aiohttp import web
@@ -24,7 +25,12 @@ from task.tools.rag.pgvector import PgVectors
 from task.tools.rag.search import DocumentIndex, Lexical, StoredVectors, indexed_texts, ranked
 from task.tools.readings import Readings
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 SECONDS = 3600
+Rows = Mapping[str, "NDArray[np.float32]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +47,18 @@ async def engines(
 ) -> dict[str, EngineFigures]:
     """The figures by engine; PostgreSQL is left out where no `index_url` names one."""
     memory = MemoryVectors(Readings(UnpooledFiles("")))  # nothing is read through it
-    found = {"in memory": await _figures(documents, asked, packaged, memory)}
+    rows = await _embedded(documents, packaged)
+    found = {"in memory": await _figures(documents, rows, asked, packaged, memory)}
     if index_url:
         database = PgVectors(index_url, memory, seconds=SECONDS)
         try:
-            found["pgvector"] = await _figures(documents, asked, packaged, database)
+            found["pgvector"] = await _figures(documents, rows, asked, packaged, database)
         finally:
             await database.close()
     async with new_session() as session, served(packaged) as url:
         remote = RemoteEmbeddings(openai_embeddings(session, url, packaged.model_name), memory)
-        found["in memory, embedded by HTTP"] = await _figures(documents, asked, remote, memory)
+        rows = await _embedded(documents, remote)
+        found["in memory, embedded by HTTP"] = await _figures(documents, rows, asked, remote, memory)
     return found
 
 
@@ -83,10 +91,19 @@ async def served(model: Embeddings) -> AsyncGenerator[str]:
         await runner.cleanup()
 
 
+async def _embedded(documents: Mapping[str, ChunkedDocument], model: Embeddings) -> Rows:
+    return {name: await model.embed(indexed_texts(document)) for name, document in documents.items()}
+
+
 async def _figures(
-    documents: Mapping[str, ChunkedDocument], asked: Sequence[Question], model: Embeddings, store: VectorStore
+    documents: Mapping[str, ChunkedDocument],
+    rows: Rows,
+    asked: Sequence[Question],
+    model: Embeddings,
+    store: VectorStore,
 ) -> EngineFigures:
-    indexes = {name: await _indexed(document, model, store) for name, document in documents.items()}
+    name = model.model_name
+    indexes = {key: await _indexed(document, rows[key], name, store) for key, document in documents.items()}
     ranks: list[int | None] = []
     for question in asked:
         [vector] = await model.embed([question.question])
@@ -96,10 +113,11 @@ async def _figures(
     return EngineFigures(*(figure(values).mean for values in measured(ranks)))
 
 
-async def _indexed(document: ChunkedDocument, model: Embeddings, store: VectorStore) -> DocumentIndex:
+async def _indexed(
+    document: ChunkedDocument, rows: NDArray[np.float32], model: str, store: VectorStore
+) -> DocumentIndex:
     texts = indexed_texts(document)
-    vectors = NewVectors(model.model_name, [digest(text) for text in texts], await model.embed(texts))
-    dense = await store.keep(uuid4().hex, vectors)
+    dense = await store.keep(uuid4().hex, NewVectors(model, [digest(text) for text in texts], rows))
     if isinstance(store, PgVectors) and not isinstance(dense, StoredVectors):
         raise AgentError("The PostgreSQL cannot be used: see the log.")
     return DocumentIndex(document, dense, Lexical(texts))

@@ -36,7 +36,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsEndpoint:
-    """Embeddings at `url`; `name` distinguishes its vectors from those of other models.
+    """Embeddings at `url`; `name` is the model's for people and prices, `identity` tells its vectors from others'.
 
     `model` is sent unless it is empty. `api_key` None: each request has its caller's, as DIAL Core expects; an empty
     one is not sent. Without a session each request opens one of its own.
@@ -45,6 +45,7 @@ class EmbeddingsEndpoint:
     session: aiohttp.ClientSession | None
     url: str
     name: str
+    identity: str
     model: str = ""
     api_key: str | None = None
     server: str = MODEL_SERVER
@@ -91,14 +92,14 @@ class EmbeddingsEndpoint:
 def core_embeddings(session: aiohttp.ClientSession | None, endpoint: str, deployment: str) -> EmbeddingsEndpoint:
     """The embeddings of a deployment of the Core at `endpoint`, called with each caller's own key."""
     url = f"{endpoint.rstrip('/')}/openai/deployments/{quote(deployment, safe='/')}/embeddings"
-    return EmbeddingsEndpoint(session, url, deployment, server=CORE)
+    return EmbeddingsEndpoint(session, url, deployment, deployment, server=CORE)
 
 
 def openai_embeddings(
     session: aiohttp.ClientSession | None, url: str, model: str, api_key: str = ""
 ) -> EmbeddingsEndpoint:
     """The embeddings of an OpenAI-compatible server; `url` ends with `/embeddings`, before any query."""
-    return EmbeddingsEndpoint(session, url, f"{model} at {urlsplit(url).hostname}", model, api_key)
+    return EmbeddingsEndpoint(session, url, model, f"{model} at {urlsplit(url).hostname}", model, api_key)
 
 
 def embedded(body: bytes, count: int) -> Embedded:

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from task.commands.checks import DOCUMENTS, machine_checks
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint
 from task.llm.transport import Retries
+from task.product.parts import default_tools
 from task.settings import Settings
 from task.tools.models import Caller, nobody
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.embeddings import RemoteEmbeddings
 from task.tools.rag.index_store import MemoryVectors
+from task.tools.rag.rag_tool import RagTool
 from task.tools.rag.search import DocumentIndex
 from task.tools.rag.shelf import Shelf
 from task.tools.readings import Readings, Requester
@@ -47,7 +50,9 @@ class Waits:
 
 
 def of(found: EmbeddingsPeer, *, store: MemoryStore | None = None, waits: Waits | None = None, **options: Any) -> Any:
-    endpoint = EmbeddingsEndpoint(None, found.url, MODEL, MODEL, "sk-word", retries=Retries(sleep=waits or Waits()))
+    endpoint = EmbeddingsEndpoint(
+        None, found.url, MODEL, "here", MODEL, "sk-word", retries=Retries(sleep=waits or Waits())
+    )
     return RemoteEmbeddings(endpoint, MemoryVectors(readings(store)), **options)
 
 
@@ -204,7 +209,7 @@ async def test_tokens_count_for_the_caller() -> None:
 async def test_a_caller_who_may_not_use_the_deployment_is_refused_and_others_go_on() -> None:
     ann, bob = Caller("key-ann", nobody), Caller("key-bob", nobody)
     async with embeddings_peer(open_keys={"key-bob"}) as found:
-        endpoint = EmbeddingsEndpoint(None, found.url, MODEL)
+        endpoint = EmbeddingsEndpoint(None, found.url, MODEL, MODEL)
         shelf = Shelf(readings(), RemoteEmbeddings(endpoint, MemoryVectors(readings())), DocumentCache.create())
         opened = await shelf.open("files/b/manual.txt", Requester("key-ann", "ann", "chat"))
         refused, index = await asyncio.gather(
@@ -229,6 +234,14 @@ async def test_the_product_embeds_by_a_deployment_of_core_or_by_an_address(tmp_p
     assert "Wash it in warm soapy water" in answer.content
     assert PLATE in found.texts
     assert ("sk-word" in found.peer.last.headers.get("Authorization", "")) is not of_core
+
+
+async def test_with_embeddings_by_address_nothing_has_to_be_installed() -> None:
+    settings = Settings.model_validate({"rag": {"embeddings": "words", "python": "/no/embedding"}})
+    rows = {row.name: row for row in machine_checks(settings)}
+    assert (rows[DOCUMENTS].state, rows[DOCUMENTS].found) == ("ok", "embedded by words")
+    [tool] = [tool for tool in default_tools(settings) if isinstance(tool, RagTool)]
+    assert (await tool.state()).kind == "ready"
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,10 @@ class RemoteEmbeddings:
 
     @property
     def model_name(self) -> str:
-        return self._endpoint.name
+        return self._endpoint.identity
 
     def state(self) -> State:
-        return State("ready", f"embedded by {self.model_name}")
+        return State("ready", "ready")
 
     async def start(self) -> None:
         return None
@@ -101,14 +101,13 @@ class RemoteEmbeddings:
     ) -> NDArray[np.float32]:
         import numpy as np
 
-        whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair cannot be sent
-        digests = [digest(text) for text in whole]
+        digests, whole = await asyncio.to_thread(_sendable, texts)
         with queued("embedding"):
             try:
                 rows = await self._rows(dict(zip(digests, whole, strict=True)), observer, caller)
             except ProviderError as error:
-                raise _unavailable(error, self.model_name) from error
-        return np.stack([rows[key] for key in digests])
+                raise _unavailable(error, self._endpoint.name) from error
+        return await asyncio.to_thread(lambda: np.stack([rows[key] for key in digests]))
 
     async def _rows(
         self, texts: dict[bytes, str], observer: Observer | None, caller: Caller | None
@@ -123,7 +122,7 @@ class RemoteEmbeddings:
             found = rows | await self._made(missing, len(texts), observer, caller)
             if len({len(row) for row in found.values()}) <= 1:
                 return found
-        raise EmbeddingUnavailable(f"{self.model_name} answers with vectors of different lengths. Tell the user.")
+        raise EmbeddingUnavailable(f"{self._endpoint.name} answers with vectors of different lengths. Tell the user.")
 
     async def _known(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         found = {key: row for key in keys if (row := self._kept.get(key)) is not None}
@@ -181,11 +180,16 @@ class RemoteEmbeddings:
             self._batch = min(self._batch, len(keys) - half)  # only now: the refusal was about the size
             return found | await self._fetched(second, caller)
         if caller is not None and answer.tokens:
-            caller.spend(Usage(prompt_tokens=answer.tokens), self.model_name)
+            caller.spend(Usage(prompt_tokens=answer.tokens), self._endpoint.name)
         self._dimensions = answer.rows.shape[1]
         rows = dict(zip(keys, answer.rows, strict=True))
         self._kept.update((key, row) for key, row in rows.items() if _row_bytes(row) <= self._kept.maxsize)
         return rows
+
+
+def _sendable(texts: Sequence[str]) -> tuple[list[bytes], list[str]]:
+    whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair cannot be sent
+    return [digest(text) for text in whole], whole
 
 
 def _row_bytes(row: NDArray[np.float32]) -> int:

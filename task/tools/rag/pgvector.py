@@ -27,7 +27,7 @@ WAITING_SECONDS = 120.0  # for another agent that indexes the same document
 CONNECTIONS = 4
 _POLL_SECONDS = 0.5
 _CLEANED = 100  # expired indexes that one new index makes room for
-_ROWS_PER_STEP = 200  # encoded at a time, so that the event loop is not blocked
+_ROWS_PER_STEP = 200  # encoded or decoded at a time, so that the event loop is not blocked
 
 _LOCK = "select pg_advisory_xact_lock(hashtextextended($1, 0))"
 # The number is that of the layout: another layout has tables of another name.
@@ -137,11 +137,15 @@ class PgVectors:
         return self._made_alone(key)
 
     async def known(self, model: str, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        try:
-            rows = await self._run(lambda database: database.fetch(_KNOWN, model, digests))
-        except Away:
-            return await self._memory.known(model, digests)
-        return {bytes(row["digest"]): row["embedding"].to_numpy() for row in rows}
+        found: dict[bytes, NDArray[np.float32]] = {}
+        for start in range(0, len(digests), _ROWS_PER_STEP):
+            some = digests[start : start + _ROWS_PER_STEP]
+            try:
+                rows = await self._run(lambda database, some=some: database.fetch(_KNOWN, model, some))
+            except Away:
+                return found | await self._memory.known(model, digests[start:])
+            found |= {bytes(row["digest"]): row["embedding"].to_numpy() for row in rows}
+        return found
 
     async def learn(self, model: str, rows: Mapping[bytes, NDArray[np.float32]]) -> None:
         """Nothing: the rows are kept with their document."""

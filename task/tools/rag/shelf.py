@@ -122,9 +122,7 @@ class Shelf:
                     return await self._vectors.similarities(index.dense, vector)
             index = await self.indexed(replace(opened, index=None), observer, caller)
         if index.dense.d != vector.size:
-            raise EmbeddingUnavailable(
-                f"{self._embeddings.model_name} answers with vectors of different lengths. Tell the user."
-            )
+            raise EmbeddingUnavailable("The embedding model answers with vectors of different lengths. Tell the user.")
         try:
             return await self._vectors.similarities(index.dense, vector)
         except VectorsGone:
