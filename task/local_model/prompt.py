@@ -109,7 +109,9 @@ DECIDE = (
 UNREAD = " You have not read the attached files yet: a question about them needs a call."
 EARLIER = " A question about the attached table needs a call that reads it."
 READ = " Calls are made with the numbers and names of the results themselves."
-ANSWER = "Now answer the user in plain text."
+ANSWER = (
+    "Now give the user the answer itself in plain text, from what you know or the results above, not how to find it."
+)
 LEFT_OUT = "\n[... {count:,} characters left out ...]\n"
 MESSAGE_TOKENS = 6
 PREFIX_TOKENS = 900

@@ -30,10 +30,11 @@ from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
 from task.local_model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
-from task.local_model.tables import HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
+from task.local_model.tables import CHART, HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
+CHART_BIAS = -2.0  # a difference of logits: small models like to write programs where a selection would do
 LIKELIEST = 20  # tokens whose probabilities an engine reports at each place
 _CHOOSES = re.compile(r'\s*\[\s*\{\s*"tool"\s*:\s*"')  # what stands before the name of the first tool
 LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
@@ -130,7 +131,7 @@ class _Request:
             reasoning_effort="none",
             extra={
                 "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
-                "logit_bias": [[REPLY, self._reply_bias]],
+                "logit_bias": [[CHART, CHART_BIAS] if self._table else [REPLY, self._reply_bias]],
                 "top_logprobs": LIKELIEST,
             },
         )

@@ -15,7 +15,7 @@ from task.conversation.messages import Message, Role, ToolCall
 from task.local_model.frames import Frame, frames_of, is_table
 from task.local_model.selection import program, result_pattern, rows_pattern, variable
 
-READER, RUNNER = "file_content_extraction_tool", "execute_code"
+READER, RUNNER, CHART = "file_content_extraction_tool", "execute_code", "chart"
 MOST_FILES = 4  # that are read at once
 # With other columns than the user's: a small model copies a selection that fits, including its values.
 HEAD = """\
@@ -59,6 +59,7 @@ Who is last in the list? -> "df", "rows.tail(1)"
 Other examples:
 Draw the prices of the red ones as bars -> {"rows":"df[(df['color'] == 'red')]",\
 "chart":"rows.plot.bar(x='fruit', y='price')"}
+Save the red ones as an Excel file -> {"rows":"df[(df['color'] == 'red')]","chart":"rows.to_excel('red.xlsx')"}
 Summarise this table. -> {"reply":true}
 """
 ASK = "Next step as JSON."
@@ -93,7 +94,7 @@ class TableStep:
         result = {"type": "string", "pattern": result_pattern(self.frames)}
         steps = (
             {"rows": rows, "result": result},
-            {"rows": rows, "chart": {"type": "string"}},
+            {"rows": rows, CHART: {"type": "string"}},
             {"reply": {"const": True}},
         )
         return {"anyOf": [_object(step) for step in steps]}
@@ -106,7 +107,7 @@ class TableStep:
             return []
         if "rows" not in step:
             return []
-        lines = program(step["rows"], step.get("chart") or step["result"], self.frames)
+        lines = program(step["rows"], step.get(CHART) or step["result"], self.frames)
         return [(RUNNER, {"code": f"{_loading(self.frames)}\n{lines}"})]
 
 

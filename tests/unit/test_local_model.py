@@ -275,6 +275,7 @@ async def test_a_table_is_read_without_a_decision_computed_with_by_one_and_descr
     assert code.endswith("\nrows = df\nrows.nlargest(1, 'n')")
     assert answer.message().content == "B."
     assert len(peer.requests) == 2
+    assert peer.requests[0].body["logit_bias"] == [["chart", -2.0]]
     prose = json.dumps(peer.requests[1].messages)
     assert "read_csv" not in prose
     assert "Which sold most?\\n\\nrows = df\\nrows.nlargest(1, 'n')\\n\\nResult:\\n**Output:**\\nB 7" in prose
