@@ -21,6 +21,9 @@ SECONDS = 10  # between lines about the same kind of step: the start's table sta
 
 def run(settings: Settings) -> int:
     """Install it unless it is there. 0, or 1 with one sentence."""
+    if settings.rag.embeddings:
+        print("AGENT_RAG__EMBEDDINGS is set: another model makes the vectors, and nothing has to be installed.")
+        return 0
     environment = EmbeddingEnvironment(settings.rag.python)
     if not environment.managed:
         print(f"AGENT_RAG__PYTHON is set: {environment.python} is an environment of your own.")

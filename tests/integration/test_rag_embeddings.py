@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from task.commands import embedding
 from task.commands.checks import DOCUMENTS, machine_checks
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
@@ -236,10 +237,12 @@ async def test_the_product_embeds_by_a_deployment_of_core_or_by_an_address(tmp_p
     assert ("sk-word" in found.peer.last.headers.get("Authorization", "")) is not of_core
 
 
-async def test_with_embeddings_by_address_nothing_has_to_be_installed() -> None:
+async def test_with_embeddings_by_address_nothing_has_to_be_installed(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings.model_validate({"rag": {"embeddings": "words", "python": "/no/embedding"}})
     rows = {row.name: row for row in machine_checks(settings)}
     assert (rows[DOCUMENTS].state, rows[DOCUMENTS].found) == ("ok", "embedded by words")
+    assert embedding.run(settings) == 0
+    assert "nothing has to be installed" in capsys.readouterr().out
     [tool] = [tool for tool in default_tools(settings) if isinstance(tool, RagTool)]
     assert (await tool.state()).kind == "ready"
 

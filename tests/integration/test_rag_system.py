@@ -41,8 +41,12 @@ async def test_redis_may_go_and_come_back(tmp_path: Path) -> None:
         store = RedisStore(redis.url, clock=lambda: seconds)
         await store.put("key", b"value", 60)
         assert await store.get("key") == b"value"
+        await store.put_many({"one": b"1", "two": b"2"}, 60)
+        assert await store.get_many(["two", "none", "one"]) == [b"2", None, b"1"]
         await redis.stop()
         assert await store.get("key") is None
+        assert await store.get_many(["one", "two"]) == [None, None]
+        await store.put_many({"one": b"3"}, 60)
         await redis.start()
         assert await store.get("key") is None  # it rests
         seconds += 6
