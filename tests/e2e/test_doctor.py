@@ -20,6 +20,7 @@ from task.store.tables import HEAD
 from tests.support.core import local_core
 from tests.support.core_peers import answers, peer
 from tests.support.isolation import NO_OLLAMA
+from tests.support.next_version import version_after
 from tests.support.ollama import ollama_peer
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
@@ -278,7 +279,12 @@ async def test_the_contents_of_a_store_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "state", "text"),
-    [("0001", "note", "older version (0001)"), (HEAD, "ok", "0 sessions"), ("9999", "bad", "newer version (9999)")],
+    [
+        ("0001", "note", "older version (0001)"),
+        (HEAD, "ok", "0 sessions"),
+        ("9999", "bad", "newer version (9999)"),
+        (version_after(1), "ok", "one version newer"),
+    ],
 )
 async def test_the_version_of_its_tables_is_reported(tmp_path: Path, version: str, state: str, text: str) -> None:
     await set_version(sqlite_url(tmp_path), version)
