@@ -47,7 +47,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         self.settings = settings or load_settings()
         self.product = Product(self.settings)
         self.tools: list[BaseTool] = []
-        self._limit = CallerLimit(self.settings.http.runs_per_caller)
+        self._limit = CallerLimit(self.settings.http.runs_per_caller, self.product.redis)
 
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Parse the request, then answer it into a single choice; every failure reaches the caller as a sentence."""

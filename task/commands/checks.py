@@ -134,6 +134,25 @@ async def index_check(settings: Settings) -> list[Check]:
     return [Check("document index", "ok", "PostgreSQL with pgvector answers")]
 
 
+async def redis_check(settings: Settings) -> list[Check]:
+    """Whether the Redis of the settings can be read and written, and how many agents are connected to it."""
+    from task.product.parts import redis_of
+
+    redis = redis_of(settings)
+    if redis is None:
+        return []
+    try:
+        redis.check()
+        agents = await redis.replicas()
+    except SettingsError as error:
+        return [Check("redis", "bad", str(error), CORRECT)]
+    finally:
+        await redis.close()
+    if redis.fault:
+        return [Check("redis", "bad", f"{redis.fault}.", "Until then every agent counts and remembers for itself.")]
+    return [Check("redis", "ok", f"can be read and written; agents connected: {agents}")]
+
+
 async def sandbox_check() -> Check:
     """The tier of the sandbox, or why Python code and commands are not run here."""
     process = await asyncio.create_subprocess_exec(

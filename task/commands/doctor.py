@@ -14,7 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.commands.checks import CORRECT, SANDBOX, Check, index_check, machine_checks, sandbox_check, store_check
+from task.commands.checks import (
+    CORRECT,
+    SANDBOX,
+    Check,
+    index_check,
+    machine_checks,
+    redis_check,
+    sandbox_check,
+    store_check,
+)
 from task.commands.prompt_checks import prompt_checks
 from task.commands.service_checks import TIMEOUT, service_checks
 from task.commands.tools import interpreter_check
@@ -59,6 +68,7 @@ async def _all_checks(config: Path | None) -> list[Check]:
         *machine_checks(settings),
         await store_check(settings),
         *await index_check(settings),
+        *await redis_check(settings),
         *await prompt_checks(settings),
         await sandbox_check(),
         await interpreter_check(settings),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from inspect import iscoroutinefunction
 from typing import Any, Protocol, get_type_hints
+from uuid import uuid4
 
 import orjson
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
@@ -27,6 +29,7 @@ from task.conversation.messages import Attachment, FunctionCall, Message, Role, 
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
+from task.tools.redis_store import RedisStore
 
 MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
@@ -300,14 +303,14 @@ def _attachment(item: Any) -> Attachment:
 
 
 class CallerLimit:
-    """How many requests of one caller a process answers at once.
+    """How many requests of one caller a process answers at once, or all that share the Redis while it can be used.
 
-    While it answers fewer in all, nobody is asked who they are: that takes a request to DIAL Core.
+    A process by itself asks nobody who they are while it answers fewer in all: that takes a request to DIAL Core.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._running: dict[object, Callable[[], Awaitable[str]]] = {}
+    def __init__(self, most: int, redis: RedisStore | None = None) -> None:
+        self._most, self._redis = most, redis
+        self._running: dict[str, Callable[[], Awaitable[str]]] = {}
 
     @asynccontextmanager
     async def admitted(self, principal: Callable[[], Awaitable[str]]) -> AsyncGenerator[None]:
@@ -316,13 +319,23 @@ class CallerLimit:
         Raises:
             TooManyRuns: so many of the caller's are in progress.
         """
-        if len(self._running) >= self._most:
-            own, *others = await asyncio.gather(principal(), *(ask() for ask in self._running.values()))
-            if others.count(own) >= self._most:
+        key = uuid4().hex
+        async with AsyncExitStack() as stack:
+            together = await self._together(self._redis, key, principal, stack) if self._redis else None
+            if together is None and len(self._running) >= self._most:
+                own, *others = await asyncio.gather(principal(), *(ask() for ask in self._running.values()))
+                together = 0 if others.count(own) >= self._most else None
+            if together == 0:
                 raise TooManyRuns(f"{self._most} of your requests are being answered. Wait until one has ended.")
-        key = object()
-        self._running[key] = principal
-        try:
-            yield
-        finally:
-            del self._running[key]
+            self._running[key] = principal
+            try:
+                yield
+            finally:
+                del self._running[key]
+
+    async def _together(
+        self, redis: RedisStore, key: str, principal: Callable[[], Awaitable[str]], stack: AsyncExitStack
+    ) -> int | None:
+        place = f"answering:{sha256((await principal()).encode()).hexdigest()[:32]}"
+        stack.push_async_callback(redis.release, place, key)
+        return await redis.hold(place, key, self._most)

@@ -41,8 +41,8 @@ class Health:
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def report(self) -> Report:
-        """Without its model or its store the product is not ready; a server of tools that is down, a replica with
-        another secret and a wrong clock degrade it."""
+        """Without its model or its store the product is not ready; a server of tools or a Redis that is down, a replica
+        with another secret and a wrong clock degrade it."""
         async with self._looking:
             fresh = self._looked_at is not None and self.clock() - self._looked_at < FRESH_SECONDS
             if not fresh:
@@ -51,7 +51,13 @@ class Health:
             if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
                 self._tools, issues = await self.product.offered()
                 self._degraded = tuple(map(str, issues))
-            return Report(self._reasons, (*self._degraded, *self._disagreements), self._tools)
+            degraded = (*self._degraded, *self._disagreements, *self._redis_faults())
+            return Report(self._reasons, degraded, self._tools)
+
+    def _redis_faults(self) -> tuple[str, ...]:
+        # Nothing is asked for it: this process renews its place there every few seconds.
+        redis = self.product.redis
+        return (f"redis: {redis.fault}",) if redis is not None and redis.fault else ()
 
     async def _model(self) -> str:
         reachable = await _in_time(lambda: _connected(self.product.backend.address))

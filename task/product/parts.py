@@ -72,13 +72,14 @@ def default_tools(
     session: aiohttp.ClientSession | None = None,
     files: DialFiles | None = None,
     chat_model: Callable[[str, Caller], ChatModel] | None = None,
+    redis: RedisStore | None = None,
 ) -> list[BaseTool]:
     """The tools of the settings in their stable order; with the settings alone they can be listed, not run.
 
     Raises:
         SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
     """
-    readings = _readings(settings, files or UnpooledFiles(settings.dial_endpoint))
+    readings = _readings(settings, files or UnpooledFiles(settings.dial_endpoint), redis)
     tools: list[BaseTool] = [
         FileContentExtractionTool(settings.dial_endpoint, readings=readings),
         *_rag_tools(settings, readings, session, chat_model),
@@ -92,7 +93,7 @@ def default_tools(
     return tools
 
 
-def _readings(settings: Settings, files: DialFiles) -> Readings:
+def _readings(settings: Settings, files: DialFiles, redis: RedisStore | None) -> Readings:
     limits, rag = settings.limits, settings.rag
     reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
     return Readings(
@@ -100,8 +101,14 @@ def _readings(settings: Settings, files: DialFiles) -> Readings:
         ReaderPool(reading, processes=limits.reader_processes),
         max_size=limits.max_download_bytes,
         seconds=rag.cache_seconds,
-        store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else None,
+        store=redis,
     )
+
+
+def redis_of(settings: Settings) -> RedisStore | None:
+    """The Redis that the settings name."""
+    address = settings.redis_address
+    return RedisStore(address) if address is not None else None
 
 
 def _rag_tools(

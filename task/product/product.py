@@ -36,6 +36,7 @@ from task.product.parts import (
     live_context,
     mcp_specs,
     policy_of,
+    redis_of,
     workspace_of,
 )
 from task.product.workspaces import Workspaces
@@ -51,6 +52,7 @@ from task.tools.dial_files import DialFiles
 from task.tools.mcp.hub import Issue, MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader
+from task.tools.redis_store import REPLICAS
 from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20
@@ -81,7 +83,8 @@ class Product:
         self.link_hosts = tuple(settings.permissions.link_hosts)
         limits = settings.limits
         self.limits = Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens)
-        self.store = StoreAccess(**settings.store_options)
+        self.redis = redis_of(settings)
+        self.store = StoreAccess(**settings.store_options, redis=self.redis)
         self.context = live_context(settings)
         model = settings.llm
         extra = {"top_k": model.top_k} if model.top_k is not None else {}
@@ -92,8 +95,8 @@ class Product:
 
         Raises:
             SettingsError: the model's provider cannot be used, two MCP servers have one name, the policy cannot be
-                meant, a workspace cannot be one, the packages for spans are missing, or the secret of the hidden state
-                can neither be read nor made.
+                meant, a workspace cannot be one, the address of Redis cannot be used, the packages for spans are
+                missing, or the secret of the hidden state can neither be read nor made.
         """
         check_backend(self._settings)
         if self._settings.http.transcription and self._settings.backend not in LISTENING:
@@ -101,6 +104,8 @@ class Product:
         mcp_specs(self._settings)
         policy_of(self._settings)
         check_workspaces(self._settings)
+        if self.redis is not None:
+            self.redis.check()
         _ = self.seal, self.telemetry
 
     @cached_property
@@ -136,7 +141,7 @@ class Product:
 
     @cached_property
     def mcp(self) -> MCPHub:
-        return MCPHub(mcp_specs(self._settings), self.files)
+        return MCPHub(mcp_specs(self._settings), self.files, redis=self.redis)
 
     @cached_property
     def approval_rules(self) -> ApprovalRules:
@@ -151,7 +156,7 @@ class Product:
         Raises:
             SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
         """
-        return default_tools(self._settings, self.session, self.files, self.backend.chat_model)
+        return default_tools(self._settings, self.session, self.files, self.backend.chat_model, self.redis)
 
     @cached_property
     def _workspaces(self) -> Workspaces:
@@ -293,6 +298,8 @@ class Product:
         await self.files.open()
         await asyncio.to_thread(import_module, "jsonschema")
         await self.store.get_if_available()
+        if self.redis is not None:
+            await self.redis.hold(REPLICAS, self.redis.own_id)
 
     async def close(self) -> None:
         """Close what was opened."""
@@ -303,7 +310,7 @@ class Product:
             for name in ("mcp", "_workspaces", "backend", "session", "files", "telemetry")
             if name in opened
         ]
-        await close_all(*closes, self.store.close)
+        await close_all(*closes, self.store.close, *([self.redis.close] if self.redis is not None else []))
 
 
 def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:

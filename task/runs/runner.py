@@ -52,7 +52,7 @@ class LiveRun:
     trace: Trace | None = None
     task: asyncio.Task[None] | None = None
     listeners: int = 0
-    leaving: asyncio.TimerHandle | None = None
+    leaving: asyncio.Task[None] | None = None
 
     @property
     def run(self) -> Run:
@@ -178,7 +178,7 @@ class Runner:
             return
         live.keep()
         if live.detaches and self._detach_seconds > 0:
-            self._stop_in(live, self._detach_seconds)
+            live.leaving = asyncio.create_task(self._stop_without_listener(live))
         else:
             live.stop()
 
@@ -245,16 +245,13 @@ class Runner:
         live.task.add_done_callback(lambda task: self._over(live, task))
         return run
 
-    def _stop_in(self, live: LiveRun, seconds: float) -> None:
-        live.leaving = asyncio.get_running_loop().call_later(seconds, self._stop_without_listener, live)
-
-    def _stop_without_listener(self, live: LiveRun) -> None:
-        # A listener at another process restarts the run's time.
-        seconds = self._detach_seconds - live.store.runs.seconds_since_listener(live.run.run_id)
-        if seconds > 0:
-            self._stop_in(live, seconds)
-        else:
-            live.stop()
+    async def _stop_without_listener(self, live: LiveRun) -> None:
+        seconds = self._detach_seconds
+        while seconds > 0:
+            await asyncio.sleep(seconds)
+            # A listener at another process restarts the run's time.
+            seconds = self._detach_seconds - await live.store.runs.seconds_since_listener(live.run.run_id)
+        live.stop()
 
     async def _work(self, live: LiveRun, request: RunRequest) -> None:
         run, store = live.run, live.store

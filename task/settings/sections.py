@@ -16,6 +16,7 @@ from task.settings.values import (
     Listed,
     Paths,
     Port,
+    RedisUrl,
     Section,
     ServerUrl,
     TextMap,
@@ -186,9 +187,7 @@ class RagSettings(Section):
         "PostgreSQL with pgvector that keeps the vectors of documents for all replicas: "
         "postgresql://user:password@host/name; empty: in memory.",
     )
-    store_url: SecretStr | None = setting(
-        None, "Redis that keeps texts and indexes of documents for replicas and restarts: redis://host:6379/0."
-    )
+    store_url: RedisUrl | None = setting(None, "The former name of `AGENT_REDIS_URL`.")
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "How the embedding model computes; `auto`: bfloat16 where the processor has it."
     )
@@ -229,16 +228,6 @@ class RagSettings(Section):
         if "://" in self.embeddings and not self.embeddings_model:
             raise ValueError("an address in `embeddings` needs the name of its model in `embeddings_model`")
         return self
-
-    @field_validator("store_url")
-    @classmethod
-    def _names_a_redis(cls, secret: SecretStr | None) -> SecretStr | None:
-        if secret is None:
-            return None
-        parts = urlsplit(secret.get_secret_value())
-        if not ((parts.scheme in ("redis", "rediss") and parts.hostname) or parts.scheme == "unix"):
-            raise ValueError("it must be an address such as redis://localhost:6379/0")
-        return secret
 
 
 class PriceSettings(Section):

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from pydantic import PrivateAttr, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from task.errors import SettingsError
 from task.settings.aliases import translated
 from task.settings.document import expanded, read_document
 from task.settings.framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
@@ -41,7 +42,7 @@ from task.settings.sources import (
     settings_of,
     without_services,
 )
-from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
+from task.settings.values import Folder, HttpUrl, LogLevel, Port, RedisUrl, Texts, setting
 
 PREFIX = "AGENT_"
 ProfileName = Literal[
@@ -216,6 +217,11 @@ class Settings(BaseSettings):
         "Keep the texts of DIAL conversations in traces, not only names, sizes, times and tokens.",
         validation_alias="trace_content",
     )
+    redis_url: RedisUrl | None = setting(
+        None,
+        "Redis that agents share: it keeps limits, MCP listings, listeners, and texts and indexes of documents. "
+        "redis://host:6379/0, rediss://… with TLS, or unix://…; see [Operations](operations.md#redis).",
+    )
     prices: Prices = setting(
         {}, "Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
     )
@@ -271,6 +277,19 @@ class Settings(BaseSettings):
             "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
         }
 
+    @property
+    def redis_address(self) -> str | None:
+        """The address of the Redis that agents share, under either of its names.
+
+        Raises:
+            SettingsError: the two names have different values.
+        """
+        url, former = self.redis_url, self.rag.store_url
+        if url is not None and former is not None and url != former:
+            raise SettingsError("AGENT_REDIS_URL and its former name AGENT_RAG__STORE_URL differ. Remove the latter.")
+        secret = url or former
+        return secret.get_secret_value() if secret is not None else None
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -319,6 +338,7 @@ def load_settings(
     sources = replace(sources, document=content, expanded=hidden)
     settings = build(Settings, sources, PREFIX, _home(environment))
     check_seconds(settings, sources, PREFIX)
+    _ = settings.redis_address
     settings._for_the_console = tuple(for_the_console(settings, sources, PREFIX))
     known = {setting.variable for setting in settings_of(Settings, PREFIX)} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
     settings._ignored = tuple(name for name in ignored if name in known)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 
 class Section(BaseModel):
@@ -48,6 +48,13 @@ def _server_url(text: str) -> str:
     return text
 
 
+def _redis_url(secret: SecretStr) -> SecretStr:
+    parts = urlsplit(secret.get_secret_value())
+    if not ((parts.scheme in ("redis", "rediss") and parts.hostname) or (parts.scheme == "unix" and parts.path)):
+        raise ValueError("it must be an address such as redis://localhost:6379/0, rediss://… or unix:///folder/socket")
+    return secret
+
+
 def _json(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -86,5 +93,6 @@ Paths = Annotated[list[Path], Listed]
 TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]

@@ -15,6 +15,7 @@ from task.errors import AgentError, StoreUnavailable, StoreVersionError
 
 if TYPE_CHECKING:
     from task.store.store import Store
+    from task.tools.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,10 @@ class StoreAccess:
     """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
-    coding runs; `shared`: other processes answer for the same callers; `migrate`: an older store is brought up to date;
-    `fingerprint` is that of the secret with which this process seals hidden state. `refused` says why this version
-    cannot use the store. `clock` is this machine's. The database's libraries are loaded here, after the process has
-    started.
+    coding runs; `shared`: other processes answer for the same callers, `redis` is one that they share; `migrate`: an
+    older store is brought up to date; `fingerprint` is that of the secret with which this process seals hidden state.
+    `refused` says why this version cannot use the store. `clock` is this machine's. The database's libraries are loaded
+    here, after the process has started.
     """
 
     url: str
@@ -44,6 +45,7 @@ class StoreAccess:
     migrate: bool = True
     fingerprint: Callable[[], str] | None = None
     clock: Callable[[], float] = time.time
+    redis: RedisStore | None = None
     refused: str | None = None
     _store: Store | None = None
     _opening: asyncio.Task[Store] | None = None
@@ -110,7 +112,7 @@ class StoreAccess:
         try:
             return await open_store(
                 self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir,
-                shared=self.shared, may_migrate=self.migrate, secret=secret, clock=self.clock,
+                shared=self.shared, may_migrate=self.migrate, secret=secret, clock=self.clock, redis=self.redis,
             )  # fmt: skip
         except StoreVersionError as error:
             self.refused = str(error)

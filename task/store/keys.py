@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, insert, select, text, update
 
@@ -15,6 +15,9 @@ from task.errors import InvalidRequest, NotFound
 from task.store import tables
 from task.store.database import Database
 from task.store.records import ApiKey, new_id
+
+if TYPE_CHECKING:
+    from task.tools.redis_store import RedisStore
 
 PREFIX = "dga-"
 CACHED_SECONDS = 2.0  # how long another process may still accept a key that was revoked here
@@ -98,15 +101,18 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Buckets by name: in the database where processes share them, else in memory."""
+    """Buckets by name: in Redis while it can be used, else in the database where processes share them, or in memory."""
 
     database: Database
     clock: Callable[[], float]
     shared: bool
+    redis: RedisStore | None = None
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
+        if self.redis is not None and (wait := await self.redis.take(name, per_minute)) is not None:
+            return wait or None
         rate, now = per_minute / 60, self.clock()
         if not self.shared:
             return self._take_here(name, float(per_minute), rate, now)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
@@ -33,6 +33,9 @@ from task.store.records import (
 from task.store.sessions import add_messages, append, shorten
 from task.store.writer import Writer
 
+if TYPE_CHECKING:
+    from task.tools.redis_store import RedisStore
+
 POLL_SECONDS = 0.2
 RENEW_SECONDS = 1.0
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
@@ -45,8 +48,16 @@ _runs, _keys = tables.runs, tables.request_keys
 class Runs:
     """The runs of the store. Methods with an owner raise `NotFound` for a run that the owner does not have."""
 
-    def __init__(self, database: Database, writer: Writer, processes: Processes, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        processes: Processes,
+        clock: Callable[[], float],
+        redis: RedisStore | None = None,
+    ) -> None:
         self._database, self._writer, self._processes, self._clock = database, writer, processes, clock
+        self._redis = redis
         self._live: dict[str, EventLog] = {}
         self._leased_until = monotonic() + LEASE_SECONDS
 
@@ -201,9 +212,7 @@ class Runs:
         while True:
             if not run.over and monotonic() - reported_at >= LISTENING_SECONDS:
                 reported_at = monotonic()
-                listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
-                with suppress(StoreUnavailable):  # the listener can still read
-                    await self._database.execute(listening)
+                await self._report_listener(run_id)
             for event in await self._stored(run, after):
                 after = event.number
                 yield event
@@ -267,10 +276,16 @@ class Runs:
                 return run
             await asyncio.sleep(POLL_SECONDS)
 
-    def seconds_since_listener(self, run_id: str) -> float:
+    async def seconds_since_listener(self, run_id: str) -> float:
         """How long ago a client of another process last listened to this process's run."""
+        since = await self._redis.seconds_since(_listener(run_id)) if self._redis is not None else None
+        if self._redis is not None and since is None:
+            # Redis may just have gone or been restarted: meanwhile a listener reports itself again, there or here.
+            await asyncio.sleep(2 * LISTENING_SECONDS)
+            since = await self._redis.seconds_since(_listener(run_id))
         live = self._live.get(run_id)
-        return self._clock() - (live.listened_at if live is not None else 0.0)
+        seconds = self._clock() - (live.listened_at if live is not None else 0.0)
+        return seconds if since is None else min(seconds, since)
 
     async def poll_requests(self) -> None:
         """Look once for what clients of other processes want of this one's runs: cancel them, or listen to them.
@@ -307,10 +322,21 @@ class Runs:
         # A client may have been sent more than the process could store before it died; it still waits for the end.
         return (await stored_events(self._database, run.run_id, 0))[-1:]
 
+    async def _report_listener(self, run_id: str) -> None:
+        if self._redis is not None and await self._redis.mark(_listener(run_id)):
+            return
+        listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
+        with suppress(StoreUnavailable):  # the listener can still read
+            await self._database.execute(listening)
+
     async def _interrupt_dead(self, session_id: str) -> None:
         query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         if await self._database.first(query) is not None:
             await self._processes.interrupt_orphans()
+
+
+def _listener(run_id: str) -> str:
+    return f"listener:{run_id}"
 
 
 def _undo(run_id: str, session: Session | None, clock: Callable[[], float], connection: Connection) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 
@@ -26,6 +26,9 @@ from task.store.sessions import Sessions, remove
 from task.store.trace_records import Price
 from task.store.traces import Traces
 from task.store.writer import Writer
+
+if TYPE_CHECKING:
+    from task.tools.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +104,7 @@ async def open_store(
     shared: bool = False,
     may_migrate: bool = True,
     secret: str | None = None,
+    redis: RedisStore | None = None,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
@@ -108,8 +112,8 @@ async def open_store(
     different ones the database's counts. `chores` are off for commands that look once.
     `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding runs, which go
     with their runs; `shared`: other processes answer for the same callers, so that rate limits are counted in the
-    database; `may_migrate`: an older schema is brought up to date; `secret` is the fingerprint of the secret with which
-    this process seals hidden state.
+    database, or in `redis` while that can be used; `may_migrate`: an older schema is brought up to date; `secret` is
+    the fingerprint of the secret with which this process seals hidden state.
 
     Raises:
         SettingsError: the address names no database that can be used.
@@ -119,7 +123,8 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database, allowed=may_migrate)
-        return await _open(database, prices or {}, retention or Retention(), clock, chores, data_dir, shared, secret)
+        options = prices or {}, retention or Retention(), clock, chores, data_dir, shared, secret, redis
+        return await _open(database, *options)
     except BaseException:
         await database.close()
         raise
@@ -134,6 +139,7 @@ async def _open(
     data_dir: Path | None,
     shared: bool,
     secret: str | None,
+    redis: RedisStore | None,
 ) -> Store:
     clock = DatabaseClock(database, own_clock)
     await clock.set()
@@ -143,7 +149,7 @@ async def _open(
     for disagreement in await processes.disagreements():
         logger.warning("%s", disagreement)
     writer = Writer(database)
-    runs, coding = Runs(database, writer, processes, clock), CodingRuns(database, processes, clock)
+    runs, coding = Runs(database, writer, processes, clock, redis), CodingRuns(database, processes, clock)
 
     async def check_processes() -> None:
         await runs.renew()
@@ -163,7 +169,7 @@ async def _open(
         Approvals(database, clock),
         StoredGrants(database, clock),
         Keys(database, clock),
-        RateLimits(database, clock, shared or not database.is_sqlite),
+        RateLimits(database, clock, shared or not database.is_sqlite, redis),
         coding,
         Prompts(database),
         database,

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 
 from cachetools import TTLCache
 
-from task.blocking import close_all
 from task.documents import extract
 from task.documents.model import Block, Extraction
 from task.documents.pool import ReaderPool
@@ -152,7 +151,7 @@ class Readings:
         return self._store is not None
 
     async def close(self) -> None:
-        await close_all(self._readers.close, *([self._store.close] if self._store else []))
+        await self._readers.close()
 
     async def _known(self, access: str) -> str | None:
         if (key := self._accesses.get(access)) is not None:

@@ -1,11 +1,19 @@
-"""Keep what was read and indexed in Redis, for replicas and restarts."""
+"""What the replicas of one agent share in Redis: documents, listings, limits, and who is connected."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import ssl
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from uuid import uuid4
+
+from task.errors import SettingsError
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -13,15 +21,51 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 128 * 2**20
-PREFIX = "dial-agent:rag:"
+SHARED = "dial-agent:"
+PREFIX = f"{SHARED}rag:"
+REPLICAS = "replicas"
 REST_SECONDS = 5.0  # how long a Redis that failed is left alone
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0  # of a whole document
+SHORT_SECONDS = 1.0  # of everything that a request waits for before it is answered
+LEASE_SECONDS = 30  # a place that a replica has not renewed for so long is free again
+BEAT_SECONDS = 5.0
+MARK_SECONDS = 3600
 _CONNECT_SECONDS = 2.0
+_UNLIMITED = 2**31  # holders of a place
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+Kind = Literal["read", "write", "script"]
+ALL = "all"  # the scope of a fault that is not one of the commands of a kind
 _Answer = TypeVar("_Answer")
+
+# The generic cell rate algorithm: the key holds the time at which the bucket is full again. All times are the server's.
+_TAKE = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local full_at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now) + 60 / ARGV[1]
+local wait = full_at - now - 60
+if wait > 0.001 then return tostring(wait) end
+redis.call('SET', KEYS[1], string.format('%.6f', full_at), 'PX', math.ceil((full_at - now) * 1000))
+return '0'
+"""
+# A place is a sorted set of its holders by the time of their last renewal.
+_HOLD = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('EXPIRE', KEYS[1], ARGV[3] * 2)
+return redis.call('ZCARD', KEYS[1])
+"""
 
 
 class RedisStore:
-    """Bytes by key in the Redis at `url`; while it is away, the store is empty and keeps nothing."""
+    """One Redis for all replicas. While it is away nothing fails: the methods return None, and callers use their own.
+
+    A Redis that failed is left alone for `rest_seconds`, after which one command tries it again. It may also refuse
+    some commands only: a read-only replica and a full one still answer what is read.
+    """
 
     def __init__(
         self,
@@ -29,26 +73,61 @@ class RedisStore:
         *,
         rest_seconds: float = REST_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        short_seconds: float = SHORT_SECONDS,
+        beat_seconds: float = BEAT_SECONDS,
+        lease_seconds: int = LEASE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._url = url
-        self._patience = answer_seconds
-        self._rest = rest_seconds
+        self._patience, self._short, self._beat_seconds = answer_seconds, short_seconds, beat_seconds
+        self._rest, self._lease = rest_seconds, lease_seconds
         self._clock = clock
         self._redis: Redis | None = None
-        self._resting_until = float("-inf")
+        self._faults: dict[str, str] = {}
+        self._resting_until: dict[str, float] = {}
+        self._held: set[tuple[str, str]] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self.own_id = uuid4().hex
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with this Redis, as a sentence for an operator; empty: nothing that is known."""
+        return next(iter(self._faults.values()), "")
+
+    def check(self) -> None:
+        """Find an address that cannot be meant, before anything connects.
+
+        Raises:
+            SettingsError: an option of the address is unknown, or one of its files cannot be read.
+        """
+        try:
+            options = self._client().connection_pool.connection_kwargs
+            self._client().connection_pool.make_connection()
+        except ValueError:
+            raise SettingsError("AGENT_REDIS_URL: its port is not a number. Correct it.") from None
+        except TypeError as error:
+            name = str(error).rpartition(" ")[2]
+            known = "db, ssl_ca_certs, ssl_cert_reqs, ssl_certfile and ssl_keyfile"
+            raise SettingsError(f"AGENT_REDIS_URL: there is no option {name}; there are {known}. Correct it.") from None
+        for name in _FILES:
+            if path := options.get(name):
+                try:
+                    Path(path).read_bytes()
+                except OSError as error:
+                    raise SettingsError(f"AGENT_REDIS_URL: {name} {path}: {error.strerror}. Correct it.") from None
 
     async def get(self, key: str) -> bytes | None:
-        found = await self._run(lambda redis: redis.get(PREFIX + key))
+        """What is stored for documents under the key."""
+        found = await self._run("read", lambda redis: redis.get(PREFIX + key))
         return found if isinstance(found, bytes) else None
 
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         if len(value) <= MAX_BYTES:
-            await self._run(lambda redis: redis.set(PREFIX + key, value, ex=seconds))
+            await self._run("write", lambda redis: redis.set(PREFIX + key, value, ex=seconds))
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """One value for each key."""
-        found = await self._run(lambda redis: redis.mget([PREFIX + key for key in keys]))
+        found = await self._run("read", lambda redis: redis.mget([PREFIX + key for key in keys]))
         return [value if isinstance(value, bytes) else None for value in found or [None] * len(keys)]
 
     async def put_many(self, values: Mapping[str, bytes], seconds: int) -> None:
@@ -58,28 +137,143 @@ class RedisStore:
                 pipeline.set(PREFIX + key, value, ex=seconds)
             return pipeline.execute()
 
-        await self._run(stored)
+        await self._run("write", stored)
 
     async def drop(self, key: str) -> None:
-        await self._run(lambda redis: redis.delete(PREFIX + key))
+        await self._run("write", lambda redis: redis.delete(PREFIX + key))
+
+    async def listing(self, key: str, seconds: float) -> tuple[bytes, float] | None:
+        """A listing that some replica has put there for so many seconds, and its age."""
+
+        async def command(redis: Redis) -> list[Any]:
+            pipeline = redis.pipeline(transaction=False)
+            pipeline.get(_listing(key))
+            pipeline.pttl(_listing(key))
+            return await pipeline.execute()
+
+        found = await self._run("read", command, self._short)
+        if found is None or found[0] is None:
+            return None
+        return found[0], max(seconds - found[1] / 1000, 0.0)
+
+    async def put_listing(self, key: str, value: bytes, seconds: float) -> None:
+        await self._run("write", lambda redis: redis.set(_listing(key), value, px=int(seconds * 1000)), self._short)
+
+    async def take(self, name: str, per_minute: int) -> float | None:
+        """Take one of `per_minute` requests: 0, or the seconds until there is one; None: Redis cannot be used."""
+        wait = await self._run("script", lambda redis: redis.eval(_TAKE, 1, f"{SHARED}limit:{name}", per_minute),
+                               self._short)  # fmt: skip
+        return float(wait) if wait is not None else None
+
+    async def hold(self, place: str, holder: str, most: int | None = None) -> int | None:
+        """Hold a place, among at most so many holders, until it is released or this process ends.
+
+        How many holders it has now; 0: it has as many as it may. None: Redis cannot be used; as soon as it can, the
+        place is held all the same.
+        """
+        count = await self._run("script", lambda redis: self._holding(redis, place, holder, most), self._short)
+        if count != 0:
+            self._held.add((place, holder))
+            if self._beating is None:
+                self._beating = asyncio.create_task(self._renew_for_ever())
+        return count
+
+    async def release(self, place: str, holder: str) -> None:
+        """Hold the place no longer."""
+        self._held.discard((place, holder))
+        await self._run("write", lambda redis: redis.zrem(_place(place), holder), self._short)
+
+    async def mark(self, name: str) -> bool:
+        """Note that something happens now; whether it is noted."""
+        key = f"{SHARED}mark:{name}"
+        return bool(await self._run("write", lambda redis: redis.set(key, b"", ex=MARK_SECONDS), self._short))
+
+    async def seconds_since(self, name: str) -> float | None:
+        """How long ago some replica has marked this; None: not within the last hour, or Redis cannot be used."""
+        left = await self._run("read", lambda redis: redis.pttl(f"{SHARED}mark:{name}"), self._short)
+        return MARK_SECONDS - left / 1000 if left is not None and left >= 0 else None
+
+    async def replicas(self) -> int | None:
+        """How many agents are connected, after a look at whether this Redis can be read and written; see `fault`."""
+        mine = f"look:{uuid4().hex}"
+        await self.mark(mine)
+        await self._run("write", lambda redis: redis.delete(f"{SHARED}mark:{mine}"), self._short)
+        return await self._run("read", lambda redis: redis.zcard(_place(REPLICAS)), self._short)
 
     async def close(self) -> None:
+        """Release everything that is held, and disconnect."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait({self._beating})
+        for place, holder in list(self._held):
+            await self.release(place, holder)
         if self._redis is not None:
             await self._redis.aclose()
 
-    async def _run(self, command: Callable[[Redis], Awaitable[_Answer]]) -> _Answer | None:
+    async def _renew_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat_seconds)
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Renew every place that is held; what a Redis has lost in a restart is there again afterwards."""
+        held = list(self._held)
+
+        async def command(redis: Redis) -> None:
+            pipeline = redis.pipeline(transaction=False)
+            for place, holder in held:
+                self._holding(cast("Redis", pipeline), place, holder, None)
+            await pipeline.execute()
+
+        if held:
+            await self._run("script", command, self._patience)
+        for place, holder in held:
+            if (place, holder) not in self._held:  # released meanwhile
+                await self.release(place, holder)
+
+    def _holding(self, redis: Redis, place: str, holder: str, most: int | None) -> Awaitable[int]:
+        limit = _UNLIMITED if most is None else most
+        return cast("Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, limit, self._lease))
+
+    async def _run(
+        self, kind: Kind, command: Callable[[Redis], Awaitable[_Answer]], seconds: float | None = None
+    ) -> _Answer | None:
+        for scope in (ALL, kind):
+            if self._clock() < self._resting_until.get(scope, float("-inf")):
+                return None
+            if scope in self._faults:  # this command tries it, and no other meanwhile
+                self._resting_until[scope] = self._clock() + self._rest
+        await _loaded()
         from redis.exceptions import RedisError
 
-        if self._clock() < self._resting_until:
-            return None
         try:
-            return await command(self._connected())
+            async with asyncio.timeout(seconds):
+                answer = await command(self._client())
         except (RedisError, OSError, TimeoutError) as error:
-            self._resting_until = self._clock() + self._rest
-            logger.warning("Redis does not answer (%s); documents are not shared for now", type(error).__name__)
+            self._failed(kind, error)
             return None
+        self._answered(kind)
+        return answer
 
-    def _connected(self) -> Redis:
+    def _failed(self, kind: Kind, error: Exception) -> None:
+        from redis.exceptions import ConnectionError as Broken
+        from redis.exceptions import ResponseError
+
+        refused = isinstance(error, ResponseError) and not isinstance(error, Broken)
+        scope, reason, known = kind if refused else ALL, _reason(error), set(self._faults.values())
+        self._faults[scope] = reason
+        self._resting_until[scope] = self._clock() + self._rest
+        if reason not in known:
+            logger.warning("%s. Until it can be used, limits, listings and documents are each agent's own.", reason)
+
+    def _answered(self, kind: Kind) -> None:
+        ended = [scope for scope in (ALL, kind) if self._faults.pop(scope, None)]
+        for scope in ended:
+            del self._resting_until[scope]
+        if ended and not self._faults:
+            logger.warning("Redis can be used again.")
+
+    def _client(self) -> Redis:
         if self._redis is None:
             from redis.asyncio import Redis
             from redis.asyncio.retry import Retry
@@ -92,3 +286,49 @@ class RedisStore:
                 self._url, socket_timeout=self._patience, socket_connect_timeout=_CONNECT_SECONDS, retry=retry
             )
         return self._redis
+
+
+async def _loaded() -> None:
+    # Its import takes a quarter of a second, in which other requests must not wait.
+    if "redis.asyncio" not in sys.modules:
+        await asyncio.to_thread(import_module, "redis.asyncio")
+
+
+def _listing(key: str) -> str:
+    return f"{SHARED}mcp:{key}"
+
+
+def _place(place: str) -> str:
+    return f"{SHARED}held:{place}"
+
+
+def _reason(error: BaseException) -> str:
+    from redis import exceptions as redis
+
+    match _tls_fault(error) or error:
+        case ssl.SSLCertVerificationError():
+            return "The certificate of Redis is not trusted; add ?ssl_ca_certs=/path/of/its/ca.crt to AGENT_REDIS_URL"
+        case ssl.SSLError():
+            return "Redis does not speak TLS at this address; correct the scheme or the port of AGENT_REDIS_URL"
+        case redis.AuthenticationError() | redis.AuthorizationError():
+            return "Redis refuses the user name or the password of AGENT_REDIS_URL"
+        case redis.NoPermissionError():
+            return "Redis does not let the user of AGENT_REDIS_URL run a command that is needed; extend its ACL"
+        case redis.ReadOnlyError():
+            return "This Redis is a read-only replica; AGENT_REDIS_URL must lead to the primary"
+        case redis.OutOfMemoryError():
+            return "Redis is full; raise its maxmemory, or set its maxmemory-policy to allkeys-lru"
+        case redis.BusyLoadingError():
+            return "Redis is still loading its data"
+        case redis.TimeoutError() | TimeoutError():
+            return "Redis does not answer in time"
+        case redis.ConnectionError() | OSError():
+            return "Redis cannot be reached"
+        case _:
+            return f"Redis refuses a command ({type(error).__name__})"
+
+
+def _tls_fault(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error

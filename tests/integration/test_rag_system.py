@@ -28,7 +28,7 @@ pytestmark = pytest.mark.system
 
 
 def sharing(redis: RedisServer, folder: Path) -> Any:
-    return {"process_dir": folder, "store_url": redis.url}
+    return {"process_dir": folder, "store_url": redis.url}  # the setting by its former name
 
 
 def stage_of(answer: Answer) -> str:

@@ -96,7 +96,7 @@ def _config(upstream: Upstream, ports: tuple[int, int]) -> dict[str, Any]:
 
 def shared(core: RunningCore, embedding_dir: Path, store_url: str | None) -> dict[str, str]:
     """The variables that replicas have in common."""
-    store = {"AGENT_RAG__STORE_URL": store_url} if store_url else {}
+    store = {"AGENT_REDIS_URL": store_url} if store_url else {}
     return {
         "DIAL_ENDPOINT": core.url, "DEPLOYMENT_NAME": MODEL, "AGENT_STATE_SECRET": "replicas agree on it",
         "AGENT_RAG__PROCESS_DIR": str(embedding_dir), **store,
@@ -135,7 +135,7 @@ def _settings(variables: Mapping[str, str], home: Path) -> Settings:
     return Settings.model_validate({
         "dial_endpoint": variables["DIAL_ENDPOINT"], "deployment_name": MODEL, "data_dir": home,
         "state_secret": variables["AGENT_STATE_SECRET"],
-        "rag": {"process_dir": variables["AGENT_RAG__PROCESS_DIR"], "store_url": variables["AGENT_RAG__STORE_URL"]},
+        "rag": {"process_dir": variables["AGENT_RAG__PROCESS_DIR"]}, "redis_url": variables["AGENT_REDIS_URL"],
     })  # fmt: skip
 
 

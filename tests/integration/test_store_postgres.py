@@ -59,7 +59,7 @@ async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit
             other.runs.append_event(late.run_id, "text", text="a word")
             await anext(events)  # a listener at the process whose clock is behind
             await other.runs.poll_requests()
-            assert other.runs.seconds_since_listener(late.run_id) < 20
+            assert await other.runs.seconds_since_listener(late.run_id) < 20
         left = [await store.limits.take("ann", 4) for store in (one, other, one, other, one)]
         assert [seconds is None for seconds in left] == [True] * 4 + [False]
         for store, item in ((one, run), (other, late)):

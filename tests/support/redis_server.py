@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from signal import SIGCONT, SIGSTOP
 
 from tests.support.ports import free_port
 
 
 @dataclass
 class RedisServer:
+    """`options` are those of redis-server's command line; with TLS the port speaks nothing else."""
+
+    options: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
     process: asyncio.subprocess.Process | None = None
 
@@ -20,9 +24,10 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     async def start(self) -> None:
+        ports = ("--port", "0", "--tls-port") if "--tls-cert-file" in self.options else ("--port",)
         self.process = await asyncio.create_subprocess_exec(
-            "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-            stdout=asyncio.subprocess.DEVNULL,
+            "redis-server", *ports, str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+            *self.options, stdout=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         async with asyncio.timeout(10):
             while True:
@@ -35,6 +40,16 @@ class RedisServer:
                 await writer.wait_closed()
                 return
 
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """Its connections stay open, and nothing comes out of them."""
+        assert self.process is not None
+        self.process.send_signal(SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(SIGCONT)
+
     async def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -43,8 +58,8 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def redis_server() -> AsyncGenerator[RedisServer]:
-    server = RedisServer()
+async def redis_server(*options: str) -> AsyncGenerator[RedisServer]:
+    server = RedisServer(options)
     await server.start()
     try:
         yield server

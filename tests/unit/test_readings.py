@@ -64,7 +64,10 @@ async def test_one_content_under_two_names_is_read_once() -> None:
 async def test_two_agents_read_a_file_once_through_redis() -> None:
     readers, stored = DirectReaders(), files()
     async with redis_peer() as redis, AsyncExitStack() as stack:
-        agents = [Readings(stored, readers, store=RedisStore(redis.url)) for _ in range(2)]
+        stores = [RedisStore(redis.url) for _ in range(2)]
+        agents = [Readings(stored, readers, store=store) for store in stores]
+        for store in stores:
+            stack.push_async_callback(store.close)
         for readings in agents:
             stack.push_async_callback(readings.close)
         reading, _ = tools_over(agents[0])

@@ -93,10 +93,10 @@ async def test_another_process_can_follow_a_run_and_stop_it(store: Store, tmp_pa
 async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: Store, tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as other:
         run = await store.runs.start(OWNER)
-        assert store.runs.seconds_since_listener(run.run_id) > 1e9
+        assert await store.runs.seconds_since_listener(run.run_id) > 1e9
         listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
         async with asyncio.timeout(10):
-            while store.runs.seconds_since_listener(run.run_id) > 10:
+            while await store.runs.seconds_since_listener(run.run_id) > 10:
                 await asyncio.sleep(0.02)
         await store.runs.finish(run, "finished")
         await listening

@@ -21,8 +21,10 @@ from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
+from task.tools.mcp.shared_listings import Listing, SharedListings
 from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
+from task.tools.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ BACK_OFF = 30.0  # for which requests do not wait for a server that hung
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 ISSUES_TITLE = "Initialization issues"
-Fetch = Callable[[], Awaitable[list[MCPToolModel]]]
+Fetch = Callable[[], Awaitable[Listing]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Catalogue:
 
     async def _read(self, fetch: Fetch) -> None:
         try:
-            tools = await fetch()
+            tools, age = await fetch()
         except MCPFailure as failure:
             self.failure = failure
             self._hung_at = self._clock() if failure.fault is Fault.TIMEOUT else None
@@ -142,7 +144,7 @@ class Catalogue:
             self.failure = MCPFailure(Fault.BROKEN, f"Its tools could not be listed (reference {reference}).")
         else:
             self.tools, self.failure, self._hung_at = tools, None, None
-            self._read_at = self._clock()
+            self._read_at = self._clock() - age
 
 
 class MCPHub:
@@ -156,11 +158,16 @@ class MCPHub:
         clock: Callable[[], float] = time.monotonic,
         fresh_seconds: float = FRESH_SECONDS,
         patience: float = PATIENCE,
+        redis: RedisStore | None = None,
     ) -> None:
+        """`redis` has the listings of other processes."""
+
         def catalogue() -> Catalogue:
             return Catalogue(clock=clock, fresh_seconds=fresh_seconds, patience=patience)
 
-        self._new_server = partial(_Server, files=files, new_catalogue=catalogue)
+        self._new_server = partial(
+            _Server, files=files, new_catalogue=catalogue, redis=redis, fresh_seconds=fresh_seconds
+        )
         self._servers = [self._new_server(spec) for spec in servers]
 
     async def discover(self, caller: Caller | None = None, taken: Collection[str] = ()) -> Discovered:
@@ -205,8 +212,22 @@ class MCPHub:
 
 
 class _Server:
-    def __init__(self, spec: ServerSpec, files: DialFiles | None, new_catalogue: Callable[[], Catalogue]) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        files: DialFiles | None,
+        new_catalogue: Callable[[], Catalogue],
+        redis: RedisStore | None,
+        fresh_seconds: float,
+    ) -> None:
         self.spec = spec
+        identified = (
+            spec.url,
+            spec.token,
+            sorted(spec.headers.items()),
+            sorted(spec.tools) if spec.tools else spec.tools,
+        )
+        self._shared = SharedListings(redis, identified, fresh_seconds) if redis and spec.program is None else None
         self._files = files
         self._client = MCPClient(
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
@@ -219,8 +240,18 @@ class _Server:
         catalogue = await self._catalogue(identity)
         await sdk_loaded()  # its import must not count as time of the server
         doubted = self._client.failure is not None and not self.spec.forward_key
-        await catalogue.ready(lambda: self._listed(identity), doubted=doubted)
+        suspected = doubted or catalogue.failure is not None
+        await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
         return catalogue
+
+    async def _listing(self, identity: Identity, *, suspected: bool) -> Listing:
+        if self._shared is None:
+            return await self._listed(identity), 0.0
+        if not suspected and (found := await self._shared.get(identity)) is not None:
+            return found
+        tools = await self._listed(identity)
+        await self._shared.put(identity, tools)
+        return tools, 0.0
 
     async def _listed(self, identity: Identity) -> list[MCPToolModel]:
         allowed = self.spec.tools
