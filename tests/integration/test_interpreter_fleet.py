@@ -67,7 +67,7 @@ async def test_a_frozen_server_is_left_and_what_it_still_has_is_never_used_again
         _, (running, idle, *_) = next(iter(by_server.items()))
         number = await number_of(fleet, idle)
         before = idle.branch()
-        call = asyncio.create_task(running.run("import time; time.sleep(20)"))
+        call = running.begin("import time; time.sleep(20)")
         await asyncio.wait_for(running.started(call), 20)
         fleet.signal(number, signal.SIGSTOP)
         try:
@@ -111,9 +111,7 @@ async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fa
         running = talks[0]
         number = await number_of(fleet, running)
         await running.output("import time, os")
-        long = asyncio.create_task(
-            running.output("x += 1; time.sleep(4); open('end.txt', 'w').write('done'); print(x)")
-        )
+        long = running.begin("x += 1; time.sleep(5); open('end.txt', 'w').write('done'); print(x)")
         stop, told = asyncio.Event(), dict[str, int]()
 
         async def load(talk: Conversation) -> None:
@@ -126,7 +124,7 @@ async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fa
                 group.create_task(load(talk))
             await asyncio.wait_for(running.started(long), 20)
             fleet.signal(number, signal.SIGTERM)
-            text = await long
+            text = (await long).text()
             assert LOST not in text
             assert "\n43\n" in text
             assert "[end.txt](" in text
@@ -147,7 +145,7 @@ async def test_one_persons_share_holds_over_all_servers_and_everybody_is_shown_a
         talks = [talk for found in by_server.values() for talk in found[:2]]
         others = [await placed_like(fleet, found[0], "another") for found in by_server.values()]
         code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
-        calls = [asyncio.create_task(talk.run(code)) for talk in talks]
+        calls = [talk.begin(code) for talk in talks]
         async with asyncio.timeout(100):
             while sum("waiting for a kernel: place 1 of 1" in talk.stage.content for talk in talks) < 2:
                 await asyncio.sleep(0.05)
@@ -167,7 +165,7 @@ async def test_where_a_draining_server_is_left_at_once_the_files_of_its_last_cal
         _, (running, other, *_) = next(iter(by_server.items()))
         number = await number_of(fleet, running)
         code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\nopen('end.txt', 'w').write('done')"
-        call = asyncio.create_task(running.run(code))
+        call = running.begin(code)
         async with asyncio.timeout(100):
             await running.started(call)
             fleet.signal(number, signal.SIGTERM)

@@ -69,11 +69,17 @@ class Conversation:
 
     async def run(self, code: str) -> Message:
         """The tool message of a call with the code."""
-        choice = RecordingChoice()
-        self.stage = stage = RecordedStage("execute_code", opened=True, choice=choice)
+        return await self.begin(code)
+
+    def begin(self, code: str) -> asyncio.Task[Message]:
+        """The same in the background, with a stage of its own at once."""
+        self.stage = RecordedStage("execute_code", opened=True, choice=RecordingChoice())
+        return asyncio.create_task(self._called(code, self.stage))
+
+    async def _called(self, code: str, stage: RecordedStage) -> Message:
         call = ToolCall(uuid4().hex, FunctionCall("execute_code"))
         params = ToolCallParams(
-            call, stage, choice, KEY, self.name, {"code": code}, Caller(KEY, self._principal, self.name),
+            call, stage, RecordingChoice(), KEY, self.name, {"code": code}, Caller(KEY, self._principal, self.name),
             earlier=tuple(self.messages),
         )  # fmt: skip
         message = await self.fleet.tool.execute(params)
