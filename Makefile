@@ -37,7 +37,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check format docs bench bench-load conformance audit sbom eval clean
+.PHONY: help run test test-system check format docs bench bench-load scale conformance audit sbom eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -74,6 +74,10 @@ bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails o
 bench-load: $(EVERYTHING) ## let 100 conversations with code load the product for 4 minutes; SECONDS=, CONVERSATIONS=, OBSERVED=1
 	@$(BIN)/python -m tests.benchmarks.product_load $(if $(SECONDS),--seconds $(SECONDS)) \
 	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS)) $(if $(filter 1,$(OBSERVED)),--observed)
+
+scale: $(TOOLS) $(KERNELS_READY) ## let three agents be killed, frozen and cut off under 200 conversations; SEED=, SECONDS=, CONVERSATIONS=
+	@$(BIN)/python -m tests.benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) \
+	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS))
 
 eval: $(TOOLS) $(EMBEDDING_READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
 	@$(BIN)/python -m evaluation $(if $(HALF),--half $(HALF)) --write docs/evaluation.md

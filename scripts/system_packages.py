@@ -11,6 +11,7 @@ import sys
 PACKAGES: dict[str, str] = {
     "chromium": "chromium",
     "bwrap": "bubblewrap",
+    "faketime": "faketime",
     "git": "git",
     "ip": "iproute2",
     "nginx": "nginx-light",

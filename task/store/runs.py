@@ -19,6 +19,7 @@ from task.store.events import EventLog, stored_events
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
     ENDING_SECONDS,
+    FINISHED,
     AlreadyStarted,
     Event,
     Page,
@@ -204,7 +205,7 @@ class Runs:
         It may be a run of another process; then its events come a fraction of a second later.
         """
         live = self._live.get(run_id)
-        run, reported_at = await self.get(owner, run_id), 0.0
+        run, reported_at, ended = await self.get(owner, run_id), 0.0, False
         if live is not None:
             async for event in live.after(after):
                 yield event
@@ -213,13 +214,17 @@ class Runs:
             if not run.over and monotonic() - reported_at >= LISTENING_SECONDS:
                 reported_at = monotonic()
                 await self._report_listener(run_id)
-            for event in await self._stored(run, after):
-                after = event.number
+            for event in await stored_events(self._database, run_id, after):
+                after, ended = event.number, event.type == FINISHED
                 yield event
             if run.over:
-                return
+                break
             await asyncio.sleep(POLL_SECONDS)
             run = await self.get(owner, run_id)
+        if run.status == INTERRUPTED and not ended:
+            # The client may have been sent more than the process could store before it died; it waits for the end.
+            for event in (await stored_events(self._database, run_id, 0))[-1:]:
+                yield event
 
     async def renew(self) -> None:
         """Renew the lease under which this process works on its runs; those that another process has ended are stopped.
@@ -314,13 +319,6 @@ class Runs:
     async def _keep_lease(self) -> None:
         if monotonic() >= self._leased_until:
             await self.renew()
-
-    async def _stored(self, run: Run, after: int) -> Sequence[Event]:
-        found = await stored_events(self._database, run.run_id, after)
-        if found or run.status != INTERRUPTED:
-            return found
-        # A client may have been sent more than the process could store before it died; it still waits for the end.
-        return (await stored_events(self._database, run.run_id, 0))[-1:]
 
     async def _report_listener(self, run_id: str) -> None:
         if self._redis is not None and await self._redis.mark(_listener(run_id)):

@@ -2,8 +2,9 @@
 
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
 `chain 5` (five turns with one call of `noop`, then an answer), `parallel 8` (eight calls of `slow` in one turn, then an
-answer) or `add 3` (code that adds to a variable, then what it has printed). The progress of a script is read from the
-tool messages after that user message, so no state is kept.
+answer), `note x` (a call of `write_note`, then its result), `record x 50 20` (the same with `record`, after 50 chunks)
+or `add 3` (code that adds to a variable, then what it has printed). The progress of a script is read from the tool
+messages after that user message, so no state is kept.
 Like DIAL Core it also returns a bucket and the limits of its models. `python -m tests.benchmarks.upstream PORT`
 """
 
@@ -62,6 +63,18 @@ def code(number: int) -> tuple[bytes, ...]:
     return frame({"role": "assistant", "content": ""}), frame({"tool_calls": [call]}), frame({}, "tool_calls")
 
 
+def writing(tool: str, text: str, count: int = 0) -> tuple[bytes, ...]:
+    """So many words, and a call of a tool that takes a text."""
+    function = {"name": tool, "arguments": orjson.dumps({"text": text}).decode()}
+    call = frame({"tool_calls": [{"index": 0, "id": "call_0", "type": "function", "function": function}]})
+    return (
+        frame({"role": "assistant", "content": ""}),
+        *[frame({"content": WORD})] * count,
+        call,
+        frame({}, "tool_calls"),
+    )
+
+
 def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], float]:
     """The frames of the answer, and the seconds between them."""
     asked = max(place for place, message in enumerate(messages) if message["role"] == "user")
@@ -69,13 +82,17 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], flo
     match str(messages[asked]["content"]).split():
         case ["words", count]:
             return words(int(count)), 0.0
-        case ["paced", count, milliseconds]:
+        case ["paced", count, milliseconds, *_]:
             return words(int(count)), int(milliseconds) / 1000
         case ["chain", turns] if results < int(turns):
             return calls("noop", results, 1), 0.0
-        case ["add", number] if not results:
+        case ["add", number, *_] if not results:
             return code(int(number)), 0.0
-        case ["add", _]:
+        case ["note", text] if not results:
+            return writing("write_note", text), 0.0
+        case ["record", text, count, milliseconds] if not results:
+            return writing("record", text, int(count)), int(milliseconds) / 1000
+        case ["add" | "note" | "record", *_]:
             return (frame({"role": "assistant", "content": str(messages[-1]["content"])}), frame({}, "stop")), 0.0
         case ["parallel", count] if not results:
             return calls("slow", 0, int(count)), 0.0

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
@@ -317,3 +318,24 @@ async def test_a_client_that_was_sent_more_than_was_stored_still_gets_the_end(
     _, other, run = taken_for_dead
     for seen in (2, 3, 40):
         assert await texts_of(other.runs.events_after(OWNER, run.run_id, seen)) == ["3 finished"]
+
+
+async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Path) -> None:
+    clock, reading, may_read = StoreClock(), Event(), Event()
+
+    def wait(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "FROM events" in statement and not reading.is_set():
+            reading.set()
+            assert may_read.wait(10)
+
+    async with opened(sqlite_url(tmp_path), clock) as frozen, opened(sqlite_url(tmp_path), clock) as other:
+        run = await frozen.runs.start(OWNER)
+        await seen_for(other, clock, 31)
+        async with opened(sqlite_url(tmp_path), clock) as reader:
+            assert isinstance(reader.database, SqliteDatabase)
+            event.listen(reader.database.reader, "before_cursor_execute", wait)
+            listening = asyncio.create_task(texts_of(reader.runs.events_after(OWNER, run.run_id)))
+            assert await asyncio.to_thread(reading.wait, 10)
+            assert await other.processes.interrupt_orphans() == 1
+            may_read.set()
+            assert await listening == ["1 finished"]
