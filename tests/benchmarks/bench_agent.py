@@ -132,8 +132,8 @@ async def cpu_figures(bench: Bench) -> list[Figure]:
     chunk, bare_chunk = per_unit(words, word, CHUNKS, 1e6)
     step, bare_step = per_unit(turns, turn, TURNS, 1e3)
     return [
-        Figure("relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=2.2, peers=PEERS["relay"]),
-        Figure("extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=3.3, peers=PEERS["turn"]),
+        Figure("relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=1.6, peers=PEERS["relay"]),
+        Figure("extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=3, peers=PEERS["turn"]),
         Figure(
             f"5 turns after {len(HISTORY)} messages, CPU", cpu(history.app) * 1e3, "ms",
             bare=cpu(history.bare) * 1e3, bare_goal=4, peers=PEERS["history"],

@@ -29,8 +29,8 @@ async def figures(bench: Bench) -> list[Figure]:
     step, bare_step = per_unit(turns, turn, TURNS, 1e3)
     slowest = statistics.median(max(sample.ends) for sample in crowd.app)
     return [
-        Figure("/v1 relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=7),
-        Figure("/v1 extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=4),
+        Figure("/v1 relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=2),
+        Figure("/v1 extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=3.5),
         Figure(f"{SESSIONS} with a slow tool each, slowest ÷ one alone", slowest / wall(alone.app), "", 8),
     ]
 
