@@ -59,6 +59,29 @@ async def content(api: Api, path: str) -> tuple[int, bytes]:
         return response.status, await response.read()
 
 
+@pytest.mark.system
+@pytest.mark.parametrize("mode", ["keys", "dial"])
+async def test_what_code_has_made_in_a_session_is_there_again_on_another_interpreter_server(
+    mode: str, tmp_path: Path
+) -> None:
+    make, read = "x = 1; open('made.csv', 'w').write('a,b')", "print(open('made.csv').read(), 'x' in dir())"
+    turns = (wants("execute_code", code=make), says("Made."), wants("execute_code", code=read), says("Read."))
+    with running_interpreter(tmp_path / "one", "--spares", "0", "--bare") as gone:
+        server = {"pyinterpreter_mcp_url": gone.url, "mcp_token": TOKEN}
+        async with asking(mode, *turns, tmp_path=tmp_path, **server) as (running, api, _):
+            session = (await api.post("/session/start")).json["session_id"]
+            assert (await api.complete("Make it", session_id=session)).status == 200
+            gone.process.kill()
+            gone.process.wait(10)
+            with running_interpreter(tmp_path / "another", "--spares", "0", "--bare", port=gone.port):
+                assert (await api.complete("Read it", session_id=session)).status == 200
+            result = running.upstream.requests[-1].messages[-1]["content"]
+            listed = (await api.get(f"/session/{session}/messages")).json["messages"]
+    assert "are lost, because the interpreter server that kept them has stopped" in result
+    assert "a,b False" in result
+    assert [message for message in listed if "memo" in message] == []
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_code_has_made_can_be_fetched_and_is_listed(
     mode: str, interpreter: RunningInterpreter, tmp_path: Path
