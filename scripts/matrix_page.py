@@ -19,9 +19,9 @@ conversation says.
 
 Every part is a process of its own: the product, the provider's peer, which speaks the provider's protocol, and the
 coder, which gets the product's own toolbox. A conversation is driven from outside, over HTTP or in a terminal.
-`make test-system` holds all of them, `make test` a sample. The columns of the HTTP doors (DIAL, /v1, /v1 streaming, /chat)
-are held once more through [one address](operations.md#replicas): nginx in front of two agents that share a PostgreSQL, which
-divides the turns of each conversation between them.
+`make test-system` holds all of them, `make test` a sample. The columns of the HTTP doors (DIAL, /v1, /v1 streaming,
+/chat) are held once more through [one address](operations.md#replicas): nginx in front of two agents that share a
+PostgreSQL, which divides the turns of each conversation between them.
 
 ## What is compared
 
