@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from mcp_servers.python_interpreter.__main__ import _parser as interpreter_parser  # pyright: ignore[reportPrivateUsage]
 from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
+from task.tools.py_interpreter.session import AFFINITY
 from tests.support.chart import RELEASE, chart, named, objects, values
 from tests.support.compose import ROOT, as_written
-from tests.support.ports import free_port
 from tests.support.stores import sqlite_url
 from tests.support.up import dial_agent
 
@@ -26,6 +24,7 @@ ALIASES = ("agent", "search", "interpreter")
 AGENT = values()["agent"]
 ROUTING: dict[str, Any] = AGENT["initContainers"][0]
 JOB: dict[str, Any] = named("Job", "dial-agent-migration")["spec"]["template"]["spec"]
+ENVOY: Any = yaml.safe_load(named("ConfigMap", "dial-agent-routing")["data"]["envoy.yaml"])
 CONFINED = {
     "runAsUser": 1001, "runAsGroup": 1001, "runAsNonRoot": True, "privileged": False, "readOnlyRootFilesystem": True,
     "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
@@ -82,11 +81,15 @@ def test_the_agent_finds_its_servers_by_names_that_they_accept() -> None:
     assert (
         search.hostname == values()["search"]["fullnameOverride"] == arguments[arguments.index("--allowed-hosts") + 1]
     )
-    config = named("ConfigMap", "dial-agent-routing")["data"]["nginx.conf"]
     service = named("Service", "dial-agent-interpreters")
-    assert f"listen {routed.netloc};" in config
     port = service["spec"]["ports"][0]["port"]
-    assert f"server {service['metadata']['name']}.{RELEASE['Namespace']}.svc.cluster.local:{port} resolve" in config
+    assert ENVOY["static_resources"]["listeners"][0]["address"]["socket_address"] == {
+        "address": routed.hostname, "port_value": routed.port,
+    }  # fmt: skip
+    [endpoints] = ENVOY["static_resources"]["clusters"][0]["load_assignment"]["endpoints"]
+    assert endpoints["lb_endpoints"][0]["endpoint"]["address"]["socket_address"] == {
+        "address": f"{service['metadata']['name']}.{RELEASE['Namespace']}.svc.cluster.local", "port_value": port,
+    }  # fmt: skip
     assert (service["spec"]["clusterIP"], service["spec"]["selector"]) == ("None", labels("interpreter"))
     assert port == values()["interpreter"]["containerPorts"]["http"]
 
@@ -188,20 +191,15 @@ def test_replicas_follow_a_figure_that_the_agent_has_and_stay_available() -> Non
         assert values()[alias]["pdb"] == {"create": True, "maxUnavailable": 1}
 
 
-def test_conversations_are_routed_as_by_compose() -> None:
-    ours = directives(named("ConfigMap", "dial-agent-routing")["data"]["nginx.conf"])
-    theirs = directives((ROOT / "compose" / "interpreters.conf").read_text(encoding="utf-8"))
-    own = re.compile(r"server \S+:8050 .*|listen .*|resolver .*|error_log .*|location = /routing \{|return 204;")
-    assert [line for line in ours if not own.fullmatch(line)] == [
-        line for line in theirs if not own.fullmatch(line)
-    ] + [
-        "}"  # of `location = /routing`
-    ]
-
-
-def directives(config: str) -> list[str]:
-    lines = (line.partition("#")[0].strip() for line in config.splitlines())
-    return [line for line in lines if line]
+def test_a_conversation_has_its_server_and_code_is_never_sent_twice() -> None:
+    [cluster] = ENVOY["static_resources"]["clusters"]
+    [listener] = ENVOY["static_resources"]["listeners"]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    ready, calls = (each["route"] for each in manager["route_config"]["virtual_hosts"][0]["routes"])
+    assert (cluster["type"], cluster["lb_policy"]) == ("STRICT_DNS", "MAGLEV")
+    for route in (ready, calls):
+        assert route["hash_policy"][0] == {"header": {"header_name": AFFINITY}, "terminal": True}
+    assert (calls["retry_policy"]["retry_on"], calls["timeout"]) == ("connect-failure", "0s")
 
 
 def test_objects_are_in_the_namespace_of_the_release_and_have_names_of_their_own() -> None:
@@ -219,20 +217,3 @@ async def test_the_job_migrates_a_store_and_does_so_before_the_pods_are_replaced
     given = {each["name"]: each.get("value", sqlite_url(tmp_path)) for each in JOB["containers"][0]["env"]}
     done = await dial_agent(tmp_path, *arguments, **{**given, "HOME": str(tmp_path), "AGENT_DATA_DIR": str(tmp_path)})
     assert (program, done.code, "its tables are created" in done.out) == ("dial-agent", 0, True), done.err
-
-
-@pytest.mark.system
-def test_nginx_accepts_the_routing(tmp_path: Path) -> None:
-    config: str = named("ConfigMap", "dial-agent-routing")["data"]["nginx.conf"]
-    # Debian's nginx is older than `resolve` in an upstream.
-    config = re.sub(r"server \S+ resolve", f"server 127.0.0.1:{free_port()}", config)
-    config = re.sub(r"resolver \S+", "resolver 127.0.0.1", config)
-    config = config.replace("listen 127.0.0.1:8050", f"listen 127.0.0.1:{free_port()}")
-    config = config.replace("/tmp/", f"{tmp_path}/")
-    (tmp_path / "nginx.conf").write_text(config)
-    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin")
-    assert nginx is not None
-    tested = subprocess.run(
-        [nginx, "-t", "-c", str(tmp_path / "nginx.conf")], capture_output=True, text=True, timeout=60
-    )
-    assert tested.returncode == 0, tested.stderr
