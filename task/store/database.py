@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import sqlite3
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -37,9 +38,10 @@ CONNECTIONS = 20  # of one process to a server, kept open: to open one takes lon
 MAX_LIMIT = 1000  # rows of a page
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
-OPTIONS = {"ssl": "ssl", "sslmode": "ssl"}  # as a user and as the driver calls them
+OPTIONS = ("ssl", "sslmode", "sslrootcert")
+TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")  # as libpq has them
 # Classes of SQLSTATE. Source: PostgreSQL, appendix A.
-REFUSING, UNABLE = ("28", "3D"), ("08", "53", "57")
+REFUSING, UNABLE, READ_ONLY = ("28", "3D"), ("08", "53", "57"), "25006"
 
 T = TypeVar("T")
 
@@ -206,18 +208,32 @@ def _server_engine(address: URL, patience: float) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     return create_async_engine(
-        _with_options(address).set(drivername="postgresql+asyncpg"), pool_size=CONNECTIONS, max_overflow=0,
-        pool_use_lifo=True, pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience},
-        hide_parameters=True,
+        address.set(drivername="postgresql+asyncpg", query={}), pool_size=CONNECTIONS, max_overflow=0,
+        pool_use_lifo=True, pool_timeout=patience, pool_pre_ping=True,
+        connect_args={"timeout": patience, **_tls(address)}, hide_parameters=True,
     )  # fmt: skip
 
 
-def _with_options(address: URL) -> URL:
-    for name in address.query:
+def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:
+    options = {name: str(value) for name, value in address.query.items()}
+    for name in options:
         if name not in OPTIONS:
             known = ", ".join(OPTIONS)
             raise SettingsError(f"AGENT_STORE__URL: the option {name!r} is not known; {known} are. Correct it.")
-    return address.set(query={OPTIONS[name]: value for name, value in address.query.items()})
+    mode, root = options.get("sslmode", options.get("ssl")), options.get("sslrootcert")
+    if mode is not None and mode not in TLS_MODES:
+        raise SettingsError(f"AGENT_STORE__URL: there is no sslmode {mode!r}; there are {', '.join(TLS_MODES)}.")
+    if mode not in ("verify-ca", "verify-full") and (root is None or mode != "require"):
+        return {"ssl": mode} if mode is not None else {}
+    try:
+        # Without `sslrootcert` the system's authorities are trusted: the driver would look for a file of libpq's.
+        context = ssl.create_default_context(cafile=root)
+    except OSError as error:
+        raise SettingsError(
+            f"AGENT_STORE__URL: sslrootcert {root} cannot be read: {error.strerror}. Correct it."
+        ) from None
+    context.check_hostname = mode == "verify-full"
+    return {"ssl": context}
 
 
 def _make_folder(file: Path) -> None:
@@ -276,7 +292,7 @@ def _explained() -> Generator[None]:
 
 
 def _lost(error: DBAPIError) -> bool:
-    if _state(error).startswith((*REFUSING, *UNABLE)) or isinstance(error.orig, (OSError, TimeoutError)):
+    if _state(error).startswith((*REFUSING, *UNABLE, READ_ONLY)) or isinstance(error.orig, (OSError, TimeoutError)):
         return True
     return any(word in str(error.orig).lower() for word in ("connection", *DAMAGED))
 
@@ -291,6 +307,18 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
     logger.error("the store cannot be used: %s", message)
     if _state(error).startswith(REFUSING):
         return StoreUnavailable("The store's server refuses this agent. An operator has to correct AGENT_STORE__URL.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StoreUnavailable(
+            "The certificate of the store's server is not trusted. An operator has to name its authority with "
+            "sslrootcert in AGENT_STORE__URL, or the host as the certificate does."
+        )
+    if "rejected SSL upgrade" in message:
+        return StoreUnavailable("The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL.")
+    if _state(error) == READ_ONLY:
+        return StoreUnavailable(
+            "The store's database is read-only. An operator has to let AGENT_STORE__URL lead to the primary, or lift "
+            "default_transaction_read_only."
+        )
     if "locked" in message or "busy" in message:
         return StoreUnavailable("The store is busy: another process holds its database. Try again in a moment.")
     if "full" in message or "No space" in message or "disk I/O" in message:
