@@ -40,7 +40,7 @@ from task.store.traces import write_trace
 
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
-MOST_BETWEEN_BEATS = 2 * BEAT_SECONDS  # of a process that judges others
+MOST_BETWEEN_BEATS = 3 * BEAT_SECONDS  # of a process that judges others; more than that was an outage
 STARTED, TEXT = "started", "text"
 logger = logging.getLogger(__name__)
 
