@@ -15,6 +15,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import select
 
+from task.commands.checks import redis_check
 from task.dial.request import CallerLimit
 from task.errors import TooManyRuns
 from task.product import Product
@@ -355,3 +356,16 @@ async def test_a_redis_that_is_away_degrades_readiness_and_names_no_address(tmp_
     finally:
         await product.close()
     assert report.degraded == ("redis: Redis cannot be reached",)
+
+
+async def test_doctor_says_whether_redis_can_be_used_and_how_many_agents_are_connected() -> None:
+    async with redis_server() as redis, agents(redis) as stores:
+        for store in stores:
+            await store.hold(REPLICAS, store.own_id)
+        settings = Settings.model_validate({"redis_url": redis.url})
+        [row] = await redis_check(settings)
+        assert (row.state, row.found) == ("ok", "can be read and written; agents connected: 2")
+        await redis.stop()
+        [row] = await redis_check(settings)
+        assert (row.state, row.found) == ("bad", "Redis cannot be reached.")
+    assert await redis_check(Settings.model_validate({})) == []

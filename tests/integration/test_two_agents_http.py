@@ -18,13 +18,15 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from task.llm.scripted import says, wants
 from tests.support.api_client import coded
 from tests.support.http_api import Api, Reply, said
-from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents, two_workers
+from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents, two_agents_on_redis, two_workers
 from tests.support.upstream import hanging
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 HALF = hanging(says("Half", " a sentence"), chunks=3)
 FINISHED = re.compile(r'dial_agent_runs_total{.*outcome="finished"')
 BOTH = pytest.mark.parametrize("agents", [two_agents, two_workers], indirect=True)
+ALL = pytest.mark.parametrize("agents", [two_agents, two_workers, two_agents_on_redis], indirect=True)
+REDIS = pytest.mark.parametrize("agents", [two_agents, two_agents_on_redis], indirect=True)
 WORKERS = pytest.mark.parametrize("agents", [two_workers], indirect=True)
 
 
@@ -130,6 +132,7 @@ async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: Two
     assert messages[-1]["content"].startswith("Half")
 
 
+@REDIS
 async def test_a_listener_in_the_other_keeps_a_run_going_until_it_leaves(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)
@@ -148,7 +151,7 @@ async def test_a_listener_in_the_other_keeps_a_run_going_until_it_leaves(agents:
     await until(cancelled)
 
 
-@BOTH
+@ALL
 async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     began = monotonic()

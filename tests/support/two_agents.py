@@ -21,6 +21,7 @@ from tests.support.agent import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
+from tests.support.redis_server import redis_server
 from tests.support.upstream import Answer, Item, Received, Upstream, openai_upstream
 from tests.support.workers import door_of, ready_workers
 
@@ -112,6 +113,21 @@ async def two_agents(folder: Path) -> AsyncGenerator[TwoAgents]:
         starting = [stack.enter_async_context(agents.agent()) for _ in range(2)]
         for started in starting:
             agents.urls.append((await started)[0])
+        yield agents
+
+
+@asynccontextmanager
+async def two_agents_on_redis(folder: Path) -> AsyncGenerator[TwoAgents]:
+    """As `two_agents`, with a Redis that they share."""
+    async with (
+        redis_server() as redis,
+        postgres_server() as server,
+        agents_before_a_model(folder, server.url) as agents,
+        AsyncExitStack() as stack,
+    ):
+        for _ in range(2):
+            url, _process = await stack.enter_async_context(agents.agent(AGENT_REDIS_URL=redis.url))
+            agents.urls.append(url)
         yield agents
 
 
