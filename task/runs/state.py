@@ -95,9 +95,12 @@ def state_of(run: Run, events: Iterable[Event]) -> RunState | None:
     A run whose process died has no last event; its status is in its row.
     """
     found = list(events)
-    if not found or found[0].type != "started":
+    started = found[0].type == "started" if found else False
+    if not started and run.status != "interrupted":
         return None
-    state = RunState(run, RunOptions.from_dict(found[0].data["request"]), run.session_id)
+    # A process may die before the first event is stored; a client that asks again is to learn that.
+    options = RunOptions.from_dict(found[0].data["request"]) if started else RunOptions("", "")
+    state = RunState(run, options, run.session_id)
     for event in found:
         state.apply(event)
     if run.over:

@@ -95,7 +95,7 @@ async def test_under_load_a_fault_loses_nothing_and_nothing_is_done_twice(world:
 async def test_a_replica_that_was_frozen_until_others_ended_its_run_does_nothing_more_for_it(world: World) -> None:
     [person], [frozen, other, *_] = await world.people(1), world.cluster.replicas
     session_id = (await person.sent("/session/start", {}, "start"))["session_id"]
-    body = {"session_id": session_id, "messages": [{"role": "user", "content": "record frozen 30 100"}]}
+    body = {"session_id": session_id, "messages": [{"role": "user", "content": "record frozen 200 100"}]}
     at = replace(person, url=frozen.url)
     run_id = (await at.sent("/runs", body, "frozen"))["run_id"]
     async with asyncio.timeout(60), aclosing(replace(person, url=other.url).live(run_id)) as events:

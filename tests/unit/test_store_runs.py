@@ -339,3 +339,15 @@ async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Pat
             assert await other.processes.interrupt_orphans() == 1
             may_read.set()
             assert await listening == ["1 finished"]
+
+
+async def test_a_run_whose_process_died_before_its_first_event_is_an_interrupted_one(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
+        run = await store.runs.start(OWNER)
+        await seen_for(other, clock, 31)
+        assert await other.processes.interrupt_orphans() == 1
+        stored = await other.runs.get(OWNER, run.run_id)
+        state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
+    assert state is not None
+    assert (state.status, state.written, state.failed) == ("interrupted", "", True)
