@@ -107,6 +107,10 @@ class Chunks:
         self._due = False  # whether what waits is to be sent at once
         self._taken = asyncio.Event()
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._items)
+
     def put_nowait(self, item: Queued) -> None:
         self._items.append(item)
         if self._due:
@@ -297,7 +301,7 @@ class _Heartbeat:
         if not self._seconds:
             return
         left = self._last + self._seconds - self._loop.time()
-        if left <= 0:
+        if left <= 0 and not self._chunks.waiting:  # what waits is sent in a moment, and nothing may follow an end
             self._chunks.put_nowait(_Silence())
         self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._look)
 
