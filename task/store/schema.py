@@ -106,14 +106,15 @@ class Survey:
     @property
     def older(self) -> bool:
         """Whether the next start changes its tables."""
-        return self.version is not None and self.version < HEAD
+        return self.version is not None and self.version != HEAD and not self.newer
 
 
 def survey(connection: Connection) -> Survey:
     """What is in the database; nothing in it is changed."""
     version, size = _version(connection), _size(connection)
-    if version is None or version < HEAD or Survey(version, size).too_new:
-        return Survey(version, size)
+    found = Survey(version, size)
+    if version is None or found.older or found.too_new:
+        return found
     return Survey(version, size, _count(connection, tables.sessions), _count(connection, tables.traces))
 
 
@@ -145,11 +146,11 @@ def _migrate(connection: Connection) -> str | None:
 
 
 def _newer(found: str | None) -> bool:
-    return found is not None and found > HEAD
+    # A store of another product has a version that is no number.
+    return found is not None and (found > HEAD or not found.isdecimal())
 
 
 def _steps(older: str, newer: str | None) -> int:
-    # A store of another product has a version that is no number.
     return int(newer) - int(older) if newer is not None and newer.isdecimal() else APART + 1
 
 
@@ -167,9 +168,10 @@ def _check_processes(connection: Connection, found: str | None) -> None:
         return
     known = [row.tables_version or LAST_UNSAID for row in alive(connection)]
     if old := [version for version in known if _steps(version, HEAD) > APART]:
+        users = "a process" if len(old) == 1 else f"{len(old)} processes"
         raise StoreVersionError(
-            f"The store is in use by {len(old)} processes of an older version ({min(old)}), more than one behind this "
-            f"one ({HEAD}). Stop them, or upgrade to a version in between first."
+            f"The store is in use by {users} of an older version ({min(old)}), more than one behind this one ({HEAD}). "
+            "Stop what is older, or upgrade to a version in between first."
         )
 
 
