@@ -61,6 +61,7 @@ class Assumptions:
     kernel_idle: float = 1800.0  # seconds that an interpreter keeps a kernel (--idle-minutes)
     kept_days: int = 30  # AGENT_STORE__DAYS
     load: float = 0.6  # of a core or an engine, in the busy hour
+    load_without_one: float = 0.9  # of an agent's core while one replica is missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from task.store.database import CONNECTIONS
 
 SAMPLE, SEED = 4000, 1  # conversations
 QUEUE_SECONDS = 30.0
-DAYS, FEWEST = 30, 2  # of a month; replicas
+DAYS = 30  # of a month
 GIGA, PAGE = 1e9, 8192
 
 
@@ -74,7 +74,8 @@ class Model:
         conversations = busy_rate(assumed, users)
         rate = conversations * assumed.turns
         spent = typical.cost * rate
-        replicas = max(FEWEST, math.ceil(spent.agent / (assumed.load - self.costs.idle.agent)))
+        usual, alone = (most - self.costs.idle.agent for most in (assumed.load, assumed.load_without_one))
+        replicas = max(math.ceil(spent.agent / usual), 1 + math.ceil(spent.agent / alone))
         everything = spent + self.costs.idle * replicas
         running = rate * typical.seconds
         share = {kind: rate * typical.calls * part for kind, part in assumed.kinds.items()}

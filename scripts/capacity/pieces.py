@@ -64,7 +64,7 @@ async def _documents() -> dict[str, float]:
             ) as upstream,
             processes.application(
                 upstream, Path(folder), core=None, AGENT_RAG__PROCESS_DIR=f"{folder}/embedder",
-                AGENT_RAG__STORE_URL=server.url,
+                AGENT_REDIS_URL=server.url,
             ) as app,
         ):  # fmt: skip
             load = Load(app.port)

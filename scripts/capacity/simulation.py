@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 
 from scripts.capacity.costs import Cost, DoorCosts
 from scripts.capacity.workload import Turn
@@ -12,16 +13,12 @@ from scripts.capacity.workload import Turn
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What happens within `seconds`: `cost` of all turns that start in them, and of the replicas as such.
+    """What happens within so many seconds: `cost` of all turns that start in them, and of the replicas as such.
 
     `running` is the mean number of turns under way at once, `peak` the largest. `waits` are the seconds, in their
     order, that each piece of work waits until its replica has done what came before.
     """
 
-    seconds: float
-    turns: int
-    words: int
-    calls: int
     running: float
     peak: int
     cost: Cost
@@ -48,14 +45,11 @@ def simulate(turns: Sequence[Turn], costs: DoorCosts, idle: Cost, replicas: int,
         counts[place] += 1
         peak = max(peak, sum(counts))
         heappush(under_way, (turn.start + turn.seconds, place))
-        running += min(turn.seconds, seconds - turn.start)
+        running += max(min(turn.start + turn.seconds, seconds) - max(turn.start, 0.0), 0.0)
         work[place] += _pieces(turn, costs)
-    waits = sorted(wait for pieces in work for wait in _waits(sorted(pieces)))
+    waits = sorted(wait for pieces in work for wait in _waits(sorted(pieces), seconds))
     total = cost_of(turns, costs) + idle * seconds * replicas
-    return Simulated(
-        seconds, len(turns), sum(turn.words for turn in turns), sum(len(turn.calls) for turn in turns),
-        running / seconds, peak, total, waits,
-    )  # fmt: skip
+    return Simulated(running / seconds, peak, total, waits)
 
 
 def cost_of(turns: Sequence[Turn], costs: DoorCosts) -> Cost:
@@ -76,14 +70,15 @@ def _pieces(turn: Turn, costs: DoorCosts) -> list[tuple[float, float]]:
         at += call.written + call.seconds
         found.append((at, costs.call.agent))
     at += turn.first
-    found += ((at + number * turn.pause, costs.word.agent) for number in range(turn.words))
+    word = costs.word.agent + costs.streamed.agent * turn.pause
+    found += ((at + number * turn.pause, word) for number in range(turn.words))
     return found
 
 
-def _waits(pieces: Sequence[tuple[float, float]]) -> list[float]:
-    waits, free = list[float](), 0.0
-    for at, seconds in pieces:
+def _waits(pieces: Sequence[tuple[float, float]], seconds: float) -> Iterator[float]:
+    free = -inf
+    for at, takes in pieces:
         wait = max(free - at, 0.0)
-        waits.append(wait)
-        free = at + wait + seconds
-    return waits
+        if 0 <= at < seconds:
+            yield wait
+        free = at + wait + takes

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from scripts.capacity.assumptions import Assumptions
 
 BEFORE = 1800.0  # seconds; nearly all conversations that started earlier have ended
+LONG = 30.0  # seconds; nearly all turns end sooner
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,12 @@ def sample(assumed: Assumptions, conversations: int, seed: int) -> list[Turn]:
 
 
 def crowd(known: Sequence[Turn], rate: float, seconds: float, seed: int) -> list[Turn]:
-    """Turns like those known, `rate` of which start in a second: of so many people that they follow no order."""
+    """Turns like those known, `rate` of which start in a second: of so many people that they follow no order.
+
+    They begin `LONG` before time 0, so that as many as usual are under way then.
+    """
     chosen = random.Random(seed)  # noqa: S311
-    found, start = list[Turn](), 0.0
+    found, start = list[Turn](), -LONG
     while (start := start + chosen.expovariate(rate)) < seconds:
         found.append(replace(chosen.choice(known), start=start))
     return found

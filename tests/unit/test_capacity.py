@@ -72,6 +72,20 @@ def test_work_waits_for_its_replica_and_another_replica_takes_it() -> None:
     assert two.wait(1) == 0
 
 
+def test_what_streaming_takes_lets_words_wait() -> None:
+    streaming = DoorCosts(NOTHING, NOTHING, NOTHING, NOTHING, Cost(agent=2.0))
+    found = simulate([turn(words=11)], streaming, NOTHING, 1, seconds=10)  # each of 0.1 s takes 0.2
+    assert found.wait(1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("door", ["dial", "sessions"])
+def test_the_replicas_that_remain_carry_everything_when_one_dies(door: str) -> None:
+    model = Model(load(), door)
+    for users in (10, 1e4, 1e5, 2e5, 1e6):
+        need = model.sizing(users)
+        assert need.agent_cores / (need.replicas - 1) <= 1, users
+
+
 @pytest.mark.parametrize("door", ["dial", "sessions"])
 def test_ten_times_the_people_need_ten_times_as_much_and_two_replicas_at_least(door: str) -> None:
     model = Model(load(), door)

@@ -247,7 +247,7 @@ async def test_a_heartbeat_that_is_due_when_the_answer_ends_does_not_follow_its_
         with response.create_single_choice() as choice:
             choice.append_content("first")
             await response.aflush()
-            time.sleep(0.05)  # noqa: ASYNC251 - the loop finds the timer and this task ready in the same round
+            time.sleep(0.05)  # the loop finds the timer and this task ready in the same round
             await asyncio.sleep(0)
 
     async def send(message: Any) -> None:
