@@ -49,11 +49,13 @@ T = TypeVar("T")
 class Database(ABC):
     """A database. Work on it is a plain function of a connection and may be called twice.
 
-    `place` names the database without its password.
+    `place` names the database without its password. `reserved` is the same database for the short work with which a
+    process keeps its lease: it does not wait for connections that requests have taken.
     """
 
     is_sqlite: bool
     place: str
+    reserved: Database
 
     @abstractmethod
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -140,6 +142,7 @@ class SqliteDatabase(Database):
     def __init__(self, address: URL, patience: float) -> None:
         _make_folder(Path(address.database or ""))
         self.place = f"SQLite in {address.database}"
+        self.reserved = self  # its visits are short, and one file has one writer
         address = address.set(drivername="sqlite+pysqlite")
         engine = partial(create_engine, address, max_overflow=0, hide_parameters=True)  # errors are logged
         self.reader = engine(pool_size=READERS, isolation_level="AUTOCOMMIT")
@@ -164,15 +167,18 @@ class SqliteDatabase(Database):
 
 
 class PostgresDatabase(Database):
-    """A server, which several processes may share."""
+    """A server, which several processes may share. One of the connections is `reserved`."""
 
     is_sqlite = False
 
-    def __init__(self, address: URL, patience: float, longest: float = LONGEST_SECONDS) -> None:
+    def __init__(
+        self, address: URL, patience: float, longest: float = LONGEST_SECONDS, connections: int = CONNECTIONS
+    ) -> None:
         self._longest = longest
         port = f":{address.port}" if address.port else ""
         self.place = f"PostgreSQL at {address.host or 'localhost'}{port}/{address.database or ''}"
-        self._engine = _server_engine(address, patience)
+        self.reserved = self if connections == 1 else PostgresDatabase(address, patience, longest, 1)
+        self._engine = _server_engine(address, patience, max(connections - 1, 1))
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -187,6 +193,8 @@ class PostgresDatabase(Database):
 
     async def close(self) -> None:
         await self._engine.dispose()
+        if self.reserved is not self:
+            await self.reserved.close()
 
 
 def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
@@ -204,11 +212,11 @@ def _cursor(seconds: float, key: str) -> str:
     return base64.urlsafe_b64encode(f"{seconds!r} {key}".encode()).decode()
 
 
-def _server_engine(address: URL, patience: float) -> AsyncEngine:
+def _server_engine(address: URL, patience: float, connections: int) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     return create_async_engine(
-        address.set(drivername="postgresql+asyncpg", query={}), pool_size=CONNECTIONS, max_overflow=0,
+        address.set(drivername="postgresql+asyncpg", query={}), pool_size=connections, max_overflow=0,
         pool_use_lifo=True, pool_timeout=patience, pool_pre_ping=True,
         connect_args={"timeout": patience, **_tls(address)}, hide_parameters=True,
     )  # fmt: skip

@@ -80,7 +80,7 @@ class DatabaseClock:
 
     async def set(self) -> None:
         if not self.database.is_sqlite:
-            [row] = await self.database.rows(_NOW)
+            [row] = await self.database.reserved.rows(_NOW)
             self._ahead = float(row[0]) - self.own()
 
 
@@ -113,11 +113,11 @@ class Processes:
             if not connection.execute(seen).rowcount:
                 connection.execute(insert(_processes), row)  # held up for so long that others removed it as dead
 
-        await self.database.write(work)
+        await self.database.reserved.write(work)
         self._seen()
 
     async def leave(self) -> None:
-        await self.database.execute(delete(_processes).where(_processes.c.id == self.own_id))
+        await self.database.reserved.execute(delete(_processes).where(_processes.c.id == self.own_id))
 
     async def first_to(self, chore: str, seconds: float) -> bool:
         """Whether no process that shares the store has done the chore within so many seconds; then it is this one's."""

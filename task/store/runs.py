@@ -301,7 +301,7 @@ class Runs:
             return
         columns = (_runs.c.id, _runs.c.status, _runs.c.cancel_asked, _runs.c.heard_at)
         query = select(*columns).where(_runs.c.id.in_(list(lives)))
-        found = {row.id: row for row in await self._database.rows(query)}
+        found = {row.id: row for row in await self._database.reserved.rows(query)}
         for run_id, live in lives.items():
             row = found.get(run_id)
             live.listened_at = (row.heard_at if row is not None else None) or 0.0

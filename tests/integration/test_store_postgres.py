@@ -254,6 +254,35 @@ def _backend(connection: Connection) -> int:
     return connection.scalar(text("SELECT pg_backend_pid() FROM pg_sleep(0.01)")) or 0
 
 
+async def test_a_process_whose_connections_are_all_taken_keeps_its_lease_and_its_runs(server: PostgresServer) -> None:
+    observer = await asyncpg.connect(server.url)
+    await observer.execute("SELECT pg_advisory_lock(1)")
+    async with opened(server.url, chores=False, patience=2) as store, opened(server.url, chores=False) as other:
+        run = await store.runs.start(OWNER)
+        requests = [asyncio.create_task(store.database.read(_queue)) for _ in range(CONNECTIONS)]
+        async with asyncio.timeout(30):
+            while await observer.fetchval(WAITING) < CONNECTIONS - 1:
+                await asyncio.sleep(0.05)
+        before = await observer.fetchval(SEEN, store.processes.own_id)
+        await store.runs.renew()
+        assert await observer.fetchval(SEEN, store.processes.own_id) > before
+        await other.runs.request_cancel(OWNER, run.run_id)
+        await store.runs.poll_requests()
+        await asyncio.wait_for(store.runs.cancel_requested(run.run_id), 10)
+        await observer.execute("SELECT pg_advisory_unlock(1)")
+        await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 30)
+        await store.runs.finish(run, "cancelled")
+    await observer.close()
+
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+SEEN = "SELECT seen_at FROM processes WHERE id = $1"
+
+
+def _queue(connection: Connection) -> None:
+    connection.execute(text("SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)"))
+
+
 async def test_a_server_without_free_connections_is_reported(server: PostgresServer) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(60):  # all that it allows
