@@ -75,13 +75,17 @@ class RouteGuard:
 
 def refusal(host: str, token: str | None) -> str | None:
     """Why a server must not listen there: other machines can reach it and it has no token. Otherwise None."""
-    if token or host == "localhost":
+    if token or host == "localhost" or is_loopback(host):
         return None
+    return f"{host} can be reached by others: set {TOKEN_VARIABLE}, or listen on 127.0.0.1."
+
+
+def is_loopback(address: str) -> bool:
+    """Whether it is a numeric address that only this machine can reach."""
     try:
-        loopback = ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(address).is_loopback
     except ValueError:
-        loopback = False
-    return None if loopback else f"{host} can be reached by others: set {TOKEN_VARIABLE}, or listen on 127.0.0.1."
+        return False
 
 
 def run(

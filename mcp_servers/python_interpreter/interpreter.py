@@ -19,6 +19,7 @@ from mcp_servers.python_interpreter.meta import CallMeta
 from mcp_servers.python_interpreter.pool import Pool
 from mcp_servers.python_interpreter.runtime import runtime_folder
 from mcp_servers.python_interpreter.sessions import KernelSession, Sessions, Wanted
+from mcp_servers.serving import is_loopback
 
 LINGER_SECONDS = 3.0  # in which balancers notice, and agents fetch the files of the last calls
 LOOK_SECONDS = 0.1
@@ -100,8 +101,16 @@ class Interpreter:
         }
 
     def ready(self) -> dict[str, str]:
-        """Whether it takes calls, and its name, with which the ids of its sessions begin."""
-        return {"status": "draining" if self.sessions.draining else "ready", "server": self.sessions.server}
+        """Whether it takes calls, and its name, with which the ids of its sessions begin.
+
+        `only_at` is its address if nobody else can answer there: one of this machine alone.
+        """
+        host = self.config.host
+        return {
+            "status": "draining" if self.sessions.draining else "ready",
+            "server": self.sessions.server,
+            "only_at": f"{host}:{self.config.port}" if is_loopback(host) else "",
+        }
 
     async def drain(self) -> None:
         """Refuse new calls, and wait until the running ones have ended and their files were fetched."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from task.conversation.messages import FunctionCall, ToolCall
+from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.tools.models import ToolCallParams
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
@@ -59,18 +59,21 @@ async def code_tool(running: RunningInterpreter) -> PythonCodeInterpreterTool:
     return await PythonCodeInterpreterTool.create("http://127.0.0.1:9", running.url, token=TOKEN)
 
 
-async def run_code(tool: PythonCodeInterpreterTool) -> None:
+async def run_code(tool: PythonCodeInterpreterTool, *earlier: Message) -> Message:
     choice = RecordingChoice()
     stage = RecordedStage("stage", opened=True, choice=choice)
     asked = ToolCall("c", FunctionCall("execute_code"))
-    message = await tool.execute(ToolCallParams(asked, stage, choice, "key", "warm", {"code": "1 + 1"}, CALLER))
+    message = await tool.execute(
+        ToolCallParams(asked, stage, choice, "key", "warm", {"code": "1 + 1"}, CALLER, earlier=earlier)
+    )
     assert not message.failed, message.text()
+    return message
 
 
 async def warm_calls(running: RunningInterpreter) -> float:
     tool = await code_tool(running)
-    await run_code(tool)
-    seconds = await median_seconds(partial(run_code, tool), WARM)
+    first = await run_code(tool)
+    seconds = await median_seconds(partial(run_code, tool, first), WARM)
     await tool.close()
     return seconds * 1000
 

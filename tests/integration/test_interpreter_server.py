@@ -11,8 +11,12 @@ from uuid import uuid4
 import httpx
 import psutil
 import pytest
+from aiohttp import web
 
 from task.tools.mcp.connection import conversation_meta
+from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
+from task.tools.py_interpreter.session import SessionMemo
+from tests.support.core_peers import peer
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
 
 KERNEL, FRESH, MADE = (f"dial-general-purpose-agent/{key}" for key in ("kernel", "fresh", "made"))
@@ -477,3 +481,34 @@ async def test_calls_wait_in_one_line_that_shows_their_places(tmp_path: Path) ->
 async def sessions(server: RunningInterpreter) -> int:
     async with httpx.AsyncClient(trust_env=False) as http:
         return (await http.get(f"{server.origin}/health")).json()["sessions"]
+
+
+async def test_only_a_server_that_no_balancer_can_stand_before_is_called_without_being_asked_first(
+    server: RunningInterpreter,
+) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        ready = (await http.get(f"{server.origin}/ready")).json()
+    assert ready["only_at"] == f"127.0.0.1:{server.port}"
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response(ready)
+
+    async with peer(answer) as address:
+        agent, session = InterpreterServer(f"{address.url}/mcp", TOKEN, 10), SessionMemo(kernel=f"{ready['server']}.1")
+        try:
+
+            async def asked(*refusals: str, memo: SessionMemo = session) -> int:
+                before = len(address.requests)
+                for refusal in refusals:
+                    await agent.way(Way({}), memo, refusal)
+                return len(address.requests) - before
+
+            assert await asked("", "", "") == 3  # what answers is at another address
+            ready["only_at"] = address.url.removeprefix("http://")
+            assert await asked("", "", "", "draining", "") == 2
+            assert await asked("", memo=SessionMemo()) == 1
+            ready["only_at"] = ""
+            assert await asked("", memo=SessionMemo()) == 1
+            assert await asked("", "") == 2
+        finally:
+            await agent.close()

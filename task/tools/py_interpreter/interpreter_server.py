@@ -15,6 +15,7 @@ from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.tools.mcp.connection import Identity
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult
+from task.tools.py_interpreter.execution import UNKNOWN
 from task.tools.py_interpreter.session import SessionMemo, affinity
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class _Health(BaseModel):
 class _Ready(BaseModel):
     server: str
     status: str
+    only_at: str = ""
 
     @property
     def takes_calls(self) -> bool:
@@ -70,23 +72,29 @@ class InterpreterServer:
     def __init__(self, url: str, token: str | None, seconds: float) -> None:
         self._mcp = MCPClient(url, token=token, timeout=seconds, name="the Python interpreter", parallel=CALLS_AT_ONCE)
         parts = urlsplit(url)
+        self._address = parts.netloc
         self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._direct = ""  # the name of the server that is at the address itself, with no balancer in between
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http: httpx.AsyncClient | None = None
 
-    async def way(self, way: Way, memo: SessionMemo, *, unknown: bool = False) -> Way:
+    async def way(self, way: Way, memo: SessionMemo, refusal: str = "") -> Way:
         """The way to the server that has the conversation's session, or to one where a `fresh` session may be made.
 
         A request that is safe to repeat comes first: it shows that a server drains, and makes a balancer notice that
-        one is frozen. `unknown`: the server on this way has refused the session as unknown.
+        one is frozen. Without a balancer, nothing is asked about a session until its server has refused a call;
+        `refusal` is the reason.
 
         Raises:
             NobodyThere: a balancer has no server that answers.
         """
+        if not refusal and memo.kernel and memo.server == self._direct:
+            return way
         found = await self._ready_at(way) if self.is_ours else None
+        self._direct = found.server if found is not None and found.only_at == self._address else ""
         has_it = found is not None and (not memo.kernel or found.server == memo.server)
         if found is None or (found.takes_calls and has_it):
-            return replace(way, fresh=unknown)
+            return replace(way, fresh=refusal == UNKNOWN)
         others, drains = [way] if found.takes_calls else [], has_it
         for first in range(0, ROUTES, ROUTES_AT_ONCE):
             ways = [Way(way.session, route) for route in range(first, first + ROUTES_AT_ONCE)]

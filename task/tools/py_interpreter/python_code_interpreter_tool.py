@@ -21,7 +21,6 @@ from task.tools.mcp.results import MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import (
     MAX_BYTES,
-    UNKNOWN,
     UNSAFE,
     Execution,
     Input,
@@ -178,7 +177,7 @@ class PythonCodeInterpreterTool(BaseTool):
         for pause in PAUSES:
             await asyncio.sleep(pause if refusal else 0)
             try:
-                way = await self._server.way(way, memo, unknown=refusal == UNKNOWN)
+                way = await self._server.way(way, memo, refusal)
             except NobodyThere as nobody:
                 refusal, refused = NOBODY, str(nobody)
                 continue
