@@ -115,12 +115,13 @@ class DialRoute(APIRoute):
     """Hands the SDK requests whose body is a JSON object; it has no answer of its own to others.
 
     A bearer token is the key of callers without Core, as the specification shows. An endpoint that takes the request
-    alone and returns a response is called without what FastAPI does for others.
+    alone, depends on nothing and returns a response is called without what FastAPI does for others.
     """
 
     def get_route_handler(self) -> Callable[[HttpRequest], Coroutine[Any, Any, Response]]:
         hints = get_type_hints(self.endpoint)
-        is_plain = [*hints.values()] == [HttpRequest, Response] and iscoroutinefunction(self.endpoint)
+        takes_request_only = [*hints.values()] == [HttpRequest, Response] and not self.dependencies
+        is_plain = takes_request_only and iscoroutinefunction(self.endpoint)
         handle = self.endpoint if is_plain else super().get_route_handler()
 
         async def handle_object(request: HttpRequest) -> Response:
