@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 from task.errors import SettingsError
@@ -33,6 +34,8 @@ MARK_SECONDS = 3600
 _CONNECT_SECONDS = 2.0
 _UNLIMITED = 2**31  # holders of a place
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_OPTIONS = ("db", "ssl_cert_reqs", *_FILES)
+_VERIFICATIONS = ("none", "optional", "required")
 
 Kind = Literal["read", "write", "script"]
 ALL = "all"  # the scope of a fault that is not one of the commands of a kind
@@ -98,23 +101,10 @@ class RedisStore:
         """Find an address that cannot be meant, before anything connects.
 
         Raises:
-            SettingsError: an option of the address is unknown, or one of its files cannot be read.
+            SettingsError: its port, database or an option cannot be used, or one of its files cannot be read.
         """
-        try:
-            options = self._client().connection_pool.connection_kwargs
-            self._client().connection_pool.make_connection()
-        except ValueError:
-            raise SettingsError("AGENT_REDIS_URL: its port is not a number. Correct it.") from None
-        except TypeError as error:
-            name = str(error).rpartition(" ")[2]
-            known = "db, ssl_ca_certs, ssl_cert_reqs, ssl_certfile and ssl_keyfile"
-            raise SettingsError(f"AGENT_REDIS_URL: there is no option {name}; there are {known}. Correct it.") from None
-        for name in _FILES:
-            if path := options.get(name):
-                try:
-                    Path(path).read_bytes()
-                except OSError as error:
-                    raise SettingsError(f"AGENT_REDIS_URL: {name} {path}: {error.strerror}. Correct it.") from None
+        if wrong := _wrong(self._url):
+            raise SettingsError(f"AGENT_REDIS_URL: {wrong}. Correct it.")
 
     async def get(self, key: str) -> bytes | None:
         """What is stored for documents under the key."""
@@ -286,6 +276,40 @@ class RedisStore:
                 self._url, socket_timeout=self._patience, socket_connect_timeout=_CONNECT_SECONDS, retry=retry
             )
         return self._redis
+
+
+def _wrong(url: str) -> str:
+    parts = urlsplit(url)
+    try:
+        _ = parts.port
+    except ValueError:
+        return "its port is not a number"
+    options = dict(parse_qsl(parts.query))
+    in_path = "" if parts.scheme == "unix" else parts.path.strip("/")
+    if not options.get("db", in_path or "0").isdecimal():
+        return "its database is not a number"
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            return f"there is no option {name!r}; there are {', '.join(_OPTIONS)}"
+        if name.startswith("ssl_") and parts.scheme != "rediss":
+            return f"{name} needs rediss://"
+        if name == "ssl_cert_reqs" and value not in _VERIFICATIONS:
+            return f"{name} is none, optional or required"
+        if name in _FILES and (fault := _file_fault(name, value)):
+            return f"{name} {value}: {fault}"
+    return ""
+
+
+def _file_fault(name: str, path: str) -> str:
+    try:
+        Path(path).read_bytes()
+        if name == "ssl_ca_certs":
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return "it contains no certificate"
+    except OSError as error:
+        return error.strerror or "it cannot be read"
+    return ""
 
 
 async def _loaded() -> None:

@@ -139,10 +139,13 @@ def test_an_address_that_is_not_a_redis_is_refused_at_the_start(name: str, url: 
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["redis://:secret@cache:6379/0", "rediss://cache", "unix:///run/redis.sock"])
+@pytest.mark.parametrize(
+    "url", ["redis://:secret@cache:6379/0", "rediss://cache?ssl_cert_reqs=none", "unix:///run/redis.sock?db=1"]
+)
 @pytest.mark.parametrize("name", ["AGENT_REDIS_URL", "AGENT_RAG__STORE_URL"])
 def test_every_way_to_a_redis_is_accepted_under_both_names(name: str, url: str, tmp_path: Path) -> None:
     assert load_settings(environ={name: url}, directory=tmp_path).redis_address == url
+    RedisStore(url).check()
 
 
 def test_two_different_redis_are_refused(tmp_path: Path) -> None:
@@ -156,7 +159,13 @@ def test_two_different_redis_are_refused(tmp_path: Path) -> None:
     [
         ("redis://cache?ssl_ca=x", "no option 'ssl_ca'"),
         ("redis://:secret@cache:abc/0", "port is not a number"),
+        ("redis://:secret@cache/first", "its database is not a number"),
+        ("unix:///run/redis.sock?db=first", "its database is not a number"),
+        ("redis://cache?decode_responses=true", "no option 'decode_responses'"),
+        ("rediss://:secret@cache?ssl_cert_reqs=perhaps", "ssl_cert_reqs is none, optional or required"),
+        ("redis://:secret@cache?ssl_ca_certs=ca.crt", "ssl_ca_certs needs rediss://"),
         ("rediss://:secret@cache?ssl_ca_certs=/nowhere/ca.crt", "ssl_ca_certs /nowhere/ca.crt: No such file"),
+        (f"rediss://:secret@cache?ssl_ca_certs={__file__}", "contains no certificate"),
     ],
 )
 def test_an_address_with_options_that_cannot_be_used_is_refused_at_the_start(url: str, named: str) -> None:
