@@ -336,7 +336,7 @@ def _reason(error: BaseException) -> str:
             return "Redis does not speak TLS at this address; correct the scheme or the port of AGENT_REDIS_URL"
         case redis.AuthenticationError() | redis.AuthorizationError():
             return "Redis refuses the user name or the password of AGENT_REDIS_URL"
-        case redis.NoPermissionError():
+        case redis.ResponseError() if _lacks_rights(error):
             return "Redis does not let the user of AGENT_REDIS_URL run a command that is needed; extend its ACL"
         case redis.ReadOnlyError():
             return "This Redis is a read-only replica; AGENT_REDIS_URL must lead to the primary"
@@ -350,6 +350,14 @@ def _reason(error: BaseException) -> str:
             return "Redis cannot be reached"
         case _:
             return f"Redis refuses a command ({type(error).__name__})"
+
+
+def _lacks_rights(error: BaseException) -> bool:
+    from redis.exceptions import NoPermissionError
+
+    # What a script may not do is reported as a general error, in other words since version 7.2.
+    in_script = "can't run this command", "ACL failure in script"
+    return isinstance(error, NoPermissionError) or any(words in str(error) for words in in_script)
 
 
 def _tls_fault(error: BaseException | None) -> ssl.SSLError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -36,6 +37,7 @@ from tests.support.stores import sqlite_url
 
 pytestmark = pytest.mark.system
 
+ROOT = Path(__file__).parents[2]
 OWNER = "ann"
 PATIENT = 20.0  # on a busy machine
 
@@ -130,6 +132,10 @@ REFUSING: dict[str, tuple[tuple[str, ...], str]] = {
         ("--user", "default", "on", "nopass", "~*", "+@all", "-eval", "-set", "-get", "-del"),
         "Redis does not let the user of AGENT_REDIS_URL",
     ),
+    "acl in scripts": (
+        ("--user", "default", "on", "nopass", "~*", "+@all", "-time", "-set", "-get", "-del"),
+        "Redis does not let the user of AGENT_REDIS_URL",
+    ),
 }
 
 
@@ -146,6 +152,25 @@ async def test_a_redis_that_refuses_is_named_once_and_breaks_nothing(
             await store.put("text", b"content", 60)
         assert store.fault.startswith(named)
     assert [record.message.startswith(named) for record in caplog.records] == [True]
+
+
+async def test_the_documented_rights_of_a_user_are_enough() -> None:
+    documented = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    [(keys, rights)] = re.findall(r"Allow `(~\S+)` and `([^`]+)`", documented)
+    options = ("--user", "default", "on", "nopass", "resetkeys", keys, "-@all", *rights.split())
+    async with redis_server(*options) as redis, agents(redis, 1) as [store]:
+        assert await store.take("ann", 100) == 0
+        assert await store.hold(REPLICAS, "me", 2) == 1
+        assert await store.replicas() == 1
+        await store.put_many({"text": b"content"}, 60)
+        assert await store.get_many(["text"]) == [b"content"]
+        await store.drop("text")
+        await store.put_listing("server", b"[]", 60)
+        assert await store.listing("server", 60) is not None
+        await store.renew()
+        await store.release(REPLICAS, "me")
+        assert await store.replicas() == 0
+        assert store.fault == ""
 
 
 async def test_a_wrong_password_is_named_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
