@@ -13,6 +13,7 @@ import asyncio
 import csv
 import sys
 from collections.abc import Sequence
+from math import inf
 
 from scripts.capacity.checking import TOLERANCE, Compared, compared
 from scripts.capacity.costs import DOORS, Costs, load, save
@@ -36,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--seconds", type=float, default=20.0, help="how long it takes")
     options.add_argument("--speed", type=float, default=4.0, help="how many times as fast its model and people are")
     given = options.parse_args(arguments)
-    if min([*given.users, given.rate, given.seconds, given.speed]) <= 0:
-        options.error("users, rate, seconds and speed are above 0")
+    if not all(0 < value < inf for value in (*given.users, given.rate, given.seconds, given.speed)):
+        options.error("users, rate, seconds and speed are numbers above 0")
     if given.measure:
         save(asyncio.run(measured()))
         return 0

@@ -153,12 +153,6 @@ class Cluster:
         kept = self.folder / "notes.txt"
         return kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
 
-    async def roll_out(self) -> None:
-        """Replace one replica after the other."""
-        for replica in self.replicas:
-            await replica.stop()
-            await replica.start()
-
 
 @asynccontextmanager
 async def cluster(

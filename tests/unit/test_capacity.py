@@ -123,7 +123,9 @@ def test_the_command_prints_the_needs_of_any_number_of_people(capsys: pytest.Cap
     assert printed.count("agents, replicas") == 2
 
 
-@pytest.mark.parametrize("wrong", [("--users", "0"), ("--users", "many"), ("--check", "--speed", "-1")])
+@pytest.mark.parametrize(
+    "wrong", [("--users", "0"), ("--users", "many"), ("--users", "nan"), ("--check", "--speed", "-1")]
+)
 def test_a_wrong_number_is_refused_with_a_sentence(wrong: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(wrong)
