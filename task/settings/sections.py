@@ -201,10 +201,13 @@ class RagSettings(Section):
     @field_validator("embeddings")
     @classmethod
     def _names_embeddings(cls, value: str) -> str:
-        parts = urlsplit(value)
         if not value or re.fullmatch(r"[^\s:?#]+", value):
             return value
+        parts = urlsplit(value)
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("the key belongs in AGENT_RAG__EMBEDDINGS_KEY, not in the address")
         if parts.scheme in ("http", "https") and parts.hostname and parts.path.endswith("/embeddings"):
+            _ = parts.port  # a wrong one is a ValueError
             return value
         raise ValueError("it must be the name of a deployment, or an address such as https://host/v1/embeddings")
 
@@ -226,7 +229,9 @@ class RagSettings(Section):
     @model_validator(mode="after")
     def _names_the_model(self) -> Self:
         if "://" in self.embeddings and not self.embeddings_model:
-            raise ValueError("an address in `embeddings` needs the name of its model in `embeddings_model`")
+            raise ValueError(
+                "AGENT_RAG__EMBEDDINGS is an address, so AGENT_RAG__EMBEDDINGS_MODEL has to name its model"
+            )
         return self
 
 

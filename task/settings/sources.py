@@ -195,6 +195,8 @@ def _explained(error: ValidationError, known: list[Setting], sources: Sources) -
         key, nearest = sources.spelling(path), _nearest(".".join(path), keys)
         if fault["type"] == "extra_forbidden":
             return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
+        if fault["type"] == "value_error":  # two settings of a section contradict each other
+            return f"{fault['ctx']['error']}. Correct it."
         return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
     place = _Place.of(setting, fault["loc"][len(setting.path) :])
     inside = f" {sources.named(setting)}{place.path}:" if place.path else ""

@@ -16,11 +16,12 @@ from task.commands import embedding
 from task.commands.checks import DOCUMENTS, machine_checks
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
+from task.errors import SettingsError
 from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint
 from task.llm.transport import Retries
 from task.product.parts import default_tools
-from task.settings import Settings
+from task.settings import Settings, load_settings
 from task.tools.models import Caller, nobody
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.embeddings import RemoteEmbeddings
@@ -250,16 +251,17 @@ async def test_with_embeddings_by_address_nothing_has_to_be_installed(capsys: py
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (
-            {"embeddings": "ftp://host/v1/embeddings", "embeddings_model": "m"},
-            "the name of a deployment, or an address",
-        ),
-        ({"embeddings": "https://host/v1", "embeddings_model": "m"}, "such as https://host/v1/embeddings"),
-        ({"embeddings": "https://host/v1/embeddings"}, "needs the name of its model"),
-        ({"index_url": "mysql://host/name"}, "postgresql://user:password@host/name"),
-        ({"index_url": "postgresql://ann:pass#word@host/name"}, "postgresql://user:password@host/name"),
+        ({"EMBEDDINGS": "ftp://host/v1/embeddings"}, "the name of a deployment, or an address"),
+        ({"EMBEDDINGS": "https://host/v1"}, "such as https://host/v1/embeddings"),
+        ({"EMBEDDINGS": "https://host:port/v1/embeddings"}, "port could not be"),
+        ({"EMBEDDINGS": "https://ann:secret@host/v1/embeddings"}, "belongs in AGENT_RAG__EMBEDDINGS_KEY"),
+        ({"EMBEDDINGS": "https://host/v1/embeddings"}, "AGENT_RAG__EMBEDDINGS_MODEL has to name its model"),
+        ({"INDEX_URL": "mysql://host/name"}, "postgresql://user:password@host/name"),
+        ({"INDEX_URL": "postgresql://ann:secret#word@host/name"}, "postgresql://user:password@host/name"),
     ],
 )
-def test_an_address_that_is_none_stops_the_start(given: Mapping[str, str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Settings.model_validate({"rag": given})
+def test_an_address_that_is_none_stops_the_start(given: Mapping[str, str], words: str, tmp_path: Path) -> None:
+    environ = {f"AGENT_RAG__{name}": value for name, value in given.items()}
+    with pytest.raises(SettingsError, match=words) as refused:
+        load_settings(environ=environ, directory=tmp_path)
+    assert "secret" not in str(refused.value)
