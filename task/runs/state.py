@@ -12,6 +12,7 @@ from task.runs.request import RunOptions
 from task.store.records import Event, Run, RunStatus
 
 BROKEN_OFF = "The answer was interrupted."
+UNAVAILABLE = 503  # the process went away: no fault of the request, and none of the product
 
 
 @dataclass(slots=True)
@@ -106,8 +107,9 @@ def state_of(run: Run, events: Iterable[Event]) -> RunState | None:
     if run.over:
         state.status, state.session_id = run.status, run.session_id
     if run.status == "interrupted":
-        error = {"message": BROKEN_OFF, "type": "api_error", "param": None, "code": None, "reference": run.run_id}
-        state.fail(state.failure or {"error": {**error, "display_message": with_reference(BROKEN_OFF, run.run_id)}})
+        error = {"message": BROKEN_OFF, "type": "api_error", "param": None, "code": run.status, "reference": run.run_id}
+        shown = {**error, "display_message": with_reference(BROKEN_OFF, run.run_id)}
+        state.fail(state.failure or {"error": shown, "status": UNAVAILABLE})
     return state
 
 

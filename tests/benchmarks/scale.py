@@ -1,12 +1,13 @@
 """Many conversations before three replicas that are killed, frozen, cut off and replaced: what is lost or done twice.
 
-`python -m tests.benchmarks.scale [--seed 1] [--seconds 300] [--conversations 200]` starts PostgreSQL, Redis, nginx,
-two interpreters, three agents whose clocks are five minutes apart, and a deterministic model. The first quarter of the
-time has no faults; then they come at random times, which follow from the seed. People read their answers as clients
-should: they send a request that fails once more under its `Idempotency-Key`, and ask again for the events after the
-last one they have. At the end all sessions, runs and questions are read back and compared with what people were told,
-and with what the tools have written. Exit code 1 unless nothing was lost, nothing was done twice, and more than half
-of the questions were answered.
+`python -m tests.benchmarks.scale [--seed 1] [--seconds 300] [--conversations 200] [--logs FOLDER]` starts PostgreSQL,
+Redis, nginx, two interpreters, three agents whose clocks are five minutes apart, and a deterministic model. The first
+third of the time has no faults; then they come at random times, which follow from the seed, under the same load. People
+read their answers as clients should: they send a request that fails once more under its `Idempotency-Key`, and ask
+again for the events after the last one they have. At the end all sessions, runs and questions are read back and
+compared with what people were told, and with what the tools have written. Exit code 1 unless nothing was lost, nothing
+was done twice, no agent failed unexpectedly (HTTP 500), and more than half of the questions were answered. FOLDER gets
+the logs of the agents.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ from tests.support.up import dial_agent
 
 SECONDS, CONVERSATIONS, SEED = 300.0, 200, 1
 CLOCKS = (0, 300, -300)  # seconds by which the replicas' clocks are off
-QUIET = 0.25  # the share of the time without faults
+QUIET = 1 / 3  # the share of the time without faults
 WORDS, PAUSE_MS = 40, 50
-THINKS = (6.0, 14.0)  # seconds; a run of less than a minute has less patient people
-RETRY_SECONDS, ANSWER_SECONDS, SETTLE_SECONDS = 1.0, 150.0, 90.0
+THINKS = (20.0, 60.0)  # seconds: 200 people then ask five questions a second, which two cores answer
+IMPATIENT = (0.5, 2.0)  # in a run of less than a minute
+RETRY_SECONDS, ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 1.0, 150.0, 90.0, 60.0
 BETWEEN_FAULTS = (2.0, 8.0)
 KINDS = ("kill", "freeze", "restart_database", "cut_off", "lose_redis", "roll_out", "migrate")
 READERS = 16  # requests at a time when all is read back
 NEEDED = {"nginx": "nginx-light", "redis-server": "redis-server"}
 BROKEN = (aiohttp.ClientError, TimeoutError, ConnectionError)
 SUM = re.compile(r"sum=(\d+);")
-CODERS = 10  # of so many people one runs code
+CODERS = 20  # of so many people one runs code
 Event = dict[str, Any]
 
 
@@ -71,6 +73,7 @@ class Turn:
     accepted: bool = False
     answer: str = ""
     refused: str = ""
+    words: int = WORDS
     runs: dict[str, dict[int, Event]] = field(default_factory=dict[str, dict[int, Event]])
     approved: list[str] = field(default_factory=list[str])
 
@@ -85,7 +88,7 @@ class Turn:
             case ["add", *_]:
                 return self.answer
             case _:
-                return WORD * WORDS
+                return WORD * self.words
 
     @property
     def writes(self) -> bool:
@@ -102,25 +105,30 @@ class Person:
     key: str
     session: aiohttp.ClientSession
     thinks: tuple[float, float]
+    words: int = WORDS  # of an answer
     session_id: str = ""
     turns: list[Turn] = field(default_factory=list[Turn])
     codes: bool = False  # whether some of its turns add to a variable of its kernel
     sums: set[int] = field(default_factory=lambda: {0})  # what that may be by now
     wrong_sums: list[str] = field(default_factory=list[str])
+    errors: list[str] = field(default_factory=list[str])  # requests that an agent failed to handle
 
     async def converse(self, seed: int, stopping: asyncio.Event) -> None:
         dice = random.Random(f"{seed} {self.number}")
-        await asyncio.sleep(dice.uniform(0, self.thinks[1]))
+        await _unless(stopping, dice.uniform(0, sum(self.thinks) / 2))  # the load is the same from the beginning
         while not self.session_id and not stopping.is_set():
-            with suppress(Refused):
-                self.session_id = (await self.sent("/session/start", {}, "start"))["session_id"]
+            with suppress(Refused, TimeoutError):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    self.session_id = (await self.sent("/session/start", {}, "start"))["session_id"]
         while not stopping.is_set():
             place = len(self.turns) + self.number
             word = f"w{self.number}-{len(self.turns)}"
-            code = self.codes and place % 3 == 1
-            text = f"add {place + 1} {word}" if code else f"paced {WORDS} {PAUSE_MS} {word}"
-            script = (f"note {word}", text, f"record {word} {WORDS} {PAUSE_MS}")[place % 3]
-            self.turns.append(turn := Turn(word, script, perf_counter()))
+            if self.codes and not len(self.turns) % 3:
+                script = f"add {place + 1} {word}"
+            else:
+                paced = f"{self.words} {PAUSE_MS}"
+                script = (f"note {word}", f"paced {paced} {word}", f"record {word} {paced}")[place % 3]
+            self.turns.append(turn := Turn(word, script, perf_counter(), words=self.words))
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await (self._streamed(turn) if place % 3 and place % 2 else self._followed(turn))
@@ -133,7 +141,7 @@ class Person:
             if turn.refused and turn.script.startswith("add"):  # it may have been done, also in a new kernel
                 number = int(turn.script.split()[1])
                 self.sums |= {before + number for before in self.sums} | {0, number}
-            await asyncio.sleep(dice.uniform(*self.thinks))
+            await _unless(stopping, dice.uniform(*self.thinks))
 
     def _check_sum(self, turn: Turn) -> None:
         if not turn.script.startswith("add"):
@@ -169,19 +177,22 @@ class Person:
         """Ask with `/v1/chat/completions`, as OpenAI's clients do."""
         body = {**self._body(turn), "stream": True}
         for again in (False, True):
+            pause = RETRY_SECONDS
             try:
                 async with self._post("/v1/chat/completions", body, turn.word) as response:
                     turn.accepted = turn.accepted or response.status == 200
+                    self._note(response)
                     text = await response.text()
                 if response.status == 200 and text.rstrip().endswith("[DONE]"):
                     return self._read(turn, text)
                 reason = f"HTTP {response.status}" if response.status != 200 else _error(text)
                 if again or response.status == 409:
                     raise Refused(reason)
+                pause = _pause(response)
             except BROKEN as error:
                 if again:
                     raise Refused(type(error).__name__) from error
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(pause)
         return None
 
     def _read(self, turn: Turn, text: str) -> None:
@@ -210,21 +221,28 @@ class Person:
     async def sent(self, path: str, body: dict[str, Any], key: str) -> Any:
         """What a POST returns; one that fails is sent once more."""
         for again in (False, True):
+            pause = RETRY_SECONDS
             try:
                 async with self._post(path, body, key) as response:
+                    self._note(response)
                     if response.status < 300:
                         return await response.json()
                     if again or response.status < 500:
                         raise Refused(f"HTTP {response.status}")
+                    pause = _pause(response)
             except BROKEN as error:
                 if again:
                     raise Refused(type(error).__name__) from error
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(pause)
         return None
 
     def _post(self, path: str, body: dict[str, Any], key: str) -> Any:
         headers = {**self._headers, "Idempotency-Key": f"{self.number} {key}"}
         return self.session.post(f"{self.url}{path}", json=body, headers=headers)
+
+    def _note(self, response: aiohttp.ClientResponse) -> None:
+        if response.status == 500:
+            self.errors.append(f"{response.method} {response.url.path}, person {self.number}")
 
     def _body(self, turn: Turn) -> dict[str, Any]:
         return {"session_id": self.session_id, "messages": [{"role": "user", "content": turn.script}]}
@@ -236,6 +254,7 @@ class Person:
     async def read(self, path: str) -> Any:
         """What a GET returns, once the agents are all there again."""
         async with self.session.get(f"{self.url}{path}", headers=self._headers) as response:
+            self._note(response)
             assert response.status == 200, f"GET {path}: HTTP {response.status}"
             return orjson.loads(await response.read())
 
@@ -243,6 +262,7 @@ class Person:
         """The run's events after that number, as they come, until the stream ends."""
         headers = {**self._headers, "Last-Event-ID": str(after)}
         async with self.session.get(f"{self.url}/runs/{run_id}/events", headers=headers) as response:
+            self._note(response)
             if response.status == 404:
                 raise Refused("the run is gone")
             async for line in response.content:
@@ -253,6 +273,16 @@ class Person:
         """All of the run's events."""
         async with aclosing(self.live(run_id)) as events:
             return [event async for event in events]
+
+
+def _pause(response: aiohttp.ClientResponse) -> float:
+    return float(response.headers.get("Retry-After", RETRY_SECONDS))
+
+
+async def _unless(stopping: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until it is time to stop."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
 
 
 def _error(text: str) -> str:
@@ -311,7 +341,7 @@ class Faults:
     async def _lose_redis(self) -> None:
         self.done["Redis gone and back"] += 1
         await self.cluster.redis.stop()
-        await asyncio.sleep(self.dice.uniform(1, 5))
+        await asyncio.sleep(self.dice.uniform(1, min(self.spell, 5)))
         await self.cluster.redis.start()
 
     async def _freeze(self) -> None:
@@ -360,10 +390,11 @@ class Faults:
 
 @dataclass
 class Report:
-    """What was lost and what was done twice, by kind, with an example of each."""
+    """What was lost, what was done twice, and which requests failed (HTTP 500), by kind, with an example of each."""
 
     lost: Counter[str] = field(default_factory=Counter[str])
     duplicated: Counter[str] = field(default_factory=Counter[str])
+    failed: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, where: Counter[str], kind: str, example: str) -> None:
@@ -377,7 +408,13 @@ async def audit(people: Sequence[Person], notes: Sequence[str]) -> Report:
 
     async def check(person: Person) -> None:
         async with slots:
-            await _check(person, written, report)
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    await _check(person, written, report)
+            except (*BROKEN, AssertionError, Refused) as error:
+                report.add(report.lost, "sessions", f"{person.session_id} cannot be read back: {error!r}")
+        for request in person.errors:
+            report.add(report.failed, "HTTP 500", request)
 
     await asyncio.gather(*(check(person) for person in people))
     for word, times in written.items():
@@ -447,18 +484,24 @@ def _difference(seen: dict[int, Event], stored: Sequence[Event]) -> str:
     return ""
 
 
-async def settled(people: Sequence[Person]) -> None:
-    """Wait until no run is in progress."""
-    async with asyncio.timeout(SETTLE_SECONDS):
-        for person in people:
-            while person.session_id:
-                try:
+async def unsettled(people: Sequence[Person], seconds: float = SETTLE_SECONDS) -> list[str]:
+    """The runs that are still in progress after so many seconds; sooner, once there are none."""
+    found, slots = dict[int, list[str]](), asyncio.Semaphore(READERS)
+
+    async def settle(person: Person) -> None:
+        found[person.number] = [f"unknown, of {person.session_id}"]
+        while found[person.number]:
+            with suppress(*BROKEN, AssertionError):
+                async with slots:
                     runs = (await person.read(f"/runs?session_id={person.session_id}"))["runs"]
-                    if not any(run["status"] == "running" for run in runs):
-                        break
-                except (*BROKEN, AssertionError):
-                    pass
+                found[person.number] = [run["run_id"] for run in runs if run["status"] == "running"]
+            if found[person.number]:
                 await asyncio.sleep(RETRY_SECONDS)
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(settle(person) for person in people if person.session_id))
+    return [run_id for running in found.values() for run_id in running]
 
 
 def variables(upstream: int) -> dict[str, str]:
@@ -470,7 +513,8 @@ def variables(upstream: int) -> dict[str, str]:
 
 
 async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> bool:
-    """Run it all and print the figures; whether nothing was lost, nothing done twice, and most questions answered."""
+    """Run it all and print the figures; whether nothing was lost, done twice, or failed, and most questions were
+    answered."""
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(processes.upstream(core=None))
         kernels = folder / "kernels"
@@ -480,7 +524,7 @@ async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> 
         made = await stack.enter_async_context(cluster(folder, variables(upstream) | more, clocks=CLOCKS))
         connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(ANSWER_SECONDS, sock_connect=10)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, timeout=timeout))
-        thinks = THINKS if seconds >= 60 else (0.5, 2.0)
+        thinks = THINKS if seconds >= 60 else IMPATIENT
         keys = await made.keys([f"person-{number}" for number in range(conversations)])
         people = [Person(number, made.url, key, session, thinks) for number, key in enumerate(keys)]
         for person in people[::CODERS]:
@@ -493,17 +537,26 @@ async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> 
         talking = asyncio.gather(*(person.converse(seed, stopping) for person in people))
         await asyncio.sleep(seconds * QUIET)
         await asyncio.gather(talking, faults.work(until))
-        await settled(people)
+        running = await unsettled(people)
         report = await audit(people, made.notes())
+        for run_id in running:
+            report.add(report.lost, "ends of runs", run_id)
     turns = [turn for person in people for turn in person.turns]
-    quiet = [turn.seconds for turn in turns if turn.seconds and turn.began + turn.seconds <= faults_from]
-    later = [turn.seconds for turn in turns if turn.seconds and turn.began > faults_from]
+    timed = [turn for person in people for turn in person.turns[1:]]  # not while agents and kernels load what they need
+    quiet = [turn.seconds for turn in timed if turn.seconds and turn.began + turn.seconds <= faults_from]
+    later = [turn.seconds for turn in timed if turn.seconds and turn.began > faults_from]
     refused = Counter(turn.refused for turn in turns if turn.refused)
     answered = sum(turn.seconds is not None for turn in turns)
     print(f"Seed {seed}, {conversations} conversations, {seconds:g} s; clocks of the agents five minutes apart.")
     print("Faults: " + ", ".join(f"{name} {count} ×" for name, count in sorted(faults.done.items())))
-    print(f"Questions {len(turns):,}, answered {answered:,}")
-    for name, counts in (("Lost", report.lost), ("Duplicated", report.duplicated), ("Refused", refused)):
+    early = sum(turn.began <= faults_from for turn in turns)
+    rates = early / (seconds * QUIET), (len(turns) - early) / (seconds * (1 - QUIET))
+    print(
+        f"Questions {len(turns):,} ({rates[0]:.1f} a second without faults, {rates[1]:.1f} with them), "
+        f"answered {answered:,}"
+    )
+    figures = {"Lost": report.lost, "Duplicated": report.duplicated, "Failed": report.failed, "Refused": refused}
+    for name, counts in figures.items():
         kinds = ", ".join(f"{kind} {count}" for kind, count in counts.most_common())
         print(f"{name} {counts.total()}" + (f": {kinds}" if kinds else ""))
     for name, share in (("p50", 0.5), ("p99", 0.99)):
@@ -514,7 +567,7 @@ async def scale(folder: Path, seed: int, seconds: float, conversations: int) -> 
         print(f"{name} added {after - before:.2f} s ({before:.2f} s without faults, {after:.2f} s with them)")
     for kind, example in report.examples.items():
         print(f"  {kind}: {example}")
-    return not (report.lost or report.duplicated) and 2 * answered > len(turns)
+    return not (report.lost or report.duplicated or report.failed) and 2 * answered > len(turns)
 
 
 def missing() -> list[str]:
@@ -529,13 +582,20 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=SEED)
     options.add_argument("--seconds", type=float, default=SECONDS)
     options.add_argument("--conversations", type=int, default=CONVERSATIONS)
+    options.add_argument("--logs", type=Path, help="a folder for the logs of the agents")
     given = options.parse_args()
     if given.seconds < 10 or given.conversations < 2:
         options.error("SECONDS is at least 10, CONVERSATIONS at least 2")
     if packages := missing():
         sys.exit(f"make scale needs these Debian packages: {' '.join(packages)}")
     with tempfile.TemporaryDirectory() as folder:
-        sound = asyncio.run(scale(Path(folder), given.seed, given.seconds, given.conversations))
+        try:
+            sound = asyncio.run(scale(Path(folder), given.seed, given.seconds, given.conversations))
+        finally:
+            if given.logs is not None:
+                given.logs.mkdir(parents=True, exist_ok=True)
+                for log in Path(folder).glob("*/agent.log"):
+                    shutil.copy(log, given.logs / f"{log.parent.name}.log")
     sys.exit(0 if sound else 1)
 
 

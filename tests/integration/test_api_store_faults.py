@@ -11,14 +11,17 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from task.api.edge.identity import LOCAL_OWNER
 from task.llm.scripted import says
 from tests.support.agent import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api, Reply, http_api, said
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
+from tests.support.stores import opened
 from tests.support.upstream import Upstream, dripping, hanging, openai_upstream
+from tests.support.upstream_faults import never_answering
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:
@@ -126,6 +129,50 @@ async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_con
     assert (trace["status"], trace["turns"][0]["content"]) == ("interrupted", "Tell me.")
     assert answer["choices"][0]["message"]["content"] == "Here I am."
     assert [message["content"][:4] for message in session] == ["Tell", "Half", "Go o", "Here"]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_repeated_after_its_agent_died_without_a_word_is_a_503_that_says_so(
+    tmp_path: Path, stream: bool
+) -> None:
+    body = {"messages": [said("Tell me.")], "stream": stream}
+    headers = {"Idempotency-Key": "a-key"}
+    async with openai_upstream(never_answering()) as upstream:
+        async with own_process(tmp_path / "first", upstream) as (api, agent):
+            lost = asyncio.create_task(api.post("/v1/chat/completions", body, headers=headers))
+            await upstream.received(1)
+            agent.send_signal(signal.SIGKILL)
+            await asyncio.wait_for(agent.wait(), 10)
+            await asyncio.wait({lost}, timeout=30)
+            assert isinstance(lost.exception(), ClientError)
+        async with own_process(tmp_path / "second", upstream) as (api, _):
+            again = await api.post("/v1/chat/completions", body, headers=headers)
+    assert (again.status, again.error["code"], again.error["message"]) == (
+        503, "interrupted", "The answer was interrupted.",
+    )  # fmt: skip
+
+
+@pytest.mark.system
+async def test_the_events_of_a_run_end_early_while_the_database_is_away_and_are_followed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        postgres_server() as server,
+        http_api(then=says("Hello."), tmp_path=tmp_path, store={"url": server.url}) as api,
+        opened(server.url, chores=False) as other,
+    ):
+        run = await other.runs.start(LOCAL_OWNER)
+        async with asyncio.timeout(60), api.session.get(f"{api.url}/runs/{run.run_id}/events") as response:
+            await server.stop()
+            rest = await response.read()
+        await server.start()
+        other.runs.append_event(run.run_id, "text", text="a word")
+        await other.runs.finish(run, "finished")
+        again = await api.events(run.run_id)
+    assert (response.status, b"data:" in rest) == (200, False)
+    assert [event["type"] for event in again] == ["text"]
+    assert "failed unexpectedly" not in caplog.text
 
 
 def stored(tmp_path: Path, table: str) -> str:

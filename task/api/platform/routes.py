@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, replace
@@ -28,11 +29,14 @@ from task.api.platform.schemas import (
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
+from task.errors import StoreUnavailable
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.product import Product
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
 from task.tools.toolbox import named
+
+logger = logging.getLogger(__name__)
 
 CHAT_TOKENS = 2048
 CHAT_PROMPT = "You are a helpful assistant"
@@ -194,12 +198,15 @@ async def _chat_prompt(product: Product) -> str:
 
 
 async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    async with aclosing(runner.events(owner, run_id, after)) as events:
-        async for event in events:
-            data = {name: value for name, value in event.as_dict().items() if name != "request"}
-            if event.type == "approval":
-                data = RunAsks.model_validate(data).model_dump()
-            yield sse(data, number=event.number)
+    try:
+        async with aclosing(runner.events(owner, run_id, after)) as events:
+            async for event in events:
+                data = {name: value for name, value in event.as_dict().items() if name != "request"}
+                if event.type == "approval":
+                    data = RunAsks.model_validate(data).model_dump()
+                yield sse(data, number=event.number)
+    except StoreUnavailable as error:  # a stream without a last event is followed again
+        logger.warning("the events of %s end early: %s", run_id, error)
 
 
 def _is_number(text: str) -> bool:
