@@ -196,7 +196,7 @@ def _explained(error: ValidationError, known: list[Setting], sources: Sources) -
         if fault["type"] == "extra_forbidden":
             return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
         if fault["type"] == "value_error":  # two settings of a section contradict each other
-            return f"{fault['ctx']['error']}. Correct it."
+            return f"{fault['msg'].removeprefix('Value error, ')}. Correct it."
         return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
     place = _Place.of(setting, fault["loc"][len(setting.path) :])
     inside = f" {sources.named(setting)}{place.path}:" if place.path else ""
