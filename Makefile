@@ -75,9 +75,9 @@ bench-load: $(EVERYTHING) ## let 100 conversations with code load the product fo
 	@$(BIN)/python -m tests.benchmarks.product_load $(if $(SECONDS),--seconds $(SECONDS)) \
 	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS)) $(if $(filter 1,$(OBSERVED)),--observed)
 
-scale: $(TOOLS) $(KERNELS_READY) ## let three agents be killed, frozen and cut off under 200 conversations; SEED=, SECONDS=, CONVERSATIONS=
+scale: $(TOOLS) $(KERNELS_READY) ## let three agents be killed, frozen and cut off under 200 conversations; SEED=, SECONDS=, CONVERSATIONS=, LOGS=
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) \
-	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS))
+	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS)) $(if $(LOGS),--logs $(LOGS))
 
 eval: $(TOOLS) $(EMBEDDING_READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
 	@$(BIN)/python -m evaluation $(if $(HALF),--half $(HALF)) --write docs/evaluation.md
