@@ -104,6 +104,7 @@ async def test_a_kernel_killed_while_it_waits_is_not_taken_for_alive(tmp_path: P
     assert not kernel.died.done()
     assert not kernel.alive
     await kernel.died
+    await process.wait()
     wire.close()
     context.destroy(linger=0)
 
