@@ -86,6 +86,7 @@ async def test_hundreds_of_answers_stream_at_once(tmp_path: Path) -> None:
         one.may_end.clear()
         two.may_end.clear()
         answers = await asyncio.gather(*(caller.post("/v1/chat/completions", json={}) for _ in range(MANY)))
+        assert {answer.status for answer in answers} == {200}
         assert (one.requests, two.requests) == (MANY / 2, MANY / 2)
         one.may_end.set()
         two.may_end.set()

@@ -51,7 +51,7 @@ async def served(app: web.Application, settings: CoreSettings | None = None, por
     runner = web.AppRunner(app, **runner_options(settings or CoreSettings(Path())))
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
+        site = web.TCPSite(runner, "127.0.0.1", port, backlog=2048)  # as uvicorn has it: hundreds connect at once
         await site.start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
