@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Page, Request, Route, async_playwright, expect
 
 WIDE, NARROW = (1280, 860), (390, 844)
-PATIENCE = 25_000.0  # milliseconds
+PATIENCE = 60_000.0  # milliseconds
 expect.set_options(timeout=PATIENCE)
 
 

@@ -19,7 +19,7 @@ from tests.support.upstream import Item, Upstream
 
 PAGE_MARKS = [
     pytest.mark.system,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

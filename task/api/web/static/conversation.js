@@ -89,12 +89,12 @@ export class Conversation extends Following {
   /** Whether another tab or front door has changed this conversation since it was shown; then it is shown again. */
   async refresh() {
     const id = this.sessionId;
-    if (!id || this.runId || this.starting || this.looking || this.known === null || this.list.contains(document.activeElement?.closest("textarea, input") ?? null)) return false;
+    if (!id || this.runId || this.starting || this.looking || this.known === null || this.isEdited()) return false;
     this.looking = true;
     try {
       const { runs: [run] } = await api.runs(id);
       if (stateOf(run) === this.known && run?.status === "suspended") await this.newest()?.questions?.check();
-      if (stateOf(run) === this.known || this.runId || this.starting || this.sessionId !== id) return false;
+      if (stateOf(run) === this.known || this.runId || this.starting || this.sessionId !== id || this.isEdited()) return false;
       await this.open(id, { again: true });
       return true;
     } catch (error) {
@@ -104,6 +104,11 @@ export class Conversation extends Following {
     } finally {
       this.looking = false;
     }
+  }
+
+  /** Whether the person writes in one of its messages. */
+  isEdited() {
+    return this.list.contains(document.activeElement?.closest("textarea, input") ?? null);
   }
 
   annotate() {
