@@ -92,11 +92,16 @@ def create_app(
     app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
 
+    app.add_api_route("/health", _alive, methods=["HEAD"])  # the SDK's own route has GET only
     app.add_api_route("/ready", _readiness(product, shared), methods=["GET"])
     if metrics is not None:
         app.add_api_route("/metrics", _figures(metrics), methods=["GET"])
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
     return Observed(api.guarded(app), metrics)
+
+
+async def _alive() -> Response:
+    return Response()
 
 
 def _readiness(product: Product, shared: SharedPort | None) -> Callable[[], Awaitable[Response]]:

@@ -1,11 +1,13 @@
-"""compose/balancer.conf under a real nginx: two agents divide the requests, and one of them may be away."""
+"""compose/balancer.conf under a real nginx: two agents divide the requests, and one of them may be away or frozen."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from time import perf_counter
 
 import aiohttp
 import pytest
@@ -18,6 +20,8 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.system
 WAIT = aiohttp.ClientTimeout(25)
 MANY = 400  # answers
+SECONDS_LOST = 15  # at most, before a frozen agent is left: three for its health, the rest for a busy machine
+FEW_SECONDS = {"proxy_read_timeout 45s": "proxy_read_timeout 2s"}
 
 
 class Agent:
@@ -40,18 +44,50 @@ class Agent:
         await response.write(b"second")
         return response
 
+    async def health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
     def application(self) -> web.Application:
         app = web.Application()
-        app.add_routes([web.route("*", "/{path:.*}", self.answer)])
+        app.add_routes([web.get("/health", self.health), web.route("*", "/{path:.*}", self.answer)])
         return app
 
 
+class Frozen:
+    """An agent that is stopped: its kernel accepts connections and what is sent, and nobody answers."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+    def received(self) -> list[bytes]:
+        """The first line of each request; to be called once, after nginx has given them up."""
+        found = list[bytes]()
+        self._listening.setblocking(False)
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except BlockingIOError:
+                return found
+            with connection:
+                connection.settimeout(25)
+                found.append(connection.recv(65536).partition(b"\r\n")[0])
+
+
+@contextmanager
+def frozen() -> Generator[Frozen]:
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+        yield Frozen(listening)
+
+
 @asynccontextmanager
-async def balanced(folder: Path, *agents: str) -> AsyncGenerator[aiohttp.ClientSession]:
+async def balanced(
+    folder: Path, *agents: str, changes: Mapping[str, str] | None = None
+) -> AsyncGenerator[aiohttp.ClientSession]:
     """Requests to nginx in front of the agents at these addresses."""
     port = free_port()
     async with (
-        balancer(folder, port, *agents),
+        balancer(folder, port, *agents, changes=changes),
         aiohttp.ClientSession(
             f"http://127.0.0.1:{port}", timeout=WAIT, connector=aiohttp.TCPConnector(limit=0)
         ) as session,
@@ -68,12 +104,14 @@ async def test_two_agents_share_the_requests_and_answers_are_streamed(tmp_path: 
     ):
         one.may_end.clear()
         two.may_end.clear()
-        answers = [await caller.post("/v1/chat/completions", json={}) for _ in range(4)]
-        assert [await answer.content.readexactly(6) for answer in answers] == [b"first "] * 4
-        assert (one.requests, two.requests) == (2, 2)
+        answers = [await caller.post("/v1/chat/completions", json={}) for _ in range(40)]
+        assert [await answer.content.readexactly(6) for answer in answers] == [b"first "] * 40
+        assert one.requests + two.requests == 40
+        assert one.requests  # by chance not one in 10¹²
+        assert two.requests
         one.may_end.set()
         two.may_end.set()
-        assert [await answer.read() for answer in answers] == [b"second"] * 4
+        assert [await answer.read() for answer in answers] == [b"second"] * 40
 
 
 async def test_hundreds_of_answers_stream_at_once(tmp_path: Path) -> None:
@@ -87,7 +125,8 @@ async def test_hundreds_of_answers_stream_at_once(tmp_path: Path) -> None:
         two.may_end.clear()
         answers = await asyncio.gather(*(caller.post("/v1/chat/completions", json={}) for _ in range(MANY)))
         assert {answer.status for answer in answers} == {200}
-        assert (one.requests, two.requests) == (MANY / 2, MANY / 2)
+        assert one.requests + two.requests == MANY
+        assert min(one.requests, two.requests) > MANY / 4  # by chance not one in 10²³
         one.may_end.set()
         two.may_end.set()
         assert [await answer.read() for answer in answers] == [b"first second"] * MANY
@@ -114,3 +153,52 @@ async def test_a_request_that_an_agent_has_received_is_never_sent_to_the_other(t
     ):
         assert answer.status == 502
     assert one.requests + two.requests == 1
+
+
+async def test_a_frozen_agent_is_left_within_seconds_and_no_request_waits_for_it(tmp_path: Path) -> None:
+    one = Agent()
+    with frozen() as other:
+        async with served(one.application()) as first, balanced(tmp_path, first, other.url) as caller:
+            began = perf_counter()
+            for _ in range(8):
+                async with caller.post("/v1/chat/completions", json={}) as answer:
+                    assert (answer.status, await answer.read()) == (200, b"first second")
+            together = await asyncio.gather(*(caller.post("/v1/chat/completions", json={}) for _ in range(20)))
+            assert [await answer.read() for answer in together] == [b"first second"] * 20
+            assert perf_counter() - began < SECONDS_LOST
+        assert one.requests == 28
+        assert set(other.received()) == {b"HEAD /health HTTP/1.1"}
+
+
+async def test_while_no_agent_is_alive_requests_get_502_and_the_first_one_that_is_gets_them(tmp_path: Path) -> None:
+    one, port = Agent(), free_port()
+    changes = {"fail_timeout=5s": "fail_timeout=1s"}
+    away = (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}")
+    async with balanced(tmp_path, *away, changes=changes) as caller:
+        async with caller.post("/v1/chat/completions", json={}) as answer:
+            assert answer.status == 502
+        async with served(one.application(), port=port), asyncio.timeout(25):
+            while one.requests == 0:
+                async with caller.post("/v1/chat/completions", json={}) as answer:
+                    assert answer.status in {200, 502}
+                await asyncio.sleep(0.05)
+
+
+async def test_who_follows_a_run_of_an_agent_that_freezes_meanwhile_can_soon_ask_again(tmp_path: Path) -> None:
+    one, two = Agent(), Agent()
+    async with (
+        served(one.application()) as first,
+        served(two.application()) as second,
+        balanced(tmp_path, first, second, changes=FEW_SECONDS) as caller,
+    ):
+        one.may_end.clear()
+        two.may_end.clear()
+        async with caller.get("/runs/run_1/events") as answer:
+            with pytest.raises(aiohttp.ClientPayloadError):  # its own patience is 25 s
+                await answer.read()
+        async with caller.post("/v1/chat/completions", json={}) as quiet:  # a model may think for longer
+            assert await quiet.content.readexactly(6) == b"first "
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(quiet.content.read(1), 4)
+            one.may_end.set()
+            two.may_end.set()

@@ -21,6 +21,7 @@ async def test_without_its_model_the_agent_lives_but_is_not_ready_and_says_why(t
     async with http_api(tmp_path=tmp_path, openai_base_url=f"{NOWHERE}/v1", mcp_servers=[dead]) as api:
         reply = await api.get("/ready")
         assert (await api.get("/health")).status == 200
+        assert (await api.call("HEAD", "/health")).status == 200  # as balancers ask
         tools = await api.get("/health/tools")
     assert (reply.status, reply.json["status"], reply.json["reasons"]) == (503, "not ready", [NO_MODEL])
     assert reply.json["degraded"][0].startswith("dead: ")
