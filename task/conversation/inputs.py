@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, CustomContent, Message, Role, frozen_data
 from task.conversation.replies import Verdict, codes_in, read_reply
 from task.conversation.state import NO_TOOLS, TurnState
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Incoming:
     """One message of a request with DIAL's additions to its text; `state` and `form_value` are not validated."""
 
