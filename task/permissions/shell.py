@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 # Characters, marks and commands; a command line of more counts as not understood. The grammar's error recovery takes
 # time that grows with the square of the marks.
 LONGEST, MOST_MARKS, MOST_COMMANDS = 20_000, 4_000, 500
+# A name or path, and words in which nothing has a meaning of its own: bash only splits them, which needs no grammar.
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./,:@%+-]+)*", re.ASCII)
+_KEYWORDS = frozenset(
+    {"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then"}
+    | {"time", "until", "while", "declare", "export", "local", "readonly", "typeset", "unset", "unsetenv"}
+)
 _MARK = re.compile(r"[^\w\s./,-]")
 _STILL = frozenset({"word", "number", "raw_string", "string", "string_content", "ansi_c_string", "concatenation"})
 _LITERAL = frozenset({"{", "}", "[", "]", "=", ",", "!", "extglob_pattern", "regex", "test_operator"})
@@ -73,6 +79,8 @@ def parsed(text: str) -> Script:
     """The commands of a command line in their order, nested ones included."""
     if len(text) > LONGEST or "\0" in text or (len(text) > MOST_MARKS and len(_MARK.findall(text)) > MOST_MARKS):
         return Script(understood=False)
+    if _PLAIN.fullmatch(text) and (words := text.split(" "))[0] not in _KEYWORDS:
+        return Script((Command(tuple(words)),))
     root = _parser().parse(text.encode(errors="replace")).root_node
     commands: list[Command] = []
     redirects: list[tuple[str, bool]] = []

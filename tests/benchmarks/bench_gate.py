@@ -23,7 +23,8 @@ ROUNDS, CALLS, PIECES = 15, 200, 20_000
 ORIGINS = {"search": Origin.OUTSIDE, "calculator": Origin.OWN}
 URL = "https://docs.example/page-19"
 READS, FETCHES = frozenset({Effect.READ}), frozenset({Effect.READ, Effect.NETWORK})
-COMMAND, COMMANDS = "git log --oneline -5", "git log --oneline -5 | head -3 && ls -la src"
+COMMAND, QUOTED = "git log --oneline -5", "git log --oneline '-5'"  # the first is only split, the second parsed
+COMMANDS = f"{COMMAND} | head -3 && ls -la src"
 
 
 def conversation() -> list[Message]:
@@ -51,12 +52,18 @@ def measure() -> list[Figure]:
         ("gate: a call that reads", DEFAULT_POLICY, lambda: request("extract", READS, messages, file_url="files/b/x")),
         ("gate: a search", DEFAULT_POLICY, lambda: request("search", FETCHES, messages, query="what is new")),
         ("gate: a page whose URL is known", DEFAULT_POLICY, lambda: request("fetch", FETCHES, messages, url=URL)),
-        ("gate: a command", shell, lambda: request("shell_run", runs, messages[:1], command=COMMAND)),
     )
     figures = [Figure(name, _decision(policy, made, Allowed), "µs", 35) for name, policy, made in gates]
-    three = _decision(shell, lambda: request("shell_run", runs, messages[:1], command=COMMANDS), Allowed)
+
+    def command(text: str) -> float:
+        return _decision(shell, lambda: request("shell_run", runs, messages[:1], command=text), Allowed)
+
     asked = _decision(DEFAULT_POLICY, lambda: request("write", FETCHES | {Effect.WRITE}, messages, text="x"), Deferred)
-    figures.append(Figure("gate: three commands with pipes", three, "µs"))
+    figures += [
+        Figure("gate: a command", command(COMMAND), "µs", 30),
+        Figure("gate: a command with quotes", command(QUOTED), "µs", 35),
+        Figure("gate: three commands with pipes", command(COMMANDS), "µs"),
+    ]
     return [*figures, Figure("gate: a call that is asked, with its card", asked, "µs"), *_pieces()]
 
 

@@ -200,6 +200,8 @@ STARTS = (
     "git -c a=",
     "-",
 )
+KEYWORDS = ["if", "then", "for", "in", "do", "case", "time", "select", "function", "export", "unset", "local", "test"]
+PLAIN_WORDS = st.one_of(st.sampled_from(KEYWORDS), st.text("azAZ059_./,:@%+-=~", min_size=1, max_size=4))
 SHAPES = st.tuples(*[st.lists(st.sampled_from(MARKS + STARTS), max_size=4).map("".join)] * 3)
 
 
@@ -220,6 +222,13 @@ def test_however_often_something_is_nested_or_repeated_reading_it_takes_no_longe
     for line in (unit * (LONGEST // len(unit)), f"curl {unit * 40}", f"bash -c '{unit * (LONGEST // len(unit) - 5)}'"):
         assert cost(line) < 2
     assert cost(unit * 40) < 0.5
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PLAIN_WORDS, min_size=1, max_size=5).map(" ".join))
+def test_a_plain_command_is_what_the_grammar_finds_in_it(line: str) -> None:
+    found, by_grammar = parsed(line), parsed(f"{line}\n")  # the grammar alone reads a line with its end
+    assert found == by_grammar or not (found.understood or by_grammar.understood)
 
 
 @settings(max_examples=30, deadline=None)
