@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -46,11 +47,17 @@ class Cost:
         return Cost(*(max(getattr(self, item.name), 0.0) for item in fields(self)))
 
 
+def median(costs: Sequence[Cost]) -> Cost:
+    """The median of each figure."""
+    return Cost(*(statistics.median(getattr(cost, item.name) for cost in costs) for item in fields(Cost)))
+
+
 @dataclass(frozen=True, slots=True)
 class DoorCosts:
     """Of a turn through one door: as such, for each call, word and kilobyte of its prompt, and each second it streams.
 
-    An event of a run is part of `streamed`: events are written ten times a second, however many there are.
+    An event of a run is part of `streamed`: events are written ten times a second, however many there are. `checkpoint`
+    is of each time that its trace is kept before its end (`Turn.checkpoints`).
     """
 
     turn: Cost
@@ -58,6 +65,7 @@ class DoorCosts:
     word: Cost
     kilobyte: Cost
     streamed: Cost
+    checkpoint: Cost
 
 
 @dataclass(frozen=True, slots=True)

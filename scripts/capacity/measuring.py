@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from itertools import count
+from collections import defaultdict
+from itertools import count, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import psutil
 
-from scripts.capacity.costs import DOORS, Cost, Costs, DoorCosts
+from scripts.capacity.costs import DOORS, Cost, Costs, DoorCosts, median
 from scripts.capacity.pieces import other_costs
 from scripts.capacity.reality import REST_SECONDS, Reality, cost, reality
 from scripts.capacity.workload import Call, Turn
+from task.runs.traces import CHECKPOINT_SECONDS
 from tests.benchmarks.calibration import slowness
 
-PEOPLE, TURNS, IDLE_SECONDS = 24, 4, 10.0
+PEOPLE, TURNS, ROUNDS, IDLE_SECONDS = 24, 4, 3, 10.0
 WORDS, SLOW, FAST = 100, 1 / 20, 1 / 60
 CALLS, KILOBYTES, OPEN = 5, 20.0, 200
 _numbers = count()
 
 
-def turn(number: int, *, calls: int = 0, words: int = 1, pause: float = FAST, kilobytes: float = 1.0) -> Turn:
+def turn(
+    number: int, *, calls: int = 0, words: int = 1, pause: float = FAST, kilobytes: float = 1.0, first: float = 0.05
+) -> Turn:
     made = (Call("other", 0.05, 0.01),) * calls
-    return Turn(0.0, number, made, 0.05, words, pause, kilobytes)
+    return Turn(0.0, number, made, first, words, pause, kilobytes)
 
 
 KINDS: dict[str, dict[str, Any]] = {
     "turn": {}, "call": {"calls": CALLS}, "kilobyte": {"kilobytes": 1.0 + KILOBYTES}, "fast": {"words": WORDS},
-    "slow": {"words": WORDS, "pause": SLOW},
+    "slow": {"words": WORDS, "pause": SLOW}, "checkpoint": {"first": CHECKPOINT_SECONDS + 0.2},
 }  # fmt: skip
 
 
@@ -49,32 +53,36 @@ async def measured() -> Costs:
 
 
 async def _door(running: Reality, door: str, idle: Cost) -> DoorCosts:
-    found = dict[str, Cost]()
-    for kind in KINDS:
+    rounds = defaultdict[str, list[Cost]](list)
+    for _, kind in product(range(ROUNDS), KINDS):
         spent, seconds = await _held(running, door, kind)
         print(f"{door}, {kind}: {PEOPLE * TURNS} turns in {seconds:.0f} s", flush=True)
-        found[kind] = (spent - idle * seconds) / (PEOPLE * TURNS)
+        rounds[kind].append((spent - idle * seconds) / (PEOPLE * TURNS))
+    found = {kind: median(spent) for kind, spent in rounds.items()}
     streamed = (found["slow"] - found["fast"]) / ((SLOW - FAST) * (WORDS - 1))
     streamed = streamed.at_least_nothing
-    words = found["fast"] - found["turn"] - streamed * (FAST * (WORDS - 1))
+    checkpoint = (found["checkpoint"] - found["turn"]).at_least_nothing
+    words = found["fast"] - found["turn"] - streamed * (FAST * (WORDS - 1)) - checkpoint
     return DoorCosts(
         turn=found["turn"].at_least_nothing,
         call=((found["call"] - found["turn"]) / CALLS).at_least_nothing,
         word=(words / (WORDS - 1)).at_least_nothing,
         kilobyte=((found["kilobyte"] - found["turn"]) / KILOBYTES).at_least_nothing,
         streamed=streamed,
+        checkpoint=checkpoint,
     )
 
 
 async def _held(running: Reality, door: str, kind: str) -> tuple[Cost, float]:
     before, began = await running.running.used(), perf_counter()
 
-    async def converse() -> None:
+    async def converse(place: int) -> None:
         number = next(_numbers)
+        await asyncio.sleep(place / PEOPLE)  # chunks of all in one moment would share the work of reading them
         for _ in range(TURNS):
             await running.ask(door, turn(number, **KINDS[kind]))
 
-    await asyncio.gather(*(converse() for _ in range(PEOPLE)))
+    await asyncio.gather(*(converse(place) for place in range(PEOPLE)))
     await asyncio.sleep(REST_SECONDS)
     return cost(await running.running.used() - before), perf_counter() - began
 

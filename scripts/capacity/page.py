@@ -23,6 +23,7 @@ PIECES = {
     "word": "each chunk of an answer",
     "kilobyte": "each kB of a request to the model",
     "streamed": "each second in which an answer streams, with its events",
+    "checkpoint": "each time that the trace of a turn under way is kept",
 }
 OTHER = {
     "code_call": ("a call of code, interpreter and kernel", 1e3, "ms of CPU"),

@@ -60,6 +60,7 @@ def cost_of(turns: Sequence[Turn], costs: DoorCosts) -> Cost:
         + costs.word * sum(turn.words for turn in turns)
         + costs.kilobyte * sum(turn.prompt_kilobytes * (1 + len(turn.calls)) for turn in turns)
         + costs.streamed * sum(turn.streamed for turn in turns)
+        + costs.checkpoint * sum(turn.checkpoints for turn in turns)
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from scripts.capacity.assumptions import Assumptions
+from task.runs.traces import CHECKPOINT_SECONDS
 
 BEFORE = 1800.0  # seconds; nearly all conversations that started earlier have ended
 LONG = 30.0  # seconds; nearly all turns end sooner
@@ -46,6 +48,18 @@ class Turn:
     @property
     def seconds(self) -> float:
         return self.called + self.first + self.streamed
+
+    @property
+    def checkpoints(self) -> int:
+        """How often its trace is kept while it is under way: a second after its start, or after what came next."""
+        found, now, due = 0, 0.0, CHECKPOINT_SECONDS
+        for waited in (*(each for call in self.calls for each in (call.written, call.seconds)), inf):
+            now = min(now + waited, self.seconds)
+            if due < now:
+                found, due = found + 1, inf
+            if due == inf:
+                due = now + CHECKPOINT_SECONDS
+        return found
 
 
 def busy_rate(assumed: Assumptions, users: float) -> float:

@@ -51,7 +51,7 @@ class Preparing:
         decided = await _decided(deciding, session, sent)
         if decided is not None:
             return decided
-        found = await store.sessions.resume(caller.owner, session_id, _without_questions(sent))
+        found = await store.sessions.resume(session, _without_questions(sent))
         return await self._after(store, caller, found.session, found.new, options)
 
     async def after_run(

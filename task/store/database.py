@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, Connection, Table, create_engine, event, make_url, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
@@ -215,11 +222,19 @@ def _cursor(seconds: float, key: str) -> str:
 def _server_engine(address: URL, patience: float, connections: int) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
-    return create_async_engine(
+    engine = create_async_engine(
         address.set(drivername="postgresql+asyncpg", query={}), pool_size=connections, max_overflow=0,
-        pool_use_lifo=True, pool_timeout=patience, pool_pre_ping=True,
+        pool_use_lifo=True, pool_timeout=patience,
         connect_args={"timeout": patience, **_tls(address)}, hide_parameters=True,
     )  # fmt: skip
+    event.listen(engine.sync_engine, "checkout", _not_closed)
+    return engine
+
+
+def _not_closed(connection: Any, *_: Any) -> None:
+    # The driver has seen it when a server has gone. `pool_pre_ping` asks in three visits what this says in none.
+    if connection.driver_connection.is_closed():
+        raise DisconnectionError  # the pool opens another
 
 
 def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:

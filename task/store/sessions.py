@@ -180,12 +180,11 @@ class Sessions:
 
         return await self.database.read(work)
 
-    async def resume(self, owner: str, session_id: str, sent: Sequence[Message]) -> Resumed:
+    async def resume(self, session: Session, sent: Sequence[Message]) -> Resumed:
         """The session, or the branch of it, that the client's messages continue.
 
         Where they continue none of them, a branch is made from the one that shares most with them.
         """
-        session = await self.get(owner, session_id)
         fit = merged(session.messages, sent)
         if not fit.branched:
             return Resumed(session, fit.new)

@@ -23,6 +23,7 @@ _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
 _TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
 _SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
+_KEPT = select(func.count()).select_from(_calls).where(_calls.c.trace_id == bindparam("named"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +123,27 @@ def write_trace(connection: Connection, trace: Trace, process: str | None = None
         connection.execute(delete(_traces).where(*_same(trace)))
         return  # the session was removed, and its traces with it
     row = _row(trace, process)
-    if not (stored and _replaced(connection, trace, row)):
+    if stored and _replaced(connection, trace, row):
+        kept = connection.scalar(_KEPT, {"named": trace.trace_id}) or 0
+        connection.execute(update(_words).where(_words.c.trace_id == trace.trace_id), words_of(trace.trace_id, trace))
+    else:
+        kept = 0
         while not insert_new(connection, _traces, row):
             if _ended_elsewhere(connection, trace):
                 return
             row["id"] = new_id("trace")  # another trace has this id
+        connection.execute(insert(_words), words_of(row["id"], trace))
     calls = [
         {"trace_id": row["id"], "position": number, "result": packed(call.result)}
-        for number, call in enumerate(trace.tool_calls)
+        for number, call in enumerate(trace.tool_calls[kept:], kept)
     ]
     if calls:
         connection.execute(insert(_calls), calls)
-    connection.execute(insert(_words), words_of(row["id"], trace))
 
 
 def _replaced(connection: Connection, trace: Trace, row: Mapping[str, Any]) -> bool:
     running = [_traces.c.status == "running"] if trace.run_id is not None else []
-    if not connection.execute(update(_traces).where(*_same(trace), *running).values(row)).rowcount:
-        return False
-    for table in (_calls, _words):
-        connection.execute(delete(table).where(table.c.trace_id == trace.trace_id))
-    return True
+    return bool(connection.execute(update(_traces).where(*_same(trace), *running).values(row)).rowcount)
 
 
 def _ended_elsewhere(connection: Connection, trace: Trace) -> bool:

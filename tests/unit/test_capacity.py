@@ -18,7 +18,9 @@ from scripts.capacity.workload import Call, Turn, busy_rate, turns
 
 DAILY = 10_000
 NOTHING = Cost()
-COSTS = DoorCosts(Cost(agent=0.1, statements=3), Cost(agent=0.02), Cost(agent=0.01), NOTHING, Cost(rows=10))
+COSTS = DoorCosts(
+    Cost(agent=0.1, statements=3), Cost(agent=0.02), Cost(agent=0.01), NOTHING, Cost(rows=10), Cost(wal=1000)
+)  # fmt: skip
 
 
 def turn(start: float = 0.0, *, words: int = 1, calls: int = 0) -> Turn:
@@ -62,7 +64,23 @@ def test_what_turns_take_is_the_sum_of_their_pieces_and_of_idle_replicas() -> No
     assert found.cost.agent == pytest.approx(0.1 + 2 * 0.02 + 11 * 0.01)
     assert found.cost.statements == 3 + 4 * 3 * 10
     assert found.cost.rows == pytest.approx(10 * 1.0)  # a second of streaming
+    assert found.cost.wal == 1000 * 2  # its trace, 1 and 2.5 seconds after its start
     assert found.wait(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("calls", "first", "expected"),
+    [
+        ([], 0.9, 0), ([], 1.1, 1), ([], 60.0, 1),  # nothing changes while the model is silent
+        ([(0.5, 0.1)], 0.3, 0), ([(0.5, 0.1)], 0.6, 1),
+        ([(1.5, 0.1)], 0.5, 1), ([(1.5, 0.1)], 1.1, 2), ([(1.5, 2.0)], 0.1, 2), ([(1.5, 2.0)], 2.0, 3),
+    ],
+)  # fmt: skip
+def test_a_turn_is_kept_a_second_after_its_start_and_after_each_change(
+    calls: list[tuple[float, float]], first: float, expected: int
+) -> None:
+    made = tuple(Call("other", written, seconds) for written, seconds in calls)
+    assert Turn(0.0, 1, made, first, 1, 0.1, 1.0).checkpoints == expected
 
 
 def test_work_waits_for_its_replica_and_another_replica_takes_it() -> None:
@@ -73,7 +91,7 @@ def test_work_waits_for_its_replica_and_another_replica_takes_it() -> None:
 
 
 def test_what_streaming_takes_lets_words_wait() -> None:
-    streaming = DoorCosts(NOTHING, NOTHING, NOTHING, NOTHING, Cost(agent=2.0))
+    streaming = DoorCosts(NOTHING, NOTHING, NOTHING, NOTHING, Cost(agent=2.0), NOTHING)
     found = simulate([turn(words=11)], streaming, NOTHING, 1, seconds=10)  # each of 0.1 s takes 0.2
     assert found.wait(1) == pytest.approx(1.0)
 

@@ -125,15 +125,16 @@ async def test_a_diverging_history_makes_a_branch_and_is_found_again(store: Stor
     await store.sessions.append(OWNER, session.session_id, stored, session.version)
     edited = [*stored[:2], user("3+3?")]
 
-    resumed = await store.sessions.resume(OWNER, session.session_id, edited)
+    grown = await store.sessions.get(OWNER, session.session_id)
+    resumed = await store.sessions.resume(grown, edited)
     assert (resumed.branched, resumed.new) == (True, (user("3+3?"),))
     assert resumed.session.messages == tuple(stored[:2])
     assert (resumed.session.parent, resumed.session.title) == (session.session_id, "Sums")
-    assert (await store.sessions.get(OWNER, session.session_id)).messages == tuple(stored)
+    assert await store.sessions.get(OWNER, session.session_id) == grown
 
     branch = resumed.session
     await store.sessions.append(OWNER, branch.session_id, [user("3+3?"), assistant("6")], branch.version)
-    again = await store.sessions.resume(OWNER, session.session_id, [*edited, assistant("6"), user("and 4+4?")])
+    again = await store.sessions.resume(grown, [*edited, assistant("6"), user("and 4+4?")])
     assert (again.session.session_id, again.branched) == (branch.session_id, False)
     assert again.new == (user("and 4+4?"),)
 
