@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Any, Protocol
 
-from task.conversation.messages import Attachment, Message
+from task.conversation.messages import Attachment, Message, frozen_data
 
 ToolSchema = Mapping[str, Any]  # {"type": "function", "function": {name, description, parameters}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TextDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class WeighedText(TextDelta):
     """One token, and the log probabilities of the likeliest tokens at its place."""
 
@@ -34,7 +34,7 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class ToolCallDelta:
     """A fragment of a call as the provider sent it; `arguments` is text or a whole object."""
 
@@ -51,7 +51,7 @@ class AttachmentDelta:
     attachment: Attachment
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class Usage:
     """Tokens of one model request.
 
@@ -79,7 +79,7 @@ class Usage:
         return {asked: self}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class DelegatedUsage(Usage):
     """Tokens of a request to a deployment that reports the usage of the `models` it called."""
 

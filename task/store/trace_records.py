@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Message, Role, frozen_data
 from task.llm.base import ModelOptions, Usage
 
 CUT = 200  # characters of a result in the documented list of calls
@@ -15,7 +15,7 @@ Rating = Literal["up", "down"]
 COMMENT_CHARS = 2000  # of what a person writes beside a rating
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TracedTurn:
     """A message of the run. `size` counts its characters; `content` and `arguments` are None where they are not kept.
 
@@ -49,7 +49,7 @@ class TracedTurn:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TracedCall:
     """A tool call; `result` is whole where the trace was read on its own, and cut in listings."""
 
@@ -63,7 +63,7 @@ class TracedCall:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class TracedDecision:
     """What the gate decided about a call: allowed, denied or deferred.
 

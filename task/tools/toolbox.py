@@ -14,7 +14,7 @@ from hashlib import blake2b
 from time import monotonic, perf_counter
 from typing import Any
 
-from task.conversation.messages import Attachment, Message, ToolCall, tool_message
+from task.conversation.messages import Attachment, Message, ToolCall, frozen_data, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
@@ -98,7 +98,7 @@ class RepeatGuard:
         return cls(set(data["withdrawn"]), Counter(counts))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_data
 class _Step:
     """What the calls of one step share."""
 
