@@ -18,9 +18,11 @@ OPENING = """\
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one piece of work: CPU seconds of agent, PostgreSQL and nginx; statements, commits, written rows; bytes."""
+    """Of one piece of work: CPU seconds of agents, of the processes they start, of PostgreSQL and of nginx; statements
+    that PostgreSQL received, commits, written rows; bytes."""
 
     agent: float = 0.0
+    children: float = 0.0
     postgres: float = 0.0
     nginx: float = 0.0
     statements: float = 0.0
@@ -40,6 +42,11 @@ class Cost:
 
     def __truediv__(self, count: float) -> Cost:
         return self * (1 / count)
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of everything."""
+        return self.agent + self.children + self.postgres + self.nginx
 
     @property
     def at_least_nothing(self) -> Cost:

@@ -14,7 +14,7 @@ import psutil
 
 from scripts.capacity.costs import DOORS, Cost, Costs, DoorCosts, median
 from scripts.capacity.pieces import other_costs
-from scripts.capacity.reality import REST_SECONDS, Reality, cost, reality
+from scripts.capacity.reality import REST_SECONDS, Reality, reality
 from scripts.capacity.workload import Call, Turn
 from task.runs.traces import CHECKPOINT_SECONDS
 from tests.benchmarks.calibration import slowness
@@ -84,13 +84,13 @@ async def _held(running: Reality, door: str, kind: str) -> tuple[Cost, float]:
 
     await asyncio.gather(*(converse(place) for place in range(PEOPLE)))
     await asyncio.sleep(REST_SECONDS)
-    return cost(await running.running.used() - before), perf_counter() - began
+    return await running.running.used() - before, perf_counter() - began
 
 
 async def _idle(running: Reality) -> Cost:
     before = await running.running.used()
     await asyncio.sleep(IDLE_SECONDS)
-    return cost((await running.running.used() - before) / IDLE_SECONDS)
+    return (await running.running.used() - before) / IDLE_SECONDS
 
 
 async def _memory_of_runs(running: Reality) -> float:

@@ -18,7 +18,7 @@ from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
 from tests.benchmarks.load import Load, Timing, request
 from tests.benchmarks.planned_upstream import planned
-from tests.benchmarks.replicas import Replicas, Usage, replicas
+from tests.benchmarks.replicas import Replicas, replicas
 
 UPSTREAM = "tests.benchmarks.planned_upstream"
 KEYS, REST_SECONDS = 32, 0.5
@@ -63,7 +63,7 @@ class Reality:
                 group.create_task(self.ask(door, turn))
             running = await watching
         await asyncio.sleep(REST_SECONDS)
-        return cost(await self.running.used() - before), running
+        return await self.running.used() - before, running
 
     async def _watched(self, until: float) -> float:
         samples = list[int]()
@@ -80,12 +80,6 @@ class Reality:
         ):
             self._sessions[conversation] = (await answer.json())["session_id"]
         return self._sessions[conversation]
-
-
-def cost(used: Usage) -> Cost:
-    return Cost(
-        used.agents, used.postgres, used.nginx, used.statements, used.commits, used.rows, used.wal, used.size
-    )  # fmt: skip
 
 
 @asynccontextmanager

@@ -16,11 +16,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.capacity.costs import Cost
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.load import Load, request
-from tests.benchmarks.replicas import Replicas, Usage, replicas
+from tests.benchmarks.replicas import Replicas, replicas
 
 ROUNDS, PEOPLE, REST_SECONDS = 3, 12, 0.3  # people of each agent
 SCRIPTS = ("chain 5", "paced 50 20")
@@ -35,7 +36,7 @@ class Installation:
     load: Load
     keys: list[str]
 
-    async def serve(self) -> Usage:
+    async def serve(self) -> Cost:
         """What each of its people takes with a tool turn and a streamed answer through both doors."""
         before = await self.running.used()
         for script in SCRIPTS:
@@ -46,10 +47,10 @@ class Installation:
         return (await self.running.used() - before) / len(self.keys)
 
 
-async def serve(installations: Sequence[Installation]) -> Usage:
+async def serve(installations: Sequence[Installation]) -> Cost:
     """The mean of installations of the same size that are served at the same time."""
     spent = await asyncio.gather(*(installation.serve() for installation in installations))
-    return sum(spent, Usage()) / len(spent)
+    return sum(spent, Cost()) / len(spent)
 
 
 async def measured(folder: Path) -> list[Figure]:
@@ -74,13 +75,13 @@ async def measured(folder: Path) -> list[Figure]:
     ]
 
 
-def parts(name: str, spent: list[Usage]) -> list[Figure]:
+def parts(name: str, spent: list[Cost]) -> list[Figure]:
     return [
-        Figure(f"{name}, CPU per conversation", statistics.median(usage.cpu for usage in spent) * 1e3, "ms"),
-        Figure(f"{name}, of it the agents", statistics.median(usage.agents for usage in spent) * 1e3, "ms"),
-        Figure(f"{name}, of it PostgreSQL", statistics.median(usage.postgres for usage in spent) * 1e3, "ms"),
-        Figure(f"{name}, of it nginx", statistics.median(usage.nginx for usage in spent) * 1e3, "ms"),
-        Figure(f"{name}, statements", statistics.median(usage.statements for usage in spent), ""),
+        Figure(f"{name}, CPU per conversation", statistics.median(cost.cpu for cost in spent) * 1e3, "ms"),
+        Figure(f"{name}, of it the agents", statistics.median(cost.agent for cost in spent) * 1e3, "ms"),
+        Figure(f"{name}, of it PostgreSQL", statistics.median(cost.postgres for cost in spent) * 1e3, "ms"),
+        Figure(f"{name}, of it nginx", statistics.median(cost.nginx for cost in spent) * 1e3, "ms"),
+        Figure(f"{name}, statements", statistics.median(cost.statements for cost in spent), ""),
     ]
 
 

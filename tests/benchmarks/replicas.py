@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 import psutil
 
+from scripts.capacity.costs import Cost
 from task.store.store import open_store
 from tests.benchmarks import processes
 from tests.support.balancer import balancer
@@ -34,38 +35,6 @@ FROM pg_stat_statements WHERE query NOT ILIKE '%pg_stat_statements%'
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """CPU seconds of agents, their child processes, PostgreSQL and nginx; what PostgreSQL was asked to do; bytes."""
-
-    agents: float = 0.0
-    children: float = 0.0
-    postgres: float = 0.0
-    nginx: float = 0.0
-    statements: float = 0.0
-    commits: float = 0.0
-    rows: float = 0.0
-    wal: float = 0.0
-    size: float = 0.0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
-
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, item.name) - getattr(other, item.name) for item in fields(self)))
-
-    def __truediv__(self, count: float) -> Usage:
-        return Usage(*(getattr(self, item.name) / count for item in fields(self)))
-
-    def __mul__(self, count: float) -> Usage:
-        return self / (1 / count)
-
-    @property
-    def cpu(self) -> float:
-        """CPU seconds of everything."""
-        return self.agents + self.children + self.postgres + self.nginx
-
-
-@dataclass(frozen=True, slots=True)
 class Replicas:
     """`port` is the balanced address; `store_url` leads to the database of all agents."""
 
@@ -76,10 +45,10 @@ class Replicas:
     nginx: int
     statistics: asyncpg.Connection
 
-    async def used(self) -> Usage:
+    async def used(self) -> Cost:
         counts = await self.statistics.fetchrow(_COUNTS)
         assert counts is not None
-        return Usage(
+        return Cost(
             sum(agent.cpu() for agent in self.agents), sum(cpu_of(agent.pid) for agent in self.agents),
             cpu_of(self.postgres, itself=True), cpu_of(self.nginx, itself=True), **dict(counts),
         )  # fmt: skip

@@ -15,7 +15,10 @@ import pytest
 import pytest_asyncio
 
 from tests.benchmarks import processes
-from tests.benchmarks.scale import CLOCKS, Faults, Person, audit, unsettled, variables
+from tests.benchmarks.scale import CLOCKS, variables
+from tests.benchmarks.scale_audit import audit, unsettled
+from tests.benchmarks.scale_faults import Faults
+from tests.benchmarks.scale_people import Person
 from tests.support.cluster import Cluster, cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
