@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 5.0
+UNSTORED = "The answer could not be stored yet. Ask again in a moment."
 
 Prepare = Callable[[], Awaitable[RunRequest | None]]
 Describe = Callable[[BaseException, str], Mapping[str, Any]]
@@ -42,13 +43,14 @@ def described(error: BaseException, _: str) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that somebody follows. `ended` is done when all of it is on disk; `detaches`: it continues for a
-    while without a listener."""
+    """A run that somebody follows. `ended` is done when all of it is on disk, or with `unstored` could not be stored in
+    time; `detaches`: it continues for a while without a listener."""
 
     state: RunState
     ended: asyncio.Future[None]
     store: Store
     detaches: bool = False
+    unstored: bool = False
     trace: Trace | None = None
     task: asyncio.Task[None] | None = None
     listeners: int = 0
@@ -182,8 +184,13 @@ class Runner:
         else:
             live.stop()
 
-    async def events(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
-        """The run's events after that number; the last one comes when the run is on disk."""
+    async def events(self, owner: str, run_id: str, after: int = 0, *, sure: bool = False) -> AsyncGenerator[Event]:
+        """The run's events after that number; the last one comes when the run is on disk, or has failed to get there.
+
+        Raises:
+            StoreUnavailable: the store cannot be read; with `sure` also instead of the last event of a run that is not
+                on disk, which another process may still mark as interrupted.
+        """
         store = await self._product.store.get()
         live = self._live.get(run_id)
         if live is None or live.run.owner != owner:
@@ -194,6 +201,8 @@ class Runner:
             async for event in store.runs.events_after(owner, run_id, after):
                 if event.type == FINISHED:
                     await asyncio.shield(live.ended)
+                    if sure and live.unstored:
+                        raise StoreUnavailable(UNSTORED)
                 yield event
 
     async def stop(self, owner: str, run_id: str) -> Run:
@@ -284,6 +293,7 @@ class Runner:
         except StoreUnavailable as failure:
             logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)
             live.state.fail(self._describe(failure, request.options.model))
+            live.unstored = True
         self._live.pop(run.run_id)
         live.ended.set_result(None)
         self._ended(request, live.state)

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, insert, select
 from task.store import tables
 from task.store.database import Database
 from task.store.records import Event, packed, unpacked
-from task.store.writer import Writer
+from task.store.writer import Work, Writer
 
 SAVE_SECONDS = 0.1
 _runs, _events = tables.runs, tables.events
@@ -45,12 +45,17 @@ class EventLog:
             self._wake()
         return event
 
-    def end(self) -> None:
+    def end(self) -> Work:
+        """No more events come; what stores the last ones, in the transaction that ends the run.
+
+        On their own they would be read in other processes as the end of a run that may still be interrupted.
+        """
         self._over = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._save()
         self._wake()
+        if self._timer is None:
+            return lambda _: None
+        self._timer.cancel()
+        return self._unsaved()
 
     async def after(self, number: int) -> AsyncGenerator[Event]:
         while True:
@@ -74,12 +79,15 @@ class EventLog:
             self._save_soon()
 
     def _save(self) -> None:
+        self._writer.put(self._unsaved())
+
+    def _unsaved(self) -> Work:
         self._timer = None
         new = self._events[self._queued :]
         self._queued = len(self._events)
         data = packed([event.as_dict() for event in new])
         row = {"run_id": self.run_id, "first": new[0].number, "last": self._queued, "data": data}
-        self._writer.put(lambda connection: connection.execute(_ADD_EVENTS, row))
+        return lambda connection: connection.execute(_ADD_EVENTS, row)
 
     def _wake(self) -> None:
         listening, self._listening = self._listening, []

@@ -131,11 +131,11 @@ class Runs:
         """
         run_id, live, now = run.run_id, self._live.pop(run.run_id), self._clock()
         in_session = session_id or run.session_id
-        live.end()
-
         suspended = status == "suspended"
+        store_last_events = live.end()
 
         def work(connection: Connection) -> None:
+            store_last_events(connection)
             running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
             kept = packed([message.as_stored() for message in added]) if in_session is None and suspended else None
             ended = running.values(status=status, ended_at=now, error=error, session_id=in_session, added=kept)

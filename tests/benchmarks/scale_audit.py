@@ -66,7 +66,7 @@ async def _check(person: Person, written: Counter[str], report: Report) -> None:
         if said[turn.script] > 1:
             report.add(report.duplicated, "messages", where)
         if turn.seconds is not None and not (turn.answer.endswith(turn.ending) and turn.ending in answers):
-            report.add(report.lost, "answers", f"{where}: {turn.answer[-60:]!r}")
+            report.add(report.lost, "answers", f"{where}: {turn.answer[-60:]!r}, in {', '.join(turn.runs)}")
         if whole[turn.script] > 1:
             report.add(report.duplicated, "answers", where)
         if turn.seconds is not None and turn.writes and not written[turn.word]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -135,6 +135,8 @@ class Person:
         turn.answer = "".join(
             event["text"] for _, event in sorted(turn.runs[run_id].items()) if event["type"] == "text"
         )
+        if status == "failed":
+            raise Refused(f"failed ({_failure(turn.runs[run_id].values())})")
         if status != "finished":
             raise Refused(status)
 
@@ -248,6 +250,10 @@ async def _unless(stopping: asyncio.Event, seconds: float) -> None:
     """Wait so long, or until it is time to stop."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stopping.wait(), seconds)
+
+
+def _failure(events: Iterable[Event]) -> str:
+    return next((str(event["error"].get("code")) for event in events if event["type"] == "error"), "no reason")
 
 
 def _error(text: str) -> str:

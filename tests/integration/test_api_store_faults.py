@@ -198,14 +198,21 @@ async def test_an_answer_that_ends_on_a_full_disk_ends_with_an_error_and_is_kept
         ):
             for response in (one, other):
                 await response.content.readline()
+            [run] = (await api.get(f"/runs?session_id={session_id}")).json["runs"]
+            events = await api.session.get(f"{api.url}/runs/{run['run_id']}/events")
             resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, whole[1]))
             ends = [(await response.text())[-2000:] for response in (one, other)]
+            followed = await events.text()
         resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
 
         async def kept() -> bool:
             return len((await api.get(f"/session/{session_id}")).json["messages"]) == 2
 
         await until(kept)
+        again = await api.events(run["run_id"])
     assert ["store is full" in end for end in ends] == [True, True]
     assert '"error"' in ends[0]
     assert "response.failed" in ends[1]
+    assert '"text"' in followed
+    assert '"finished"' not in followed  # nothing is promised before it is on disk
+    assert again[-1]["status"] == "finished"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, KeyReused, NotFound
@@ -23,6 +24,7 @@ from task.store.records import AlreadyStarted, RequestKey, Run
 from task.store.records import Event as RunEvent
 from task.store.runs import KEY_SECONDS
 from task.store.store import Store
+from task.store.writer import AT_ONCE
 from tests.support.stores import OWNER, StoreClock, opened, seen_for, sqlite_url
 
 
@@ -339,6 +341,30 @@ async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Pat
             assert await other.processes.interrupt_orphans() == 1
             may_read.set()
             assert await listening == ["1 finished"]
+
+
+async def test_the_last_events_are_stored_together_with_the_end_of_the_run_however_much_waits_before_them(
+    tmp_path: Path,
+) -> None:
+    url, seen = sqlite_url(tmp_path), list[str]()
+
+    def read(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE runs"):
+            with closing(sqlite3.connect(f"file:{url.removeprefix('sqlite:///')}?mode=ro", uri=True)) as reader:
+                seen.append(str(reader.execute("SELECT data FROM events").fetchall()))
+
+    async with opened(url) as store:
+        run = await store.runs.start(OWNER)
+        event.listen(Engine, "before_cursor_execute", read)
+        try:
+            for _ in range(AT_ONCE - 1):  # what is put next is the last write of one transaction
+                store.writer.put(lambda _: None)
+            store.runs.append_event(run.run_id, "finished")
+            await store.runs.finish(run, "finished")
+        finally:
+            event.remove(Engine, "before_cursor_execute", read)
+        assert seen == ["[]"]
+        assert await texts_of(store.runs.events_after(OWNER, run.run_id)) == ["1 finished"]
 
 
 async def test_a_run_whose_process_died_before_its_first_event_is_an_interrupted_one(tmp_path: Path) -> None:

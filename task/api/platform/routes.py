@@ -199,7 +199,7 @@ async def _chat_prompt(product: Product) -> str:
 
 async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(runner.events(owner, run_id, after)) as events:
+        async with aclosing(runner.events(owner, run_id, after, sure=True)) as events:
             async for event in events:
                 data = {name: value for name, value in event.as_dict().items() if name != "request"}
                 if event.type == "approval":
