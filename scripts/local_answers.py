@@ -69,6 +69,8 @@ class Outcome:
     stages: str
     right: bool
     seconds: float
+    read: int = 0
+    written: int = 0
 
 
 def numbers(text: str) -> set[float]:
@@ -157,8 +159,10 @@ async def outcome(person: ChatReader, question: Question) -> Outcome:
         attached.append(await person.upload(name, content_of(name, text), kind, by_program=True))
     started = perf_counter()
     answer = await asked(person, question.text, *attached)
-    right = question.right(answer.content, len(answer.stages))
-    return Outcome(question, answer.content, staged(answer), right, perf_counter() - started)
+    right, usage = question.right(answer.content, len(answer.stages)), answer.usage or {}
+    read = usage.get("prompt_tokens", 0) - usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+    written = usage.get("completion_tokens", 0)
+    return Outcome(question, answer.content, staged(answer), right, perf_counter() - started, read, written)
 
 
 async def measured(questions: Sequence[Question], verbose: bool = False) -> list[Outcome]:
@@ -176,7 +180,8 @@ async def measured(questions: Sequence[Question], verbose: bool = False) -> list
 
 def line(item: Outcome) -> str:
     word = "right" if item.right else "WRONG"
-    return f"{word} {item.seconds:5.1f} s  {item.question.text}  {' '.join(item.answer.split())[:200]!r}"
+    counts = f"{item.seconds:5.1f} s {item.read:4} read {item.written:3} written"
+    return f"{word} {counts}  {item.question.text}  {' '.join(item.answer.split())[:200]!r}"
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -196,10 +201,11 @@ def main() -> int:
     parser.add_argument("--questions", type=Path, default=MEASURED)
     parser.add_argument("--set", default="question", help="the group of questions in that file")
     parser.add_argument("--kind", default="", help="questions of this kind only")
+    parser.add_argument("--last", type=int, default=0, help="the last so many of these only")
     parser.add_argument("--verbose", action="store_true", help="print the stages as well")
     given = parser.parse_args()
     chosen = [q for q in questions_of(given.questions, given.set) if given.kind in ("", q.kind)]
-    print(summary(asyncio.run(measured(chosen, given.verbose))))
+    print(summary(asyncio.run(measured(chosen[-given.last :], given.verbose))))
     return 0
 
 

@@ -212,12 +212,14 @@ def _rendered(delta: TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelt
     return {"tool_calls": [call]}
 
 
-def _usage(usage: Usage) -> dict[str, int]:
+def _usage(usage: Usage) -> dict[str, Any]:
     total = usage.prompt_tokens + usage.completion_tokens
+    details = {"prompt_tokens_details": {"cached_tokens": usage.cached_tokens}} if usage.cached_tokens else {}
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": total,
+        **details,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ MISSING = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "
 SHOWN_VALUES = 8  # of a column of words: enough to see what a filter compares with
 SAMPLES = 2
 VALUE_CHARS = 30
+LONGEST_NUMBER = 18  # digits of what may count rows
+FEWEST_COUNTED = 3  # of two rows, the second may have one more by chance
 _AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
 _NUMBER = re.compile(rf"([^\w\s.,+-] ?)?({_AMOUNT})( ?(?:%|[^\w\s.,]|[A-Z]{{3}}))?")
 _PADDED = re.compile(r"[-+]?0\d")  # a code, of which the zeros are a part
@@ -33,6 +36,13 @@ class Column:
     kind: Kind
     values: tuple[str, ...]
     missing: tuple[str, ...] = ()
+
+    @property
+    def is_numbering(self) -> bool:
+        """Whether its values only count the rows: 501, 502, 503."""
+        whole = [int(value) for value in self.values if value.isdecimal() and len(value) <= LONGEST_NUMBER]
+        counted = all(after - one == 1 for one, after in itertools.pairwise(whole))
+        return counted and len(whole) == len(self.values) >= FEWEST_COUNTED
 
     @property
     def months(self) -> tuple[str, ...]:

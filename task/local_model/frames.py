@@ -48,7 +48,11 @@ class Frame:
     comma: bool = False
 
     def __str__(self) -> str:
-        return f"{self.title}, {self.rows} rows with the columns {', '.join(map(str, self.columns))}"
+        listed = ", ".join(map(str, self.columns))
+        amounts = [each.name for each in self.columns if each.kind == "number" and not each.is_numbering]
+        # Named here, a small model thinks of it where a price belongs to a quantity.
+        product = f" (for sums also {' * '.join(amounts)!r})" if len(amounts) == 2 else ""
+        return f"{self.title}, {self.rows} rows{product} with the columns {listed}"
 
     def program(self, variable: str) -> str:
         """The lines that put the table into a variable."""

@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 
@@ -25,6 +25,7 @@ _ANY = r"[^'\"\\]+"
 _PARTS = {"month": "%Y-%m", "year": "%Y"}
 _QUOTED = re.compile(r"'([^']*)'")
 _ROW = re.compile(r"\.row\(([0-9]+)\)")
+_SUMS = re.compile(r"(?<!/ )rows\['([^']*)'\]\.sum\(\) \* rows\['([^']*)'\]\.sum\(\)")
 _EXTREME = re.compile(r"^rows\[('[^']*')\]\.(max|min)\(\)$")
 
 
@@ -78,6 +79,8 @@ def result_pattern(frames: Sequence[Frame]) -> str:
 def program(rows: str, result: str, frames: Sequence[Frame]) -> str:
     """The lines that compute `result` over `rows`, with the columns that neither table has by itself."""
     result = _EXTREME.sub(_row_of, _ROW.sub(lambda row: f".iloc[[{int(row[1]) - 1}]]", result))
+    names = {column.name for frame in frames for column in frame.columns}
+    result = _SUMS.sub(lambda sums: _sum_of_products(sums, names), result)
     named = dict.fromkeys(_QUOTED.findall(f"{rows} {result}"))
     added = [line for number, frame in enumerate(frames) for name in named for line in _column(number, frame, name)]
     return "\n".join([*added, f"rows = {rows}", result])
@@ -86,6 +89,12 @@ def program(rows: str, result: str, frames: Sequence[Frame]) -> str:
 def _row_of(extreme: re.Match[str]) -> str:
     # The row that has the highest or lowest value also shows whose it is.
     return f"rows.n{'largest' if extreme[2] == 'max' else 'smallest'}(1, {extreme[1]})"
+
+
+def _sum_of_products(sums: re.Match[str], names: Container[str]) -> str:
+    # A sum times a sum means nothing; what is meant is the sum of what each row comes to.
+    is_known = sums[1] in names and sums[2] in names
+    return f"rows['{sums[1]} * {sums[2]}'].sum()" if is_known else sums[0]
 
 
 def _column(number: int, frame: Frame, name: str) -> Iterable[str]:

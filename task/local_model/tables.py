@@ -130,7 +130,7 @@ def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep |
     described = "\n".join(f"{variable(number)}: {frame}" for number, frame in enumerate(frames))
     parts = [question] if computed else [described, question]
     if call.name == RUNNER:
-        parts.append(f"{_code(call).removeprefix(loading).strip()}\n\nResult:\n{_result(last, call)}")
+        parts.append(f"{_chosen(_code(call), loading)}\n\nResult:\n{_result(last, call)}")
     ask = DESCRIBE if computed else CORRECT if failed else ASK
     shown = (*_said(messages[:asked]), replace(messages[asked], content="\n\n".join(parts)))
     return TableStep(frames, shown, question, computed, ask)
@@ -143,6 +143,12 @@ def _said(messages: Sequence[Message]) -> Iterator[Message]:
             yield replace(message, content=_NOTE.sub("", message.text()))
         elif message.role is not Role.TOOL and not message.tool_calls:
             yield message
+
+
+def _chosen(code: str, loading: str) -> str:
+    # What the model has chosen, without the columns that were computed for it
+    lines = code.removeprefix(loading).strip()
+    return lines[max(lines.find("rows = "), 0) :]
 
 
 def _result(result: Message, call: ToolCall) -> str:

@@ -22,7 +22,7 @@ import pytest
 from task.local_model.server import EmbeddedModel, restore_state
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
-from tests.support.llama_peer import PROGRAM
+from tests.support.llama_peer import PROGRAM, USAGE
 from tests.support.package_index import tiny_weights
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
@@ -104,6 +104,13 @@ async def test_calls_reach_the_caller_in_openais_form(tmp_path: Path) -> None:
     calls = [call for chunk in chunks for choice in chunk["choices"] for call in choice["delta"].get("tool_calls", ())]
     assert [call["function"] for call in calls] == [{"name": "calculator", "arguments": '{"expression":"1+1"}'}]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_the_tokens_that_it_had_computed_already_are_reported(tmp_path: Path) -> None:
+    async with core_with(embedded(tmp_path, {}), tmp_path) as core:
+        chunks = [event async for event in events(core)]
+    [usage] = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    assert usage == USAGE
 
 
 async def test_the_callers_limits_and_parameters_reach_it(tmp_path: Path) -> None:

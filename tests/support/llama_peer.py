@@ -26,6 +26,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+USAGE = {
+    "prompt_tokens": 70, "completion_tokens": 4, "total_tokens": 74, "prompt_tokens_details": {"cached_tokens": 60}
+}  # fmt: skip
 PROGRAM = (sys.executable, str(Path(__file__)))
 
 
@@ -91,10 +94,15 @@ def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPR
                     time.sleep(script.get("pause", 0))
                 self._event({"delta": {"content": f" {word}" if number else word}, "finish_reason": None})
             self._event({"delta": {}, "finish_reason": "stop"})
+            if request.get("stream_options", {}).get("include_usage"):
+                self._chunk({"choices": [], "usage": USAGE})
             self.wfile.write(b"data: [DONE]\n\n")
 
         def _event(self, choice: dict[str, Any]) -> None:
-            chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, **choice}]}
+            self._chunk({"choices": [{"index": 0, **choice}]})
+
+        def _chunk(self, fields: dict[str, Any]) -> None:
+            chunk = {"object": "chat.completion.chunk", **fields}
             self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
             self.wfile.flush()
 

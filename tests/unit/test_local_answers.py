@@ -33,7 +33,7 @@ def test_an_answer_is_right_only_when_it_fulfils_everything() -> None:
     assert not Question("Hello", tools=False).right("Hello!", 1)
 
 
-@pytest.mark.parametrize("name", ["measured.toml", "measured_2.toml", "measured_3.toml"])
+@pytest.mark.parametrize("name", ["measured.toml", "measured_2.toml", "measured_3.toml", "measured_4.toml"])
 def test_forty_and_ten_questions_are_measured_and_none_of_them_is_tuned_for(name: str) -> None:
     path, tuning = MEASURED.with_name(name), MEASURED.with_name("tuning.toml")
     measured = [*questions_of(path), *questions_of(path, "two_steps")]

@@ -232,6 +232,33 @@ def test_two_columns_of_numbers_are_computed_row_by_row() -> None:
     assert spent.to_dict() == {"Berg": 101.5}
 
 
+def test_a_sum_times_a_sum_is_the_sum_of_what_each_row_comes_to() -> None:
+    product = "rows['Pieces'].sum() * rows['Price each'].sum()"
+    assert computed("df[(df['Client'] == 'Berg')]", product) == 101.5
+    assert computed("df[(df['Pieces'] >= 1)]", f"{product} - 1") == 140.5
+    assert computed("df[(df['Client'] == 'Berg')]", f"len(rows) / {product}") == 2 / 4 * 80.5
+    of_products = "rows['Pieces * Price each'].sum() * rows['Pieces'].sum()"
+    assert computed("df[(df['Client'] == 'Berg')]", of_products) == 101.5 * 4
+
+
+def test_the_product_of_two_columns_of_numbers_is_named_where_the_table_is_described() -> None:
+    assert "3 rows (for sums also 'Pieces * Price each') with" in step_of(read(BILLS)).messages[-1].text()
+    numbered = BILLS.replace("| Client", "| No | Client").replace("| ---", "| --- | ---", 1)
+    for number, row in enumerate(("| Berg | 3", "| Tal", "| Berg | 1"), 501):
+        numbered = numbered.replace(row, f"| {number} {row}")
+    assert "(for sums also 'Pieces * Price each')" in step_of(read(numbered)).messages[-1].text()
+    more = BILLS.replace("2024-11-04", "4").replace("2024-11-29", "9").replace("2024-12-01", "1")
+    assert "for sums" not in step_of(read(more)).messages[-1].text()
+    long = BILLS.replace("| 3 |", f"| {'9' * 5000} |")
+    assert "'Pieces * Price each'" in step_of(read(long)).messages[-1].text()
+
+
+def test_the_model_describes_a_result_without_the_columns_that_were_computed_for_it() -> None:
+    code = f"{LOADING}\ndf['a * b'] = df['a'] * df['b']\nrows = df\nrows['a * b'].sum()"
+    asked_last = step_of(ran("7", code)).messages[-1].text()
+    assert asked_last == f"{QUESTION}\n\nrows = df\nrows['a * b'].sum()\n\nResult:\n7"
+
+
 def test_months_and_years_of_a_date_select_and_group_rows() -> None:
     assert computed("df[(df['Client'] == 'Berg') & (df['Day month'] == '2024-11')]", "len(rows)") == 1
     months = computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Day month')['Pieces'].sum()")
