@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from task.conversation.messages import ToolCall, frozen_data
+from task.conversation.messages import ToolCall
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.taint import ContextView, Origin
 
@@ -38,7 +38,7 @@ class WorkspaceAccess:
     paths: tuple[str, ...] = ()
 
 
-@frozen_data
+@dataclass(frozen=True, slots=True)
 class CallRequest:
     """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
 
