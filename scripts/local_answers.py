@@ -64,6 +64,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """An answer with its seconds and tokens; `read` are those of the prompt that were not computed already."""
+
     question: Question
     answer: str
     stages: str
@@ -185,14 +187,15 @@ def line(item: Outcome) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Right answers and median seconds, of all and of each kind."""
+    """Right answers, and median seconds and tokens, of all and of each kind."""
     kinds = dict.fromkeys(item.question.kind for item in outcomes)
     groups = {"all": outcomes, **{kind: [item for item in outcomes if item.question.kind == kind] for kind in kinds}}
-    lines = ["| questions | right | median s | longest s |", "|---|---|---|---|"]
+    lines = ["| questions | right | median s | longest s | median tokens read, written |", "|---|---|---|---|---|"]
     for name, group in groups.items():
         seconds = [item.seconds for item in group]
         right = sum(item.right for item in group)
-        lines.append(f"| {name} | {right} of {len(group)} | {median(seconds):.1f} | {max(seconds):.1f} |")
+        tokens = f"{median(item.read for item in group):.0f}, {median(item.written for item in group):.0f}"
+        lines.append(f"| {name} | {right} of {len(group)} | {median(seconds):.1f} | {max(seconds):.1f} | {tokens} |")
     return "\n".join(lines)
 
 
@@ -201,7 +204,7 @@ def main() -> int:
     parser.add_argument("--questions", type=Path, default=MEASURED)
     parser.add_argument("--set", default="question", help="the group of questions in that file")
     parser.add_argument("--kind", default="", help="questions of this kind only")
-    parser.add_argument("--last", type=int, default=0, help="the last so many of these only")
+    parser.add_argument("--last", type=int, default=0, help="only so many, from the end")
     parser.add_argument("--verbose", action="store_true", help="print the stages as well")
     given = parser.parse_args()
     chosen = [q for q in questions_of(given.questions, given.set) if given.kind in ("", q.kind)]
