@@ -64,7 +64,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An answer with its seconds and tokens; `read` are those of the prompt that were not computed already."""
+    """An answer with its seconds and tokens; `read` are those of all prompts, also where they were computed already."""
 
     question: Question
     answer: str
@@ -162,8 +162,7 @@ async def outcome(person: ChatReader, question: Question) -> Outcome:
     started = perf_counter()
     answer = await asked(person, question.text, *attached)
     right, usage = question.right(answer.content, len(answer.stages)), answer.usage or {}
-    read = usage.get("prompt_tokens", 0) - usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
-    written = usage.get("completion_tokens", 0)
+    read, written = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
     return Outcome(question, answer.content, staged(answer), right, perf_counter() - started, read, written)
 
 
