@@ -207,6 +207,8 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print the stages as well")
     given = parser.parse_args()
     chosen = [q for q in questions_of(given.questions, given.set) if given.kind in ("", q.kind)]
+    if not chosen:
+        parser.error(f"there are no questions of the kind {given.kind!r}")
     print(summary(asyncio.run(measured(chosen[-given.last :], given.verbose))))
     return 0
 
