@@ -2,7 +2,7 @@
 import * as api from "./api.js";
 import { Annotations } from "./annotations.js";
 import { Answer } from "./answer.js";
-import { announce, h } from "./dom.js";
+import { announce, h, isWrittenIn } from "./dom.js";
 import { Following } from "./following.js";
 import { t } from "./i18n.js";
 import { asWritten, grouped, questionElement } from "./questions.js";
@@ -89,12 +89,12 @@ export class Conversation extends Following {
   /** Whether another tab or front door has changed this conversation since it was shown; then it is shown again. */
   async refresh() {
     const id = this.sessionId;
-    if (!id || this.runId || this.starting || this.looking || this.known === null || this.isEdited()) return false;
+    if (!id || this.runId || this.starting || this.looking || this.known === null || isWrittenIn(this.list)) return false;
     this.looking = true;
     try {
       const { runs: [run] } = await api.runs(id);
       if (stateOf(run) === this.known && run?.status === "suspended") await this.newest()?.questions?.check();
-      if (stateOf(run) === this.known || this.runId || this.starting || this.sessionId !== id || this.isEdited()) return false;
+      if (stateOf(run) === this.known || this.runId || this.starting || this.sessionId !== id || isWrittenIn(this.list)) return false;
       await this.open(id, { again: true });
       return true;
     } catch (error) {
@@ -104,11 +104,6 @@ export class Conversation extends Following {
     } finally {
       this.looking = false;
     }
-  }
-
-  /** Whether the person writes in one of its messages. */
-  isEdited() {
-    return this.list.contains(document.activeElement?.closest("textarea, input") ?? null);
   }
 
   annotate() {

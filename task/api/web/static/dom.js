@@ -149,3 +149,6 @@ export async function copy(text, button) {
   button.replaceChildren(icon("check"));
   setTimeout(() => button.replaceChildren(...before), 1200);
 }
+
+/** Whether the person is writing in a field of the element. */
+export const isWrittenIn = (element) => element.contains(document.activeElement?.closest("textarea, input") ?? null);
