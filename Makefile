@@ -46,8 +46,8 @@ help: ## list the targets
 run: $(READY) $(KERNELS_READY) ## start the whole product on this machine: local DIAL Core, agent, model
 	@$(BIN)/dial-agent up
 
-test: $(EVERYTHING) ## run the tests, with branch coverage
-	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=term
+test: $(EVERYTHING) ## run the tests; COVERAGE=1 prints branch coverage
+	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal $(if $(filter 1,$(COVERAGE)),--cov --cov-branch --cov-report=term)
 
 test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the full counts
 	@$(BIN)/python -m scripts.system_packages
