@@ -37,7 +37,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check format docs bench bench-load scale conformance audit sbom eval clean
+.PHONY: help run test test-system check house format docs bench bench-load scale conformance audit sbom eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -53,12 +53,15 @@ test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the f
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest -m system --timeout 600 -n $(SYSTEM_WORKERS) --dist loadfile || [ $$? -eq 5 ]
 
-check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages
+check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages, sizes
 	@failed=0; \
 	for step in "ruff format --check --quiet ." "ruff check --quiet ." "lint-imports --no-logo" "pyright --warnings" \
-	  $(PAGES:%="python -m scripts.% --check") "python -m scripts.faults"; do \
+	  $(PAGES:%="python -m scripts.% --check") "python -m scripts.faults" "python -m scripts.house"; do \
 	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
 	done; exit $$failed
+
+house: $(TOOLS) ## lower the bounds of house.toml to today's figures
+	@$(BIN)/python -m scripts.house --write
 
 format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
