@@ -1,4 +1,4 @@
-"""Compare the size and the shape of the code with the bounds in house.toml; `--write` lowers the bounds to today's figures.
+"""Compare the size and shape of the code with the bounds in house.toml; `--write` lowers them to today's figures.
 
 Lines are physical lines. A bound is raised by hand, with a sentence in the commit that says what users get for it. The
 tables that begin with `path` belong to tests/integration/test_path_of_a_request.py.
@@ -122,7 +122,7 @@ def problems(figures: Figures, bounds: Figures) -> Iterable[str]:
             if bound is None:
                 yield f"{table}: {figure} {name}, and house.toml gives no bound; a new room needs a place in it"
             elif figure > bound:
-                yield f"{table}: {figure} {name}, at most {bound} are allowed; make it smaller, or say in the commit why"
+                yield f"{table}: {figure} {name}, at most {bound} are allowed; shrink it, or say in the commit why"
             elif figure < bound:
                 yield f"{table}: {figure} {name}, the bound is {bound}; run `make house` to keep what was gained"
 
