@@ -18,7 +18,7 @@ from evaluation.report import misses, report
 from evaluation.run import all_modes, flags_of, prepare
 from evaluation.tables import tables_report
 from task.embedding.client import Embedder
-from task.tools.rag.search import SearchOptions
+from task.search.ranking import SearchOptions
 
 _NUMBERS = [option for option in fields(SearchOptions) if option.name != "mode"]
 

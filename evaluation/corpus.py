@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from evaluation.files import docx_of, pdf_of
 from task.documents.extract import extract
-from task.tools.rag.chunks import ChunkedDocument, chunk_document
+from task.search.chunks import ChunkedDocument, chunk_document
 
 Half = Literal["development", "test"]
 _Item = TypeVar("_Item")

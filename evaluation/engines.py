@@ -14,16 +14,16 @@ from evaluation.corpus import Question
 from evaluation.library import measured, rank_among
 from evaluation.measures import figure
 from evaluation.report import table
+from task.core_client.files import UnpooledFiles
 from task.errors import AgentError
 from task.llm.embeddings import openai_embeddings
 from task.llm.transport import new_session
-from task.tools.dial_files import UnpooledFiles
-from task.tools.rag.chunks import ChunkedDocument
-from task.tools.rag.embeddings import Embeddings, RemoteEmbeddings, digest
-from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorStore
-from task.tools.rag.pgvector import PgVectors
-from task.tools.rag.search import DocumentIndex, Lexical, StoredVectors, indexed_texts, ranked
-from task.tools.readings import Readings
+from task.search.chunks import ChunkedDocument
+from task.search.embeddings import Embeddings, RemoteEmbeddings, digest
+from task.search.index_store import MemoryVectors, NewVectors, VectorStore
+from task.search.pgvector import PgVectors
+from task.search.ranking import DocumentIndex, Lexical, StoredVectors, indexed_texts, ranked
+from task.search.readings import Readings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from task.tools.rag.answers import NOT_FOUND
-from task.tools.rag.passages import Passage
-from task.tools.rag.search import tokens
-from task.tools.rag.support import FUNCTION_WORDS, statements
+from task.search.answers import NOT_FOUND
+from task.search.passages import Passage
+from task.search.ranking import tokens
+from task.search.support import FUNCTION_WORDS, statements
 
 LIMIT = 1.0
 _STEM_CHARS = 5

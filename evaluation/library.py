@@ -12,8 +12,8 @@ from evaluation.places import holds, span_of
 from evaluation.report import NAMES, table
 from evaluation.run import Corpus, prepare, reciprocal
 from task.embedding.client import Embedder
-from task.tools.rag.chunks import ChunkedDocument
-from task.tools.rag.search import DocumentIndex, Hit, Mode, SearchOptions, search
+from task.search.chunks import ChunkedDocument
+from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, search
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from task.tools.rag.chunks import Chunk, ChunkedDocument
-from task.tools.rag.support import literal
+from task.search.chunks import Chunk, ChunkedDocument
+from task.search.support import literal
 
 Span = tuple[int, int]
 

@@ -10,11 +10,11 @@ from evaluation.corpus import Claim, Question
 from evaluation.judge import LIMIT, Judge, Rarity
 from evaluation.places import Span, chunk_at, holds, span_of
 from task.embedding.client import Embedder
-from task.tools.rag.answers import Answer, checked
-from task.tools.rag.chunks import ChunkedDocument
-from task.tools.rag.passages import passages
-from task.tools.rag.search import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
-from task.tools.rag.support import literal
+from task.search.answers import Answer, checked
+from task.search.chunks import ChunkedDocument
+from task.search.passages import passages
+from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
+from task.search.support import literal
 
 if TYPE_CHECKING:
     import numpy as np

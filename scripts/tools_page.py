@@ -16,12 +16,12 @@ from mcp_servers.duckduckgo.fetch import PageFetcher
 from mcp_servers.duckduckgo.search import Hit, WebSearch
 from mcp_servers.duckduckgo.server import build
 from scripts.pages import publish
+from task.core_client.files import DialFiles
 from task.permissions.names import names_of
 from task.product.parts import default_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.context_document_tool import ReadContextDocumentTool
-from task.tools.dial_files import DialFiles
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel

@@ -112,10 +112,10 @@ async def _disagreements(settings: Settings, database: Database) -> tuple[str, .
 
 async def index_check(settings: Settings) -> list[Check]:
     """Whether the PostgreSQL for the vectors of documents can be used, where there is one; its tables are made."""
-    from task.tools.dial_files import UnpooledFiles
-    from task.tools.rag.index_store import MemoryVectors
-    from task.tools.rag.pgvector import PgVectors
-    from task.tools.readings import Readings
+    from task.core_client.files import UnpooledFiles
+    from task.search.index_store import MemoryVectors
+    from task.search.pgvector import PgVectors
+    from task.search.readings import Readings
 
     url = settings.rag.index_url
     if not settings.rag.enabled or url is None:
@@ -180,8 +180,8 @@ def own_tools(settings: Settings) -> list[BaseTool]:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
     from task.context.prompt import LiveContext, context_prompt
+    from task.core_client.files import DialFiles
     from task.product.parts import context_manager, context_tools, default_tools
-    from task.tools.dial_files import DialFiles
 
     tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
     with suppress(SettingsError):  # the row of the context reports it

@@ -12,6 +12,7 @@ import aiohttp
 from task.approvals.rules import ApprovalRules
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.context.prompt import ContextPrompt, LiveContext
+from task.core_client.files import DialFiles, UnpooledFiles
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment
@@ -23,6 +24,11 @@ from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
 from task.permissions.names import own_name
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule
+from task.search.document_cache import DocumentCache
+from task.search.embeddings import Embeddings, RemoteEmbeddings
+from task.search.index_store import MemoryVectors, VectorStore
+from task.search.pgvector import PgVectors
+from task.search.readings import Readings
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
 from task.tools.base import BaseTool
@@ -31,19 +37,13 @@ from task.tools.context_document_tool import ReadContextDocumentTool
 from task.tools.declare import load_tools
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.hub import ServerSpec
 from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.embeddings import Embeddings, RemoteEmbeddings
-from task.tools.rag.index_store import MemoryVectors, VectorStore
-from task.tools.rag.pgvector import PgVectors
 from task.tools.rag.rag_tool import RagOptions, RagTool
-from task.tools.readings import Readings
 from task.tools.redis_store import RedisStore
 from task.tools.toolbox import named
 from task.tools.workspace.eligibility import PROGRAM, refusal

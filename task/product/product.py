@@ -18,6 +18,7 @@ from task.blocking import close_all
 from task.context.prompt import ContextPrompt, unknown_persona
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
+from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.llm.base import ModelOptions, Usage
 from task.llm.dial import ModelListings
@@ -48,7 +49,6 @@ from task.store.trace_records import Price, cost_of, usage_by_model
 from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.dial_files import DialFiles
 from task.tools.mcp.hub import Issue, MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader

@@ -13,6 +13,7 @@ from task.approvals.questions import said_in
 from task.approvals.stored import RunApprovals
 from task.conversation.messages import Message, ToolCall
 from task.conversation.sinks import StageSink
+from task.core_client.urls import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome
@@ -20,7 +21,6 @@ from task.product import Product
 from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Approval, Run, Session
 from task.tools.aliases import Alias
-from task.tools.dial_urls import file_id_of
 from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
 

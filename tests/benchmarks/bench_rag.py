@@ -22,11 +22,11 @@ from task.documents.model import Block
 from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment
 from task.embedding.model import has_bfloat16
-from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import packed
-from task.tools.rag.passages import passages
-from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
+from task.search.chunks import ChunkedDocument, chunk_document
+from task.search.document_cache import DocumentCache
+from task.search.index_store import packed
+from task.search.passages import passages
+from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
 from tests.benchmarks.document_upstream import WORDS, prose
 from tests.benchmarks.figures import Figure, quiet_machine, report
 from tests.benchmarks.live_streams import STALL, cold_searches, quiet_and_indexing

@@ -13,7 +13,7 @@ from evaluation.measures import difference, figure
 from evaluation.report import answerable, english
 from evaluation.run import all_modes, prepare
 from task.embedding.client import Embedder
-from task.tools.rag.search import SearchOptions
+from task.search.ranking import SearchOptions
 from tests.support.postgres_server import pgvector_server
 
 

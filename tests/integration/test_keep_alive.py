@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from task.core_client.files import DialFiles
 from task.llm.transport import RETRIES, Retries, answer_bytes, new_session
-from task.tools.dial_files import DialFiles
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.asgi import served_asgi

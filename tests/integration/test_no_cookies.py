@@ -11,7 +11,7 @@ from aiohttp import web
 
 from mcp_servers.duckduckgo.fetch import PageFetcher
 from mcp_servers.duckduckgo.guard import GuardedTransport
-from task.tools.dial_files import DialFiles
+from task.core_client.files import DialFiles
 from task.tools.mcp.connection import Identity
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way

@@ -21,15 +21,15 @@ from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint
 from task.llm.transport import Retries
 from task.product.parts import default_tools
+from task.search.document_cache import DocumentCache
+from task.search.embeddings import RemoteEmbeddings
+from task.search.index_store import MemoryVectors
+from task.search.ranking import DocumentIndex
+from task.search.readings import Readings, Requester
+from task.search.shelf import Shelf
 from task.settings import Settings, load_settings
 from task.tools.models import Caller, nobody
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.embeddings import RemoteEmbeddings
-from task.tools.rag.index_store import MemoryVectors
 from task.tools.rag.rag_tool import RagTool
-from task.tools.rag.search import DocumentIndex
-from task.tools.rag.shelf import Shelf
-from task.tools.readings import Readings, Requester
 from tests.support.document_turns import PLATE, reads_the_excerpts, repeats_the_tool, searches
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import word_vector

@@ -19,14 +19,14 @@ import pytest_asyncio
 
 from task.commands.checks import index_check
 from task.errors import ToolError
+from task.search.document_cache import DocumentCache
+from task.search.index_store import MemoryVectors, NewVectors, VectorsGone
+from task.search.pgvector import PgVectors
+from task.search.ranking import Hit, StoredVectors, ranked
+from task.search.readings import Readings, Requester
+from task.search.shelf import Opened, Shelf
 from task.settings import Settings
 from task.tools.models import Caller, nobody
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorsGone
-from task.tools.rag.pgvector import PgVectors
-from task.tools.rag.search import Hit, StoredVectors, ranked
-from task.tools.rag.shelf import Opened, Shelf
-from task.tools.readings import Readings, Requester
 from tests.support.document_turns import PLATE, reads_the_excerpts, repeats_the_tool, searches
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors, word_vector

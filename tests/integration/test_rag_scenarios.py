@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 
 from task.embedding.client import Embedder
 from task.llm.scripted import Reply, says, wants
-from task.tools.rag.document_cache import DocumentCache
+from task.search.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
 from tests.support.chat_reader import Answer
 from tests.support.choices import RecordingChoice

@@ -13,9 +13,9 @@ from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment
 from task.llm.scripted import says
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.shelf import Shelf
-from task.tools.readings import Readings, Requester
+from task.search.document_cache import DocumentCache
+from task.search.readings import Readings, Requester
+from task.search.shelf import Shelf
 from task.tools.redis_store import PREFIX, RedisStore
 from tests.support.chat_reader import Answer
 from tests.support.document_turns import PLATE, searches

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
 
+from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
-from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.models import DownloadedFile
 
 SALES = (

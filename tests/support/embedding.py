@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from task.embedding.client import Embedder, Progress
-from task.tools.rag.search import tokens
+from task.search.ranking import tokens
 
 DIMENSIONS = 64
 

@@ -16,13 +16,13 @@ from pydantic import SecretStr
 from task.agent import GeneralPurposeAgent
 from task.approvals.rules import ApprovalRules, Claims, ProcessClaims
 from task.conversation.state import StateSeal
+from task.core_client.files import DialFiles
 from task.llm.base import ChatModel
 from task.llm.dial import ModelListings
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.product import Backend, Product
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles
 from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock
 

@@ -16,7 +16,7 @@ import httpx
 from mcp_servers.callers import AGENT
 from mcp_servers.python_interpreter.meta import handle_of
 from task.conversation.messages import FunctionCall, Message, ToolCall
-from task.tools.dial_files import DialFiles
+from task.core_client.files import DialFiles
 from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, conversation_meta
 from task.tools.models import Caller, ToolCallParams
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool

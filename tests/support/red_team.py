@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 
 from task.llm.scripted import Reply, says
-from task.tools.charts import is_chart
+from task.output.charts import is_chart
 from tests.support.chat_reader import Answer, ChatReader
 from tests.support.core import served
 from tests.support.image_deployment import PNG

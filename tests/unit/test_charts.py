@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from task.tools.charts import is_chart, without_remote_sources
+from task.output.charts import is_chart, without_remote_sources
 
 EVIL = "https://evil.example/p?d=SECRET"
 PIXEL = "data:image/png;base64,iVBORw0KGgo//AAA="

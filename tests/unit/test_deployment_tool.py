@@ -15,10 +15,10 @@ from aiohttp import web
 from task.conversation.links import Suspicion
 from task.conversation.messages import Message
 from task.conversation.sinks import DefangedChoice
+from task.core_client.files import DialFiles
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import MADE, ImageGenerationTool
-from task.tools.dial_files import DialFiles
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams

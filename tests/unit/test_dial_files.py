@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
+from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.tools.dial_files import DialFiles
 from tests.support.core import local_core, served
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import ask, calling, config, peer

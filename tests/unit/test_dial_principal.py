@@ -12,10 +12,10 @@ from aiohttp import web
 
 from task.agent import _PrincipalInTime
 from task.conversation.messages import FunctionCall, ToolCall, assistant
+from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.llm.base import Usage
 from task.loop import SilentObserver
-from task.tools.dial_files import DialFiles
 from tests.support.core import served
 
 

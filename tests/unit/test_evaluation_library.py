@@ -12,8 +12,8 @@ from evaluation.library import library_questions, library_report, measured, plac
 from evaluation.places import holds, span_of
 from evaluation.run import Corpus
 from task.documents.model import Block
-from task.tools.rag.chunks import chunk_document
-from task.tools.rag.search import SearchOptions, build_index, indexed_texts
+from task.search.chunks import chunk_document
+from task.search.ranking import SearchOptions, build_index, indexed_texts
 from tests.support.embedding import word_vector
 
 TEXTS = {

@@ -16,8 +16,8 @@ from evaluation.places import chunk_at, holds, span_of
 from evaluation.report import misses, report
 from evaluation.run import Corpus, all_modes, flags_of
 from task.documents.model import Block
-from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.tools.rag.search import SearchOptions, build_index, indexed_texts
+from task.search.chunks import ChunkedDocument, chunk_document
+from task.search.ranking import SearchOptions, build_index, indexed_texts
 
 if TYPE_CHECKING:
     import numpy as np

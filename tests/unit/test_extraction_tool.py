@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from task.core_client.files import FileInfo
 from task.documents.extract import SUPPORTED
-from task.tools.dial_files import FileInfo
+from task.search.readings import Readings
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
-from task.tools.readings import Readings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual

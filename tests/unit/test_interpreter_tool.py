@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from task.conversation.file_names import plain_name
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
+from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
-from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.mcp.results import MCPResult
 from task.tools.models import DownloadedFile, ToolCallParams
 from task.tools.py_interpreter.execution import (

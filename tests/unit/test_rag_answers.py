@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from task.tools.rag.answers import UNSUPPORTED, checked, request
-from task.tools.rag.passages import Passage
+from task.search.answers import UNSUPPORTED, checked, request
+from task.search.passages import Passage
 
 CLEANING = "Take out the glass tray and wash it in warm soapy water or in a dishwasher."
 WARRANTY = "The warranty lasts 24 months. It does not cover broken glass."

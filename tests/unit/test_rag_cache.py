@@ -13,11 +13,11 @@ import pytest
 
 from task.documents.extract import extract
 from task.errors import SettingsError
+from task.search.chunks import chunk_document
+from task.search.document_cache import DocumentCache
+from task.search.index_store import Damaged, packed, unpacked
+from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
 from task.settings import load_settings
-from task.tools.rag.chunks import chunk_document
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.index_store import Damaged, packed, unpacked
-from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
 from task.tools.redis_store import RedisStore
 from tests.support.documents import csv_bytes
 from tests.support.embedding import word_vector

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from task.documents.extract import extract
 from task.documents.model import Block
-from task.tools.rag.chunks import CHUNK_CHARS, ChunkedDocument, chunk_document
+from task.search.chunks import CHUNK_CHARS, ChunkedDocument, chunk_document
 from tests.support.documents import SALES, csv_bytes
 
 

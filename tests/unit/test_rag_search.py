@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from task.documents.model import Block
-from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.tools.rag.passages import estimated_tokens, passages, whole
-from task.tools.rag.search import (
+from task.search.chunks import ChunkedDocument, chunk_document
+from task.search.passages import estimated_tokens, passages, whole
+from task.search.ranking import (
     DocumentIndex,
     Hit,
     Lexical,

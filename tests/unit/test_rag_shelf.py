@@ -10,10 +10,10 @@ import pytest
 
 from task.embedding.client import Progress
 from task.errors import ToolError
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.search import DocumentIndex
-from task.tools.rag.shelf import MAX_CHUNKS, Shelf
-from task.tools.readings import Readings, Requester
+from task.search.document_cache import DocumentCache
+from task.search.ranking import DocumentIndex
+from task.search.readings import Readings, Requester
+from task.search.shelf import MAX_CHUNKS, Shelf
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.memory_search import DirectReaders, MemoryStore, SlowFiles

@@ -12,12 +12,12 @@ from task.conversation.messages import Message
 from task.documents.model import Block
 from task.embedding.client import Progress
 from task.llm.scripted import Reply, ScriptedModel, says
-from task.tools.rag.chunks import chunk_document
-from task.tools.rag.document_cache import DocumentCache
+from task.search.chunks import chunk_document
+from task.search.document_cache import DocumentCache
+from task.search.readings import Readings
+from task.search.report import StageReport
+from task.search.shelf import Opened
 from task.tools.rag.rag_tool import RagOptions, RagTool
-from task.tools.rag.report import StageReport
-from task.tools.rag.shelf import Opened
-from task.tools.readings import Readings
 from tests.support.choices import RecordingChoice
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors

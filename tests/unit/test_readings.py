@@ -11,11 +11,11 @@ import pytest
 from task.documents.model import Block, Extraction
 from task.llm.base import ChatModel
 from task.llm.scripted import ScriptedModel, says
+from task.search.document_cache import DocumentCache
+from task.search.readings import Readings, Requester, packed, unpacked
 from task.tools.base import BaseTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
-from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
-from task.tools.readings import Readings, Requester, packed, unpacked
 from task.tools.redis_store import RedisStore
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors

@@ -18,12 +18,15 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.samples import Sample
 
+from task.core_client.files import DialFiles
 from task.errors import ProviderError, SettingsError, ToolError
 from task.llm.base import Usage
 from task.llm.scripted import ScriptedModel, says
 from task.llm.transport import new_session
 from task.product import Product
 from task.product.observing import metrics_of
+from task.search.answers import written
+from task.search.reranking import reranked
 from task.settings import Settings
 from task.telemetry import SHARED_METRICS, operations, requests
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
@@ -31,9 +34,6 @@ from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
 from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace, model_request, tool_call
 from task.telemetry.otel import OtelSpans
 from task.telemetry.requests import RequestInfo
-from task.tools.dial_files import DialFiles
-from task.tools.rag.answers import written
-from task.tools.rag.reranking import reranked
 from tests.support.core import served
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

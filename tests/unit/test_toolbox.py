@@ -13,9 +13,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.core_client.files import DialFiles
 from task.errors import ArgumentsError, SettingsError, ToolError
 from task.permissions.decisions import Effect, ModeGate, PermissionMode
-from task.tools.dial_files import DialFiles
 from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
 from task.tools.toolbox import RESPONSE_CHARS, Toolbox, clipped, label

@@ -35,6 +35,7 @@ from task.conversation.state import (
     turn_history,
     waits,
 )
+from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says
 from task.loop import SilentObserver
@@ -43,7 +44,6 @@ from task.permissions.grants import Grants
 from task.pictures import MADE_BYTES, UNSEEN, with_pictures
 from task.product import Backend, Product
 from task.settings import Settings
-from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.models import Caller
 from task.turn import TurnRequest, take_turn
 from tests.support.choices import RecordingChoice

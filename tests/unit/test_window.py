@@ -16,11 +16,11 @@ from task.llm.failures import CONTEXT_LENGTH
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.llm.window import NOTE_TOKENS, SMALL, ContextWindow
 from task.loop import Limits, RunOutcome, ToolLoop
+from task.search.document_cache import DocumentCache
+from task.search.readings import Readings
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentSpec, DeploymentTool
-from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
-from task.tools.readings import Readings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, chunk, peer, streams

@@ -13,13 +13,13 @@ from task.documents.html_article import letters
 from task.documents.xlsx_formats import shown_as
 from task.llm.call_formats import OfferedTools
 from task.llm.text_calls import TextScanner
+from task.output.charts import _inert
 from task.permissions.addresses import folded, is_plain, urls_of_text
 from task.permissions.facts import _is_number
 from task.permissions.icerc import Brief, _numbers
-from task.tools.charts import _inert
+from task.search.answers import _parted, _renumbered
+from task.search.support import literal, markers, statements, without_markers
 from task.tools.py_interpreter.execution import Execution, outcome
-from task.tools.rag.answers import _parted, _renumbered
-from task.tools.rag.support import literal, markers, statements, without_markers
 
 LENGTH = 100_000
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}

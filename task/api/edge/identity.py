@@ -14,11 +14,11 @@ import aiohttp
 
 from task.api.edge.failures import Refused
 from task.conversation.inputs import forwarded
+from task.core_client.urls import OwnersKey, filing
 from task.errors import ToolError
 from task.llm.dial import UserToken
 from task.product import Product
 from task.runs.request import RunCaller
-from task.tools.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]
 LOCAL_OWNER = "local"

@@ -20,10 +20,10 @@ import orjson
 from task.api.edge.failures import FILE_TOO_LARGE, Refused
 from task.api.edge.identity import ApiCaller
 from task.api.edge.schemas import ResponseModel
+from task.core_client.urls import file_id_of, file_url, in_reach
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.dial import core_headers
 from task.product import Product
-from task.tools.dial_urls import file_id_of, file_url, in_reach
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 USER_DATA: Purpose = "user_data"

@@ -11,11 +11,11 @@ from urllib.parse import unquote
 from task.api.edge.rendering import sse
 from task.conversation.messages import Attachment
 from task.conversation.sources import marker_of, number_of
+from task.core_client.urls import file_id_of
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Runner
 from task.runs.state import BROKEN_OFF, RunState
 from task.store.records import Event, Run
-from task.tools.dial_urls import file_id_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason
 _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})

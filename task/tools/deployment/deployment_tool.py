@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sinks import StageSink
+from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ProviderError, ToolError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, ModelOptions, TextDelta, Usage
@@ -21,7 +22,6 @@ from task.llm.transport import Retries, new_session
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.deployment.files import MAX_BYTES, passed_files, stored, without_content
-from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments
 

@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes
 
 from task.conversation.messages import Attachment
+from task.core_client.files import DialFiles
+from task.core_client.urls import file_url
 from task.errors import ToolError
-from task.tools.dial_files import DialFiles
-from task.tools.dial_urls import file_url
 
 MAX_BYTES = 50 * 2**20
 _CARD_CHARS = 40_000  # a longer text is a file

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from task.conversation.messages import Message
+from task.core_client.files import UnpooledFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
+from task.search.readings import Readings, requester_of
 from task.tools.base import BaseTool
-from task.tools.dial_files import UnpooledFiles
 from task.tools.models import ToolCallParams
-from task.tools.readings import Readings, requester_of
 from task.tools.toolbox import request_arguments, response
 
 
@@ -67,7 +67,10 @@ class FileContentExtractionTool(BaseTool):
         tool_call_params.stage.append_content(
             request_arguments({"file_url": url} if page == 1 else {"file_url": url, "page": page})
         )
-        found = await self._readings.find(url, await requester_of(tool_call_params))
+        requester = await requester_of(
+            tool_call_params.caller, tool_call_params.api_key, tool_call_params.conversation_id
+        )
+        found = await self._readings.find(url, requester)
         reading = await self._readings.read(found)
         text = page_of(await asyncio.to_thread(pages_of, reading.extraction), page)
         tool_call_params.stage.append_content(response(text))

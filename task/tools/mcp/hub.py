@@ -12,10 +12,10 @@ from functools import partial
 from hashlib import sha256
 
 from task.conversation.sinks import ChoiceSink, StageProcessor
+from task.core_client.files import DialFiles
 from task.errors import new_reference
 from task.permissions.names import ALIASES, names_of
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles
 from task.tools.mcp.connection import Identity, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool

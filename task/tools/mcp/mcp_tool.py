@@ -8,9 +8,9 @@ from typing import Any
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
+from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles
 from task.tools.mcp.connection import Identity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool_model import MCPToolModel

@@ -15,9 +15,9 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, ValidationError
 
 from task.conversation.file_names import file_names
 from task.conversation.messages import Attachment
+from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.tools.charts import CHART
-from task.tools.dial_files import DialFiles
+from task.output.charts import CHART
 from task.tools.mcp.results import MCPResult
 from task.tools.toolbox import ARGUMENT_CHARS, clipped
 

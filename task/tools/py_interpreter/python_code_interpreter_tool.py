@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
 from task.telemetry.operations import count, queued
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
 from task.tools.mcp.results import MCPResult
 from task.tools.models import Effect, ToolCallParams

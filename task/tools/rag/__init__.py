@@ -1,1 +1,1 @@
-"""Search in documents: chunks that know their place, hybrid search, answers whose quotes are checked."""
+"""The tool that answers questions from documents."""

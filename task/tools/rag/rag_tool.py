@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from task.blocking import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
+from task.core_client.files import UnpooledFiles
 from task.documents.extract import is_readable
 from task.documents.model import Block
 from task.embedding.client import Embedder, default_folder
@@ -20,20 +21,20 @@ from task.embedding.environment import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
 from task.permissions.taint import Origin
+from task.search.answers import QUOTE_CHARS, checked, written
+from task.search.chunks import ChunkedDocument, chunk_document
+from task.search.document_cache import DocumentCache
+from task.search.embeddings import Embeddings
+from task.search.index_store import MemoryVectors, VectorStore
+from task.search.passages import Passage, estimated_tokens, passages, whole
+from task.search.ranking import Hit, SearchOptions, build_index, ranked
+from task.search.readings import Readings, requester_of
+from task.search.report import StageReport, for_the_model, passages_only
+from task.search.reranking import reranked
+from task.search.shelf import MAX_CHUNKS, Opened, Shelf
 from task.tools.base import BaseTool
-from task.tools.dial_files import UnpooledFiles
 from task.tools.models import Caller, ToolCallParams, nobody
-from task.tools.rag.answers import QUOTE_CHARS, checked, written
-from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.embeddings import Embeddings
-from task.tools.rag.index_store import MemoryVectors, VectorStore
-from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
-from task.tools.rag.report import StageReport, for_the_model, passages_only
-from task.tools.rag.reranking import reranked
-from task.tools.rag.search import Hit, SearchOptions, build_index, ranked
-from task.tools.rag.shelf import MAX_CHUNKS, Opened, Shelf
-from task.tools.readings import Readings, requester_of
+from task.tools.toolbox import request_arguments
 
 SECONDS = 900.0
 MAX_FILES = 10
@@ -163,8 +164,10 @@ class RagTool(BaseTool):
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         question, urls = _question_and_urls(arguments)
         report = StageReport(tool_call_params.stage)
-        report.asked(question, urls)
-        requester = await requester_of(tool_call_params)
+        report.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
+        requester = await requester_of(
+            tool_call_params.caller, tool_call_params.api_key, tool_call_params.conversation_id
+        )
         opened = await _together(self._shelf.open(url, requester) for url in urls)
         readable = [document for document in opened if document.document.chunks]
         if not readable:

@@ -14,14 +14,14 @@ from pathlib import Path, PurePosixPath
 
 from cachetools import TTLCache
 
+from task.core_client.files import DialFiles, FileInfo
+from task.core_client.models import Caller, DownloadedFile
 from task.documents import extract
 from task.documents.model import Block, Extraction
 from task.documents.pool import ReaderPool
+from task.search.shared_work import SharedWork
 from task.telemetry.operations import count
-from task.tools.dial_files import DialFiles, FileInfo
-from task.tools.models import DownloadedFile, ToolCallParams
 from task.tools.redis_store import RedisStore
-from task.tools.shared_work import SharedWork
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ class Requester:
     conversation: str = ""
 
 
-async def requester_of(params: ToolCallParams) -> Requester:
-    """Who made the call."""
-    if params.caller is None or not params.conversation_id:
-        return Requester(params.api_key)
-    return Requester(params.api_key, await params.caller.principal(), params.conversation_id)
+async def requester_of(caller: Caller | None, api_key: str, conversation: str) -> Requester:
+    """Who asks: outside a conversation, or without a caller, only a key."""
+    if caller is None or not conversation:
+        return Requester(api_key)
+    return Requester(api_key, await caller.principal(), conversation)
 
 
 @dataclass(frozen=True, slots=True)

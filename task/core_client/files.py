@@ -16,13 +16,13 @@ from uuid import uuid4
 import aiohttp
 import orjson
 
+from task.core_client.models import DownloadedFile
+from task.core_client.urls import OwnersKey, file_url, folder_of, in_reach, own, shortened
 from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
+from task.output.charts import is_chart, without_remote_sources
 from task.telemetry.operations import join_trace
-from task.tools.charts import is_chart, without_remote_sources
-from task.tools.dial_urls import OwnersKey, file_url, folder_of, in_reach, own, shortened
-from task.tools.models import DownloadedFile
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     import httpx

@@ -12,9 +12,9 @@ from task.conversation.messages import Message, system, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, Usage
+from task.search.chunks import ChunkedDocument
+from task.search.ranking import Hit
 from task.telemetry.operations import model_request
-from task.tools.rag.chunks import ChunkedDocument
-from task.tools.rag.search import Hit
 
 logger = logging.getLogger(__name__)
 

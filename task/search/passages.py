@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from task.tools.rag.chunks import Chunk, ChunkedDocument
-from task.tools.rag.search import Hit
+from task.search.chunks import Chunk, ChunkedDocument
+from task.search.ranking import Hit
 
 _BYTES_PER_TOKEN = 4
 _Key = tuple[int, int]

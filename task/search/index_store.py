@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from task.tools.rag.search import Dense, StoredVectors, dense_index, similarities
-from task.tools.readings import Readings
+from task.search.ranking import Dense, StoredVectors, dense_index, similarities
+from task.search.readings import Readings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from task.documents.model import Block
-from task.tools.rag.regions import Region, document_text, regions
+from task.search.regions import Region, document_text, regions
 
 if TYPE_CHECKING:
     from langchain_text_splitters import RecursiveCharacterTextSplitter

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from task.tools.rag.search import folded, tokens
+from task.search.ranking import folded, tokens
 
 COVERAGE = 0.6  # the share of a statement's content words that its source must contain
 _FEW_WORDS = 2  # shorter statements ("Yes.", "In short:") cannot be checked

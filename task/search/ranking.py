@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from task.tools.rag.chunks import Chunk, ChunkedDocument
+from task.search.chunks import Chunk, ChunkedDocument
 
 if TYPE_CHECKING:
     import numpy as np

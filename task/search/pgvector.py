@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorsGone
-from task.tools.rag.search import Dense, StoredVectors
+from task.search.index_store import MemoryVectors, NewVectors, VectorsGone
+from task.search.ranking import Dense, StoredVectors
 
 if TYPE_CHECKING:
     import numpy as np

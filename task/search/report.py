@@ -8,12 +8,11 @@ from time import monotonic
 from task.conversation.sinks import StageSink
 from task.embedding.client import Progress
 from task.errors import ProviderError
-from task.tools.rag.answers import UNSUPPORTED, Answer
-from task.tools.rag.chunks import ChunkedDocument
-from task.tools.rag.passages import Passage
-from task.tools.rag.search import Hit
-from task.tools.rag.shelf import Opened
-from task.tools.toolbox import request_arguments
+from task.search.answers import UNSUPPORTED, Answer
+from task.search.chunks import ChunkedDocument
+from task.search.passages import Passage
+from task.search.ranking import Hit
+from task.search.shelf import Opened
 
 _PROGRESS_SECONDS = 2.0
 _SHOWN_CHARS = 160
@@ -33,9 +32,6 @@ class StageReport:
         self._chunks = 0
         self._shown_at = clock()
         self._shown = ""
-
-    def asked(self, question: str, urls: Sequence[str]) -> None:
-        self.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
 
     def read_whole(self, documents: Sequence[ChunkedDocument]) -> None:
         names = ", ".join(f"**{document.name}**: {len(document.text):,} characters" for document in documents)

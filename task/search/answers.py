@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from task.conversation.messages import Message, system, user
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
-from task.telemetry.operations import model_request
-from task.tools.rag.passages import Passage
-from task.tools.rag.support import (
+from task.search.passages import Passage
+from task.search.support import (
     is_checkable,
     is_supported,
     literal,
@@ -21,6 +20,7 @@ from task.tools.rag.support import (
     statements,
     without_markers,
 )
+from task.telemetry.operations import model_request
 
 NOT_FOUND = "NOT IN THE DOCUMENT"
 UNSUPPORTED = "(not supported by the document)"

@@ -10,18 +10,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from task.core_client.files import FileInfo
+from task.core_client.models import Caller
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
+from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
+from task.search.document_cache import DocumentCache
+from task.search.embeddings import Embeddings, KeyRefused, digest
+from task.search.index_store import MemoryVectors, NewVectors, VectorsGone, VectorStore
+from task.search.ranking import Dense, DocumentIndex, Lexical, indexed_texts
+from task.search.readings import Reading, Readings, Requester
+from task.search.shared_work import SharedWork
 from task.telemetry.operations import count
-from task.tools.dial_files import FileInfo
-from task.tools.models import Caller
-from task.tools.rag.chunks import CHUNKING, ChunkedDocument, chunk_document
-from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.embeddings import Embeddings, KeyRefused, digest
-from task.tools.rag.index_store import MemoryVectors, NewVectors, VectorsGone, VectorStore
-from task.tools.rag.search import Dense, DocumentIndex, Lexical, indexed_texts
-from task.tools.readings import Reading, Readings, Requester
-from task.tools.shared_work import SharedWork
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cachetools import TTLCache
 
+from task.core_client.models import Caller
 from task.embedding.client import Observer, Progress
 from task.embedding.environment import State
 from task.embedding.model import EmbeddingUnavailable
@@ -16,10 +17,9 @@ from task.errors import ProviderError
 from task.llm.base import Usage
 from task.llm.embeddings import EmbeddingsEndpoint
 from task.llm.failures import CONTEXT_LENGTH, MALFORMED
+from task.search.index_store import VectorStore
+from task.search.readings import DAY_SECONDS
 from task.telemetry.operations import queued
-from task.tools.models import Caller
-from task.tools.rag.index_store import VectorStore
-from task.tools.readings import DAY_SECONDS
 
 if TYPE_CHECKING:
     import numpy as np

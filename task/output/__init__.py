@@ -1,0 +1,1 @@
+"""What leaves the product for users: charts without remote sources."""
