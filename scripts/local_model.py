@@ -24,9 +24,9 @@ from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema
-from task.local_model.chat_model import LocalChatModel
-from task.local_model.process import running, save_state
-from task.local_model.server import EmbeddedModel
+from task.local.model.chat_model import LocalChatModel
+from task.local.model.process import running, save_state
+from task.local.model.server import EmbeddedModel
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
 from task.tools.calculator.calculator_tool import evaluate

@@ -95,8 +95,8 @@ def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
 
 
 def _ollama_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+    from task.local.model.ollama import SizedOllamaModel, readable_tokens
     from task.local_core.models import ConnectedModel
-    from task.local_model.ollama import SizedOllamaModel, readable_tokens
     from task.product.backends import ollama_server
 
     def connect(session: ClientSession) -> ChatModel:

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from task.commands.exits import Exit
 from task.commands.model_choice import embedded_model, local_name, own_file, weight_store
-from task.local_model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
-from task.local_model.download import Progress as Bytes
-from task.local_model.weights import CATALOGUE, CODER, WeightsUnavailable
+from task.local.model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
+from task.local.model.download import Progress as Bytes
+from task.local.model.weights import CATALOGUE, CODER, WeightsUnavailable
 from task.settings import Settings, process_environment
 
 DECLINED = "local-model-declined"  # in the data folder: nobody is asked twice

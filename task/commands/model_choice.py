@@ -16,8 +16,8 @@ from task.llm import openai
 from task.llm.ollama_request import OllamaModel
 from task.llm.openai import LISTING_TIMEOUT
 from task.llm.transport import new_session
-from task.local_model.server import EmbeddedModel
-from task.local_model.weights import CODER, WeightStore, gguf_fault
+from task.local.model.server import EmbeddedModel
+from task.local.model.weights import CODER, WeightStore, gguf_fault
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from task.errors import SettingsError
+from task.local.model.server import EmbeddedModel
 from task.local_core.access import BucketIds
 from task.local_core.callers import IDENTITY
 from task.local_core.completions import completion_routes
@@ -28,7 +29,6 @@ from task.local_core.permissions import permission_routes
 from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, connected_lifespan, embedded_lifespan
 from task.local_core.toolsets import toolset_routes
-from task.local_model.server import EmbeddedModel
 from task.settings.installation import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"

@@ -17,7 +17,7 @@ from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, listed_models, transcription
 from task.llm.transcription import Recording
 from task.llm.transport import READ_SECONDS, Retries
-from task.local_model.ollama import SizedOllamaModel
+from task.local.model.ollama import SizedOllamaModel
 from task.settings import Settings
 from task.tools.models import Caller
 

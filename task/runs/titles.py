@@ -11,7 +11,7 @@ from task.conversation.messages import Message, Role, assistant, system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import DEMO_NAME, ModelOptions, Usage
-from task.local_model.weights import CODER
+from task.local.model.weights import CODER
 from task.product import Product
 from task.runs.request import RunRequest, session_title
 from task.runs.state import RunState

@@ -19,7 +19,7 @@ import aiohttp
 import psutil
 import pytest
 
-from task.local_model.server import EmbeddedModel, restore_state
+from task.local.model.server import EmbeddedModel, restore_state
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE

@@ -18,7 +18,7 @@ from task.commands.model import memory_bytes
 from task.commands.model_choice import embedded_model
 from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
-from task.local_model.process import running
+from task.local.model.process import running
 from task.settings import load_settings
 from tests.support.chat_reader import ChatReader
 from tests.support.documents import SALES, csv_bytes, manual

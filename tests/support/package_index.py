@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from task.local_model.weights import Piece, Weights
+from task.local.model.weights import Piece, Weights
 from tests.support.core import served
 
 VERSION = "1.0"

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local_model.decision import Addresses, Decision, addresses_in, decision_schema, decisions_of
+from task.local.model.decision import Addresses, Decision, addresses_in, decision_schema, decisions_of
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT, STRING, tool
 
 FILE = "files/bucket/my%20report.csv"

@@ -14,7 +14,7 @@ import pytest
 from scripts.local_answers import content_of
 from task.documents.extract import extract
 from task.documents.model import page_of, pages_of
-from task.local_model.frames import Frame, frames_of
+from task.local.model.frames import Frame, frames_of
 
 
 def read(name: str, content: bytes) -> tuple[Frame, ...]:

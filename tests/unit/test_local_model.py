@@ -16,7 +16,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, Delta, Finish, ModelOptions, TextDelta, Usage, Waiting
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
-from task.local_model.chat_model import Endpoint, Line, LocalChatModel
+from task.local.model.chat_model import Endpoint, Line, LocalChatModel
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.upstream import (
     RESET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from task.conversation.messages import FunctionCall, ToolCall, assistant, system, tool_message, user
-from task.local_model.prompt import CARDS, PREFIX_TOKENS, deciding, fitted, predicted_prefix, prefix, rendered, tokens
+from task.local.model.prompt import CARDS, PREFIX_TOKENS, deciding, fitted, predicted_prefix, prefix, rendered, tokens
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS, tool
 

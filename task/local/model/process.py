@@ -15,9 +15,9 @@ import aiohttp
 
 from task.errors import ProviderError
 from task.llm.transport import new_session
-from task.local_model import server
-from task.local_model.chat_model import Endpoint, Line, LocalChatModel
-from task.local_model.server import EmbeddedModel
+from task.local.model import server
+from task.local.model.chat_model import Endpoint, Line, LocalChatModel
+from task.local.model.server import EmbeddedModel
 
 POLL_SECONDS = 1.0
 LOADING = "The local model is being loaded"

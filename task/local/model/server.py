@@ -17,8 +17,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from task.local_model.prompt import predicted_prefix
-from task.local_model.weights import Weights, WeightStore
+from task.local.model.prompt import predicted_prefix
+from task.local.model.weights import Weights, WeightStore
 
 KEY_VARIABLE = "EMBEDDED_MODEL_KEY"
 READY = "serving at "  # the one line on standard output begins with this; the address follows

@@ -11,9 +11,9 @@ import orjson
 
 from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolSchema
-from task.local_model.frames import PAGES, is_table
-from task.local_model.prompt import CARDS
-from task.local_model.tables import READER, RUNNER, names_of, with_names
+from task.local.model.frames import PAGES, is_table
+from task.local.model.prompt import CARDS
+from task.local.model.tables import READER, RUNNER, names_of, with_names
 
 REPLY = "reply"
 CALLS = 4  # in one step

@@ -1,0 +1,1 @@
+"""The stand-ins that `make run` brings along: a DIAL Core and a model."""
