@@ -267,7 +267,7 @@ def doctor(
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
     sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Attack the sandbox with every known escape, and print the results.")
+        bool, typer.Option("--sandbox", help="Try ten ways out of the sandbox, and print the results.")
     ] = False,
 ) -> None:
     """Check settings, ports, Core, model, tools and sandbox, and say how to fix what is wrong."""

@@ -18,7 +18,7 @@ from mcp_servers.sandbox.policy import Policy, parse
 USAGE = """usage: python -m mcp_servers.sandbox --policy FILE|JSON -- PROGRAM [ARGUMENT …]
        python -m mcp_servers.sandbox --serve
        python -m mcp_servers.sandbox --probe
-       python -m mcp_servers.sandbox --self-test [--tier TIER] [--quick] [--json]
+       python -m mcp_servers.sandbox --self-test [--tier TIER] [--json]
        python -m mcp_servers.sandbox --kill MARK | --kill-uid UID | --clear-uid UID [FOLDER …]"""
 USAGE_EXIT = 2
 

@@ -49,7 +49,7 @@ def run(config: Path | None, as_json: bool) -> int:
 
 
 def try_escapes(as_json: bool) -> int:
-    """Print the verdict of every attack on the escape list; 0 when nothing got out, else 1."""
+    """Print the verdict of each of the sandbox's probes; 0 when nothing got out, else 1."""
     options = ["--json"] if as_json else []
     done = subprocess.run([*SANDBOX, "--self-test", *options], check=False)  # noqa: S603
     return 0 if done.returncode == 0 else 1

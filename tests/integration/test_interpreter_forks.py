@@ -22,9 +22,9 @@ from mcp_servers.python_interpreter.launch import Launcher
 from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.runtime import runtime_folder
 from mcp_servers.python_interpreter.starting import Starter
-from mcp_servers.sandbox.escapes.trial import verdicts
 from mcp_servers.sandbox.policy import TierName
 from tests.support.confined_fork import forked
+from tests.support.escapes.trial import verdicts
 from tests.support.interpreter import KERNEL_PYTHON, ROOT, RunningInterpreter, Talk, running_interpreter
 from tests.support.sandbox_tiers import FOUND, SAMPLED, WORKING
 

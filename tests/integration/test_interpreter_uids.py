@@ -11,7 +11,7 @@ import pytest
 
 from mcp_servers.python_interpreter.uids import NAME
 from mcp_servers.sandbox.leftovers import SHARED_FOLDERS
-from tests.support.escapes import IS_ROOT
+from tests.support.escapes.outcome import IS_ROOT
 from tests.support.interpreter import Talk, running_interpreter
 from tests.support.open_python import open_python
 

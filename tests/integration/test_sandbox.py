@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mcp_servers.sandbox import Limits, Policy, command, kill_marked, kill_uid, marked, new_mark, probe
-from mcp_servers.sandbox.escapes.bystanders import python_for
 from mcp_servers.sandbox.policy import MIB
-from tests.support.escapes import IS_ROOT
+from mcp_servers.sandbox.self_test import python_for
+from tests.support.escapes.outcome import IS_ROOT
 
 OWN_UID = 61_401
 PATIENCE = 20

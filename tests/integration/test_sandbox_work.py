@@ -12,7 +12,7 @@ import pytest
 
 from mcp_servers.sandbox import Policy
 from mcp_servers.sandbox.policy import TierName
-from tests.support.escapes import ORDINARY_UID, readable_copy
+from tests.support.escapes.outcome import ORDINARY_UID, readable_copy
 from tests.support.open_python import open_python
 
 pytestmark = pytest.mark.system

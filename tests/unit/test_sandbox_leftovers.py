@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mcp_servers.sandbox import Policy, clear_uid, command
-from mcp_servers.sandbox.escapes.bystanders import python_for
 from mcp_servers.sandbox.leftovers import empty, owners
+from mcp_servers.sandbox.self_test import python_for
 
 UID = 61_402
 DEPTH = 1500

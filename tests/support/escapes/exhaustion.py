@@ -8,7 +8,7 @@ import sys
 import time
 from typing import NoReturn
 
-from mcp_servers.sandbox.escapes.world import World
+from tests.support.escapes.world import World
 
 MANY = 400
 FAREWELL_SECONDS = 60

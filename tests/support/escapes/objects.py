@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from mcp_servers.sandbox.escapes.ipc import IPC_CREATE, IPC_REMOVE, IPC_STATUS
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.ipc import IPC_CREATE, IPC_REMOVE, IPC_STATUS
 
 SEGMENT_BYTES, IPC_SET, GET_VALUE = 4096, 1, 12
 # What an attack's name says about the kind of its object.

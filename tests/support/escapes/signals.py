@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-from mcp_servers.sandbox.escapes.world import World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import World
 
 # Each attack has a signal of its own; the neighbour writes down which ones it got.
 SIGNALS: dict[str, int] = {

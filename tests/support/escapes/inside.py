@@ -10,8 +10,8 @@ import sys
 # Only this folder's copy is readable inside, and Python was started without any path.
 sys.path.insert(0, os.path.abspath(__file__).rsplit("/", 4)[0])
 
-from mcp_servers.sandbox.escapes.catalogue import ENDLESS, QUICK, Attack
-from mcp_servers.sandbox.escapes.world import World
+from tests.support.escapes.catalogue import ENDLESS, QUICK, Attack
+from tests.support.escapes.world import World
 
 ATTACK_SECONDS = 8
 

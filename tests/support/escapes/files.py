@@ -6,9 +6,9 @@ import fcntl
 import os
 import socket
 
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import GOT_IT, World
 
 HERE, EXCHANGE = -100, 2
 
@@ -101,7 +101,7 @@ def truncate_by_path(world: World) -> str:
 
 def change_mode(world: World) -> str:
     """chmod a file outside"""
-    os.chmod(world.canary("change_mode"), 0o4777)  # noqa: S103
+    os.chmod(world.canary("change_mode"), 0o4777)
     return ""
 
 

@@ -6,9 +6,9 @@ import ctypes
 import os
 from collections.abc import Callable
 
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import GOT_IT, World
 
 IPC_CREATE, IPC_REMOVE, IPC_STATUS, NO_WAIT = 0o1000, 0, 2, 0o4000
 SET_VALUE, READ_ONLY = 16, 0o10000

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mcp_servers.sandbox.escapes.processes import IO_PRIORITY
-from mcp_servers.sandbox.escapes.signals import SIGNALS
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.processes import IO_PRIORITY
+from tests.support.escapes.signals import SIGNALS
 
 State = tuple[bytes, int, int, int, int, int, tuple[str, ...]]
 
@@ -27,7 +27,7 @@ class Canaries:
         for name in names:
             with open(f"{folder}/{name}", "w") as file:
                 file.write(f"{text}\n")
-            os.chmod(f"{folder}/{name}", 0o777)  # noqa: S103
+            os.chmod(f"{folder}/{name}", 0o777)
             if owner is not None:
                 os.chown(f"{folder}/{name}", owner, owner)
         return Canaries(folder, _states(folder))

@@ -6,8 +6,8 @@ import mmap
 import os
 import resource
 
-from mcp_servers.sandbox.escapes.processes import limit_oneself
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
+from tests.support.escapes.processes import limit_oneself
+from tests.support.escapes.world import GOT_IT, World
 
 GIB = 1 << 30
 MANY_FILES = 300

@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import GOT_IT, World
 
 NEW_USER, NEW_NET, SIGCHLD = 0x10000000, 0x40000000, 17
 NEW_MOUNTS, NEW_PROCESSES, NEW_IPC = 0x20000, 0x20000000, 0x8000000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcp_servers.sandbox.escapes import (
+from tests.support.escapes import (
     exhaustion,
     files,
     ipc,
@@ -15,7 +15,7 @@ from mcp_servers.sandbox.escapes import (
     reading,
     signals,
 )
-from mcp_servers.sandbox.escapes.world import World
+from tests.support.escapes.world import World
 
 Attack = Callable[[World], str]
 

@@ -9,31 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from mcp_servers.sandbox.command import command
-from mcp_servers.sandbox.escapes.arena import MEMORY, Arena, arena
-from mcp_servers.sandbox.escapes.catalogue import ENDLESS, QUICK, about
-from mcp_servers.sandbox.escapes.world import GOT_IT
 from mcp_servers.sandbox.marks import kill_marked, marked, new_mark
 from mcp_servers.sandbox.policy import MIB, Limits, Policy, TierName
+from mcp_servers.sandbox.self_test import Verdict
+from tests.support.escapes.arena import MEMORY, Arena, arena
+from tests.support.escapes.catalogue import ENDLESS, QUICK, about
+from tests.support.escapes.world import GOT_IT
 
 LIMITS = Limits(memory=MEMORY, file_bytes=64 * MIB, processes=100, open_files=128)
 QUICK_SECONDS = 60.0
 FIRST_WORD_SECONDS = 20.0
 END_SECONDS = 5.0
 Start = Callable[[Policy, list[str]], list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`held`, `out`, or `broken` (the attack itself did not work, which proves nothing)."""
-
-    name: str
-    about: str
-    state: Literal["held", "out", "broken"]
-    detail: str
 
 
 def verdicts(tier: TierName, uid: int | None, quick: bool = False, start: Start = command) -> Iterator[Verdict]:
@@ -63,7 +52,7 @@ def quick_verdicts(
     Raises:
         RuntimeError: the attacks did not run.
     """
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         start(*_run(ground, tier, uid, limits, new_mark(), ground.world.to_json())),
         capture_output=True, text=True, timeout=QUICK_SECONDS, check=False, pass_fds=[ground.descriptor],
     )  # fmt: skip
@@ -90,7 +79,7 @@ def _judged(name: str, said: str, error: str, trace: str | None, secret: str) ->
 def _endless(ground: Arena, name: str, tier: TierName, uid: int | None, start: Start) -> Verdict:
     """Start it, wait for its first word, end the run: nothing may be left, and nothing may hold the pipe open."""
     mark = new_mark()
-    process = subprocess.Popen(  # noqa: S603
+    process = subprocess.Popen(
         start(*_run(ground, tier, uid, LIMITS, mark, ground.world.to_json(), name)),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
@@ -124,7 +113,7 @@ def _endless_verdict(name: str, word: str, ended: int, left: bool, tier: TierNam
 def _run(
     ground: Arena, tier: TierName, uid: int | None, limits: Limits, mark: int, *arguments: str
 ) -> tuple[Policy, list[str]]:
-    program_folder = ground.program.split("/mcp_servers/")[0]
+    program_folder = ground.program.split("/tests/")[0]
     own = (sys.base_prefix,) if ground.python == os.path.realpath(sys.executable) else ()
     policy = Policy(
         workdir=ground.world.inside,

@@ -9,18 +9,20 @@ import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from mcp_servers.sandbox.escapes.bystanders import neighbour, python_for, shared_memory
-from mcp_servers.sandbox.escapes.catalogue import QUICK
-from mcp_servers.sandbox.escapes.listeners import Listeners
-from mcp_servers.sandbox.escapes.objects import Objects
-from mcp_servers.sandbox.escapes.traces import Canaries, Condition, harm_to
-from mcp_servers.sandbox.escapes.world import World
 from mcp_servers.sandbox.policy import MIB
+from mcp_servers.sandbox.self_test import python_for
+from tests.support.escapes.bystanders import neighbour, shared_memory
+from tests.support.escapes.catalogue import QUICK
+from tests.support.escapes.listeners import Listeners
+from tests.support.escapes.objects import Objects
+from tests.support.escapes.traces import Canaries, Condition, harm_to
+from tests.support.escapes.world import World
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = Path(__file__).resolve().parents[3]
 MEMORY = 768 * MIB
-LEFTOVERS = {"leave_file": "/tmp", "leave_lasting_file": "/var/tmp", "leave_posix_queue": "/dev/mqueue"}  # noqa: S108
+LEFTOVERS = {"leave_file": "/tmp", "leave_lasting_file": "/var/tmp", "leave_posix_queue": "/dev/mqueue"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ def arena(uid: int | None, owner: int | None) -> Generator[Arena]:
     secret = secrets.token_hex(16)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escape-", ignore_cleanup_errors=True))
-        os.chmod(folder, 0o755)  # noqa: S103
-        python, program = python_for(uid), _copy_of_package(folder)
+        os.chmod(folder, 0o755)
+        python, program = python_for(uid), f"{copy_of_packages(folder)}/tests/support/escapes/inside.py"
         canaries = Canaries.make(_folder(folder, "outside"), QUICK, secret, owner)
         read_only = Canaries.make(
             _folder(folder, "read_only"), ["write_to_read_only", "change_mode_by_descriptor"], secret, owner
@@ -95,7 +97,7 @@ def arena(uid: int | None, owner: int | None) -> Generator[Arena]:
             memory_limit=MEMORY,
         )
         for name in ("service.sock", "datagram.sock", "sequence.sock"):
-            os.chmod(f"{folder}/{name}", 0o666)  # noqa: S103
+            os.chmod(f"{folder}/{name}", 0o666)
         yield Arena(
             world, secret, python, program, descriptor, canaries, read_only, listeners, objects, Condition.of(pid)
         )
@@ -116,16 +118,17 @@ def _folder(parent: str, name: str, mode: int = 0o777, uid: int | None = None) -
     return path
 
 
-def _copy_of_package(folder: str) -> str:
-    """A copy that every uid can read, wherever the product is installed; the path of the attacks' program."""
+def copy_of_packages(folder: str) -> str:
+    """A copy of the launcher and of the attacks that every uid can read, wherever the project lies; its folder."""
     root = f"{folder}/program"
-    shutil.copytree(PACKAGE, f"{root}/mcp_servers/sandbox")
+    for package in ("mcp_servers/sandbox", "tests/support/escapes"):
+        shutil.copytree(ROOT / package, f"{root}/{package}", ignore=shutil.ignore_patterns("__pycache__"))
     open(f"{root}/mcp_servers/__init__.py", "w").close()
     for place, _, names in os.walk(root):
-        os.chmod(place, 0o755)  # noqa: S103
+        os.chmod(place, 0o755)
         for name in names:
             os.chmod(f"{place}/{name}", 0o644)
-    return f"{root}/mcp_servers/sandbox/escapes/inside.py"
+    return root
 
 
 def _owned_file(folder: str, text: str, uid: int | None) -> str:

@@ -8,9 +8,9 @@ import threading
 import time
 from contextlib import suppress
 
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import GOT_IT, World
 
 RACE_ROUNDS = 1500
 IN_CREATE, HERE = 0x100, -100
@@ -129,12 +129,12 @@ def read_by_working_folder(world: World) -> str:
 def read_by_another_program(world: World) -> str:
     """let another program read a file"""
     path = world.canary("read_by_another_program")
-    return subprocess.run(["/bin/cat", path], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    return subprocess.run(["/bin/cat", path], capture_output=True, text=True, check=False).stdout
 
 
 def run_file(world: World) -> str:
     """execute a file outside"""
-    done = subprocess.run(["/bin/sh", "-c", world.canary("run_file")], capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(["/bin/sh", "-c", world.canary("run_file")], capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 

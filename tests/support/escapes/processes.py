@@ -7,9 +7,9 @@ import os
 import resource
 import struct
 
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import GOT_IT, World
 
 PTRACE_SEIZE = 0x4206
 SECRET_BYTES = 48

@@ -6,9 +6,9 @@ import ctypes
 import socket
 from contextlib import suppress
 
-from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
+from tests.support.escapes.world import GOT_IT, World
 
 FAST_OPEN = 0x20000000
 HOST = "127.0.0.1"

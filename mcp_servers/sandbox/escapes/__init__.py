@@ -1,1 +1,0 @@
-"""The escape list: what a sandboxed program must not manage, tried for real."""
