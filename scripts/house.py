@@ -24,19 +24,19 @@ HEADER = """\
 TREES = ("task", "mcp_servers", "tests", "scripts", "evaluation")
 DATA = ("toml", "json", "sql", "js", "css")
 MIXED = ("local",)  # folders whose sub-folders are rooms of their own
-DOOR = ("app.py", "agent.py")  # the documented classes of the DIAL door
+AT_ROOT = {"app.py": "dial", "agent.py": "dial", "__main__.py": "cli"}  # files beside the rooms to which they belong
 COMMAND_READER = ("facts", "invocations", "matching", "programs", "shell")
 
 Figures = dict[str, dict[str, float]]
 
 
 def room_of(path: str) -> str:
-    """The room to which a file belongs; files at the root of `task` are one room, except the DIAL door's two."""
+    """The room to which a file belongs; files at the root of `task` are one room, with three exceptions."""
     tree, *folders, name = path.split("/")
     if tree != "task":
         return tree
     if not folders:
-        return "task/dial" if name in DOOR else "task"
+        return f"task/{AT_ROOT[name]}" if name in AT_ROOT else "task"
     if folders[0] == "permissions" and Path(name).stem in COMMAND_READER:
         return "task/permissions.reader"
     return "/".join(["task", *folders[: 2 if folders[0] in MIXED else 1]])

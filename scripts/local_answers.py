@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from task.commands.model_choice import embedded_model
+from task.cli.model_choice import embedded_model
 from task.settings import load_settings
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from time import perf_counter
 import orjson
 
 from scripts.local_prompts import PROMPTS, Prompt
-from task.commands.model_choice import embedded_model
+from task.cli.model_choice import embedded_model
 from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from task.cli.checks import Check
+from task.cli.coding_models import coding_models
+from task.cli.core import core_settings
+from task.cli.model_choice import choose_model
+from task.cli.service_checks import connection_checks
 from task.coding.planner import get_plan_async
-from task.commands.checks import Check
-from task.commands.coding_models import coding_models
-from task.commands.core import core_settings
-from task.commands.model_choice import choose_model
-from task.commands.service_checks import connection_checks
 from task.console.configuration import ConfigurationManager
 from task.llm.scripted import says, wants
 from task.settings import Settings, load_settings

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.commands.checks import Check, machine_checks, sandbox_check, store_check
-from task.commands.service_checks import service_checks
+from task.cli.checks import Check, machine_checks, sandbox_check, store_check
+from task.cli.service_checks import service_checks
 from task.llm.scripted import says
 from task.settings import load_settings
 from task.store.tables import HEAD

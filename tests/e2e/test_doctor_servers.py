@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 from typer.testing import CliRunner
 
-from task.cli import app
-from task.commands.checks import Check
-from task.commands.prompt_checks import prompt_checks
-from task.commands.tools import discover_tools, interpreter_check, list_with_servers, show_schemas
+from task.cli.app import app
+from task.cli.checks import Check
+from task.cli.prompt_checks import prompt_checks
+from task.cli.tools import discover_tools, interpreter_check, list_with_servers, show_schemas
 from task.settings import Settings, load_settings
 from task.tools.formats import Format
 from task.tools.mcp.hub import MCPHub, ServerSpec

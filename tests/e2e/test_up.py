@@ -18,7 +18,7 @@ import aiohttp
 import psutil
 import pytest
 
-from task.commands.service_checks import service_checks
+from task.cli.service_checks import service_checks
 from task.settings import load_settings
 from task.tools.mcp.mcp_client import MCPClient
 from tests.support.isolation import NO_OLLAMA

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from task.commands.checks import SANDBOX
-from task.commands.companions import INTERPRETER, SEARCH
-from task.commands.up import COMMAND
+from task.cli.checks import SANDBOX
+from task.cli.companions import INTERPRETER, SEARCH
+from task.cli.up import COMMAND
 
 
 @pytest.mark.parametrize("command", [SANDBOX, SEARCH, INTERPRETER, COMMAND], ids=lambda command: command[-1])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcp_servers.sandbox.tiers import find_tier
-from task.commands.prompt_checks import prompt_checks
+from task.cli.prompt_checks import prompt_checks
 from task.product.parts import mcp_specs
 from task.settings import Settings
 from task.tools.mcp.hub import MCPHub

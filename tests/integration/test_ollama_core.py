@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.commands.core import core_settings
-from task.commands.model_choice import choose_model
+from task.cli.core import core_settings
+from task.cli.model_choice import choose_model
 from task.llm.scripted import says, wants
 from task.settings import load_settings
 from tests.support.core import RunningCore, local_core

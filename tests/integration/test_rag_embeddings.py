@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from task.commands import embedding
-from task.commands.checks import DOCUMENTS, machine_checks
+from task.cli import embedding
+from task.cli.checks import DOCUMENTS, machine_checks
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.errors import SettingsError

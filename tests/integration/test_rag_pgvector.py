@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from task.commands.checks import index_check
+from task.cli.checks import index_check
 from task.errors import ToolError
 from task.search.document_cache import DocumentCache
 from task.search.index_store import MemoryVectors, NewVectors, VectorsGone

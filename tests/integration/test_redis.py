@@ -16,7 +16,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import select
 
-from task.commands.checks import redis_check
+from task.cli.checks import redis_check
 from task.dial.request import CallerLimit
 from task.errors import TooManyRuns
 from task.product import Product

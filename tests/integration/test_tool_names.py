@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.commands.tools import list_with_servers, show
+from task.cli.tools import list_with_servers, show
 from task.llm.scripted import says, wants
 from task.settings import Settings
 from tests.support.http_api import Api, http_api, said

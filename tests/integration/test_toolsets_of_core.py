@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_servers.callers import AGENT, Callers
-from task.commands.core_config import OWN_CONFIG
+from task.cli.core_config import OWN_CONFIG
 from task.tools.mcp.connection import conversation_meta
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MCPFailure

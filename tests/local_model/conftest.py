@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task.commands.model_choice import embedded_model
+from task.cli.model_choice import embedded_model
 from task.settings import load_settings
 from tests.support.isolation import OUTSIDE
 

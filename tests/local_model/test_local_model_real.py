@@ -14,8 +14,8 @@ import pytest
 from scripts.local_answers import MEASURED, asked, measured, person_with_the_model, questions_of, staged, summary
 from scripts.local_model import saved_state, speed, verdict
 from scripts.local_prompts import PROMPTS
-from task.commands.model import memory_bytes
-from task.commands.model_choice import embedded_model
+from task.cli.model import memory_bytes
+from task.cli.model_choice import embedded_model
 from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
 from task.local.model.process import running

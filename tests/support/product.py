@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from task.commands.core_config import OWN_CONFIG
+from task.cli.core_config import OWN_CONFIG
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import ChatReader, chat_reader

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from task.commands.chat import completed
+from task.cli.chat import completed
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
 from tests.support.core import API_KEY, local_core, served

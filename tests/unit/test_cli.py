@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from task.commands.addresses import key_for
-from task.commands.ask import Question, check
-from task.commands.core_config import OWN_CONFIG, config_fragment, render_config, replace_file
-from task.commands.exits import MEANINGS, Exit
+from task.cli.addresses import key_for
+from task.cli.ask import Question, check
+from task.cli.core_config import OWN_CONFIG, config_fragment, render_config, replace_file
+from task.cli.exits import MEANINGS, Exit
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
 
@@ -52,7 +52,9 @@ def test_help_and_setup_page_list_every_exit_code(tmp_path: Path) -> None:
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
-    code = "import sys, task.cli; print(sorted({'aiohttp', 'pydantic', 'aidial_sdk', 'uvicorn'} & set(sys.modules)))"
+    code = (
+        "import sys, task.cli.app; print(sorted({'aiohttp', 'pydantic', 'aidial_sdk', 'uvicorn'} & set(sys.modules)))"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30)
     assert shown.stdout.strip() == "[]"
 

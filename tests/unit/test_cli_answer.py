@@ -19,8 +19,8 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
-from task.commands.addresses import free_port, holder_of, usable_port
-from task.commands.answer import (
+from task.cli.addresses import free_port, holder_of, usable_port
+from task.cli.answer import (
     AnswerEnded,
     AnswerEvent,
     AnswerFailed,
@@ -31,12 +31,12 @@ from task.commands.answer import (
     TerminalOutput,
     TextPiece,
 )
-from task.commands.checks import Check
-from task.commands.companions import companions
-from task.commands.core_client import CoreClient, Unreachable
-from task.commands.model_choice import ChosenModel, Rule
-from task.commands.service_checks import missing_pictures
-from task.commands.up import PrefixedLines, example, overview
+from task.cli.checks import Check
+from task.cli.companions import companions
+from task.cli.core_client import CoreClient, Unreachable
+from task.cli.model_choice import ChosenModel, Rule
+from task.cli.service_checks import missing_pictures
+from task.cli.up import PrefixedLines, example, overview
 from task.conversation.messages import Attachment
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
@@ -140,7 +140,7 @@ def test_lines_are_distinguished_without_colour_and_without_being_cut() -> None:
 def test_when_nobody_reads_the_lines_the_process_ends_quietly() -> None:
     code = (
         "import signal, sys\n"
-        "from task.commands.up import LogConsole\n"
+        "from task.cli.up import LogConsole\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "console = LogConsole()\n"
         "while True: console.print('line')\n"

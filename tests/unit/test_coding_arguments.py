@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from task.commands.run import RunArguments, run
+from task.cli.run import RunArguments, run
 from task.errors import InvalidRequest
 from task.settings import load_settings
 

@@ -8,6 +8,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from task.cli.run_output import TerminalRunOutput, reply_of
 from task.coding.coder import Reply
 from task.coding.events import (
     CallEnded,
@@ -23,7 +24,6 @@ from task.coding.events import (
     TextWritten,
     WorkspaceChanged,
 )
-from task.commands.run_output import TerminalRunOutput, reply_of
 
 LONG = "Rename the function that reads the configuration, in every module that calls it and in the documentation."
 DIFF = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-old\n+new \x1b]0;title\x07 \u202e\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from task.cli import app
-from task.commands.exits import Exit
+from task.cli.app import app
+from task.cli.exits import Exit
 from task.console.commands.table import COMMANDS
 from task.console.configuration import ConfigurationManager
 from task.console.terminal.cards import reply_of

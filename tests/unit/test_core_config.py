@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from task.commands.core_config import NEWEST, OLDEST, OWN_CONFIG, Version, parsed_version, render_config
+from task.cli.core_config import NEWEST, OLDEST, OWN_CONFIG, Version, parsed_version, render_config
 from task.conversation.messages import PICTURES
 from task.documents.extract import BY_TYPE
 from task.errors import SettingsError

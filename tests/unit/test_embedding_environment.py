@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from task.commands.embedding import sparse
+from task.cli.embedding import sparse
 from task.embedding.client import Embedder, EmbedderOptions
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.embedding.model import EmbeddingUnavailable

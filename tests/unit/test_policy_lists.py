@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.commands.prompt_checks import rules_check
+from task.cli.prompt_checks import rules_check
 from task.conversation.messages import user
 from task.errors import SettingsError
 from task.llm.scripted import ScriptedModel, says, wants

@@ -42,7 +42,7 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_every_mentioned_command_and_target_exists(page: Path) -> None:
-    from task.cli import app
+    from task.cli.app import app
 
     text = page.read_text(encoding="utf-8")
     commands = {info.name or (info.callback.__name__.replace("_", "-") if info.callback else "")

@@ -40,7 +40,7 @@ def test_a_server_starts_without_heavy_libraries(module: str) -> None:
 
 
 def test_the_command_line_starts_without_any_server() -> None:
-    assert imported_by("task.cli") & (HEAVY | SERVERS) == set()
+    assert imported_by("task.cli.app") & (HEAVY | SERVERS) == set()
 
 
 def test_the_tests_are_collected_without_slow_libraries() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from task.commands.model_choice import choose_model, weight_store
+from task.cli.model_choice import choose_model, weight_store
 from task.local.model.weights import CODER
 from task.settings import load_settings
 from tests.support.isolation import SERVICES

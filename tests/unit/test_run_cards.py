@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from task.commands.run_output import TerminalRunOutput, card_rows
+from task.cli.run_output import TerminalRunOutput, card_rows
 from task.conversation.messages import FunctionCall, ToolCall
 from task.permissions.coding import setup_request
 from task.permissions.facts import CallFacts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from task.api.edge.identity import LOCAL_OWNER
+from task.cli.run import OWNER
+from task.cli.runs_text import details, listing, result_of, undone
 from task.coding.diffs import FileDiff
 from task.coding.journal import RunRecord
 from task.coding.tree import Entry
 from task.coding.undo import Undoing
-from task.commands.run import OWNER
-from task.commands.runs_text import details, listing, result_of, undone
 from task.store.coding import CodingRun
 from task.store.records import RunStatus
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from task.commands.workers import Place
+from task.cli.workers import Place
 
 
 def test_a_worker_counts_while_its_process_is_alive(tmp_path: Path) -> None:

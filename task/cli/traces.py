@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from task.commands.exits import Exit
-from task.commands.keys import Config, with_store
+from task.cli.exits import Exit
+from task.cli.keys import Config, with_store
 from task.store.records import RunStatus
 from task.store.trace_records import Rating
 
@@ -56,7 +56,7 @@ def show_list(
     config: Config = None,
 ) -> None:
     """List traces, the newest first."""
-    from task.commands.trace_text import listing
+    from task.cli.trace_text import listing
 
     wanted = _filter(session, experiment, status, door, model, tool, text, rated)
     page = with_store(config, lambda store: store.traces.list(None, limit, cursor, wanted))
@@ -72,7 +72,7 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one trace: its turns and calls with their times, tokens, decisions, limits."""
-    from task.commands.trace_text import details
+    from task.cli.trace_text import details
 
     print(details(_trace(config, trace_id), full=full))
 
@@ -91,7 +91,7 @@ def export(
     config: Config = None,
 ) -> None:
     """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
-    from task.commands.trace_text import evaluation_line, json_line
+    from task.cli.trace_text import evaluation_line, json_line
 
     wanted = _filter(session, experiment, status, door, model, tool, text, rated)
 
@@ -120,7 +120,7 @@ def experiment(
     config: Config = None,
 ) -> None:
     """Sum the variants of an experiment, or of several, with their differences from the first one."""
-    from task.commands.experiment_text import comparison
+    from task.cli.experiment_text import comparison
     from task.store.experiments import variants
 
     print(comparison(with_store(config, lambda store: variants(store.database, None, names))))
@@ -131,7 +131,7 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
     import asyncio
 
-    from task.commands.trace_text import difference
+    from task.cli.trace_text import difference
     from task.runs.replay import parting, replayed
 
     trace = _trace(config, trace_id)
@@ -147,7 +147,7 @@ def compare(
     one: TraceId, other: Annotated[str, typer.Argument(metavar="OTHER", help="Another's id.")], config: Config = None
 ) -> None:
     """Show where two runs differ; exit code 1 when they do."""
-    from task.commands.trace_text import difference, side_by_side
+    from task.cli.trace_text import difference, side_by_side
     from task.runs.replay import parting
 
     async def both(store: Store) -> tuple[Trace, Trace]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.commands.checks import (
+from task.cli.checks import (
     CORRECT,
     SANDBOX,
     Check,
@@ -24,9 +24,9 @@ from task.commands.checks import (
     sandbox_check,
     store_check,
 )
-from task.commands.prompt_checks import prompt_checks
-from task.commands.service_checks import TIMEOUT, service_checks
-from task.commands.tools import interpreter_check
+from task.cli.prompt_checks import prompt_checks
+from task.cli.service_checks import TIMEOUT, service_checks
+from task.cli.tools import interpreter_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
 

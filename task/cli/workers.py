@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from task.commands.addresses import base_url, family, usable_port
-from task.commands.supervisor import Program, ProgramFailed, Supervisor, stop_signal
+from task.cli.addresses import base_url, family, usable_port
+from task.cli.supervisor import Program, ProgramFailed, Supervisor, stop_signal
 from task.settings import PREFIX, Settings, process_environment
 from task.telemetry import SHARED_METRICS
 from task.telemetry.logs import set_up_logging

@@ -21,15 +21,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.commands.addresses import base_url, local_core_key, usable_port
-from task.commands.checks import Check
-from task.commands.companions import Companion, companion_environment, companions, interpreter_obstacle
-from task.commands.core_config import replace_file
-from task.commands.model import announcement, at_terminal, wants_download
-from task.commands.model_choice import ChosenModel, choose_model
-from task.commands.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
-from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write, stop_signal
-from task.commands.tools import offered_tools
+from task.cli.addresses import base_url, local_core_key, usable_port
+from task.cli.checks import Check
+from task.cli.companions import Companion, companion_environment, companions, interpreter_obstacle
+from task.cli.core_config import replace_file
+from task.cli.model import announcement, at_terminal, wants_download
+from task.cli.model_choice import ChosenModel, choose_model
+from task.cli.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
+from task.cli.supervisor import Child, Program, ProgramFailed, Supervisor, Write, stop_signal
+from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment, State
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE

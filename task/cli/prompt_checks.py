@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from task.commands.checks import CORRECT, Check, own_tools
-from task.commands.tools import discover_tools
+from task.cli.checks import CORRECT, Check, own_tools
+from task.cli.tools import discover_tools
 from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError

@@ -8,9 +8,9 @@ from typing import Literal
 
 import aiohttp
 
-from task.commands.addresses import core_is_ours
-from task.commands.dapr_choice import chosen_of_dapr
-from task.commands.ollama_choice import chosen_of_ollama
+from task.cli.addresses import core_is_ours
+from task.cli.dapr_choice import chosen_of_dapr
+from task.cli.ollama_choice import chosen_of_ollama
 from task.errors import SettingsError
 from task.llm import openai
 from task.llm.ollama_request import OllamaModel

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import aiohttp
 
-from task.commands.addresses import core_address, key_for
-from task.commands.answer import (
+from task.cli.addresses import core_address, key_for
+from task.cli.answer import (
     AnswerFailed,
     AnswerOutput,
     AnswerReader,
@@ -22,8 +22,8 @@ from task.commands.answer import (
     JsonOutput,
     TerminalOutput,
 )
-from task.commands.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
-from task.commands.exits import Exit
+from task.cli.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
+from task.cli.exits import Exit
 from task.console.terminal.saving import decoded, file_name, free_name
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest

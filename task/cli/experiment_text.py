@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from task.commands.trace_text import columns
+from task.cli.trace_text import columns
 from task.store.experiments import Variant
 from task.store.intervals import Difference
 

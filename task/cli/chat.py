@@ -18,11 +18,11 @@ from typing import Any
 import aiohttp
 from pydantic import SecretStr
 
-from task.commands.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
-from task.commands.companions import HOST
-from task.commands.exits import Exit
-from task.commands.model_choice import choose_model
-from task.commands.run import IGNORED
+from task.cli.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
+from task.cli.companions import HOST
+from task.cli.exits import Exit
+from task.cli.model_choice import choose_model
+from task.cli.run import IGNORED
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.ui_manager import AnswerView, UserInterfaceManager

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from task.approvals.rules import DENIED
+from task.cli.answer import discard_typed, typed_line
 from task.coding.coder import PLAN_STEP_DONE, Reply, ask_nobody
 from task.coding.events import (
     CallEnded,
@@ -28,7 +29,6 @@ from task.coding.events import (
     WorkspaceChanged,
     as_json,
 )
-from task.commands.answer import discard_typed, typed_line
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.tools.toolbox import Pending
 

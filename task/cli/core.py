@@ -7,15 +7,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.commands.addresses import local_core_key, usable_port
-from task.commands.core_config import OWN_CONFIG, dotenv_environment
+from task.cli.addresses import local_core_key, usable_port
+from task.cli.core_config import OWN_CONFIG, dotenv_environment
 from task.errors import SettingsError
 from task.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-    from task.commands.model_choice import ChosenModel
+    from task.cli.model_choice import ChosenModel
     from task.llm.base import ChatModel
     from task.local_core.app import CoreSettings
     from task.local_core.models import ConnectedModel, ModelChoice
@@ -27,7 +27,7 @@ def run(settings: Settings) -> None:
     Raises:
         SettingsError: the port is taken, or Core's configuration is wrong.
     """
-    from task.commands.model_choice import choose_model
+    from task.cli.model_choice import choose_model
     from task.local_core.app import serve
 
     usable_port(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
@@ -66,7 +66,7 @@ def _config_files(settings: Settings) -> tuple[Path, ...]:
 
 
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
-    from task.commands.model_choice import embedded_model
+    from task.cli.model_choice import embedded_model
     from task.llm.chat_request import PROFILES
     from task.local_core.models import ScriptedDemo, UpstreamModel
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task.commands.exits import Exit
-from task.commands.keys import Config
+from task.cli.exits import Exit
+from task.cli.keys import Config
 from task.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import aiohttp
 
-from task.commands.exits import Exit
+from task.cli.exits import Exit
 from task.errors import AgentError
 
 PR_SET_PDEATHSIG = 1

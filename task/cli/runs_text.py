@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from task.cli.trace_text import columns
 from task.coding.diffs import FileDiff
 from task.coding.journal import RunRecord
 from task.coding.undo import Undoing
-from task.commands.trace_text import columns
 from task.permissions.icerc import plain
 from task.store.coding import CodingRun
 from task.store.records import iso

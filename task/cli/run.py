@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from task.cli.coding_models import coding_models
+from task.cli.exits import Exit
+from task.cli.run_output import JsonRunOutput, RunOutput, TerminalRunOutput
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.events import Result
 from task.coding.journal import Journal, RunRecord
 from task.coding.run import ModelAccess, Order, Work
-from task.commands.coding_models import coding_models
-from task.commands.exits import Exit
-from task.commands.run_output import JsonRunOutput, RunOutput, TerminalRunOutput
 from task.errors import InvalidRequest
 from task.product.parts import command_limits
 from task.settings import Settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from task.cli.addresses import core_address, is_loopback, key_for
+from task.cli.model_choice import choose_model, running_ollama
 from task.coding.run import ModelAccess
 from task.coding.settings import DEFAULT_BACKEND, backend_and_model, coder_tree, documented, planner_tree
-from task.commands.addresses import core_address, is_loopback, key_for
-from task.commands.model_choice import choose_model, running_ollama
 from task.errors import SettingsError
 from task.product import Product
 from task.product.backends import dapr_address

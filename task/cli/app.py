@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from task.commands.exits import MEANINGS, Exit
-from task.commands.keys import Config
-from task.commands.keys import app as keys
-from task.commands.runs import UnsafeNoSandbox, UnsafeWorkspace
-from task.commands.runs import app as runs
-from task.commands.store import app as store
-from task.commands.traces import app as traces
+from task.cli.exits import MEANINGS, Exit
+from task.cli.keys import Config
+from task.cli.keys import app as keys
+from task.cli.runs import UnsafeNoSandbox, UnsafeWorkspace
+from task.cli.runs import app as runs
+from task.cli.store import app as store
+from task.cli.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable, StoreVersionError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def up(
     ] = None,
 ) -> None:
     """Run the whole local product until Ctrl-C: local DIAL Core, agent, model."""
-    from task.commands.up import run
+    from task.cli.up import run
 
     settings = _settings(config, port=port, core_port=core_port)
     raise typer.Exit(run(settings, config, ready_file))
@@ -83,7 +83,7 @@ app.add_typer(model_app, name="model", no_args_is_help=True)
 @model_app.command()
 def pull(config: Config = None) -> None:
     """Download the model and the program that runs it; an interrupted download is resumed."""
-    from task.commands.model import run_pull
+    from task.cli.model import run_pull
 
     raise typer.Exit(run_pull(_settings(config)))
 
@@ -91,7 +91,7 @@ def pull(config: Config = None) -> None:
 @model_app.command("list")
 def list_models(config: Config = None) -> None:
     """List each model with its size and whether it is downloaded."""
-    from task.commands.model import run_list
+    from task.cli.model import run_list
 
     raise typer.Exit(run_list(_settings(config)))
 
@@ -99,7 +99,7 @@ def list_models(config: Config = None) -> None:
 @model_app.command()
 def remove(config: Config = None) -> None:
     """Delete downloaded models."""
-    from task.commands.model import run_remove
+    from task.cli.model import run_remove
 
     raise typer.Exit(run_remove(_settings(config)))
 
@@ -107,7 +107,7 @@ def remove(config: Config = None) -> None:
 @app.command()
 def embedding(config: Config = None) -> None:
     """Install what search in documents needs: the embedding model and its libraries; `up` does it in the background."""
-    from task.commands.embedding import run
+    from task.cli.embedding import run
 
     raise typer.Exit(run(_settings(config)))
 
@@ -122,17 +122,17 @@ def serve(
     """Run the agent alone, in as many processes as AGENT_WORKERS names."""
     import gc
 
-    from task.commands.addresses import usable_port
+    from task.cli.addresses import usable_port
 
     settings = _settings(config, host=host, port=port)
     if worker is not None:
-        from task.commands.workers import become_worker
+        from task.cli.workers import become_worker
 
         gc.disable()
         become_worker(settings, worker)
         return
     if settings.workers > 1:
-        from task.commands.workers import run as run_workers
+        from task.cli.workers import run as run_workers
 
         raise typer.Exit(run_workers(settings, config))
     usable_port(settings.host, settings.port, "--port", "AGENT_PORT")
@@ -145,7 +145,7 @@ def serve(
 @app.command()
 def core(config: Config = None, port: OwnPort = None) -> None:
     """Run local Core alone: keys, files, applications and models of DIAL without an account."""
-    from task.commands.core import run
+    from task.cli.core import run
 
     run(_settings(config, core_port=port))
 
@@ -157,7 +157,7 @@ def duckduckgo(
     port: ServerPort = None,
 ) -> None:
     """Run the search server alone: web search and the text of pages, over MCP."""
-    from task.commands.companions import become_search_server
+    from task.cli.companions import become_search_server
 
     become_search_server(_settings(config), host, port)
 
@@ -173,7 +173,7 @@ def python_interpreter(
     ] = None,
 ) -> None:
     """Run the Python interpreter alone: one sandboxed kernel per conversation, over MCP."""
-    from task.commands.companions import become_interpreter
+    from task.cli.companions import become_interpreter
 
     become_interpreter(_settings(config), host, port, allowed_host or [])
 
@@ -191,7 +191,7 @@ def ask(
     config: Config = None,
 ) -> None:
     """Ask one question: the answer goes to standard output, the steps to standard error."""
-    from task.commands.ask import Question, run
+    from task.cli.ask import Question, run
 
     text = sys.stdin.read() if question == "-" else question
     asked = Question(text, tuple(file or ()), model, save, as_json)
@@ -213,8 +213,8 @@ def chat(
     ] = None,
 ) -> None:
     """Chat at the terminal: the agent with the files of the working directory."""
-    from task.commands.chat import ChatArguments
-    from task.commands.chat import run as chat_until_end
+    from task.cli.chat import ChatArguments
+    from task.cli.chat import run as chat_until_end
 
     raise typer.Exit(chat_until_end(config, ChatArguments(prompt, resume, as_json, debug)))
 
@@ -249,8 +249,8 @@ def run(
     config: Config = None,
 ) -> None:
     """Plan a coding task; with --apply, carry the plan out in a folder and verify it."""
-    from task.commands.run import RunArguments
-    from task.commands.run import run as carry_out
+    from task.cli.run import RunArguments
+    from task.cli.run import run as carry_out
 
     text = sys.stdin.read() if task == "-" else task
     settings = _settings(
@@ -271,7 +271,7 @@ def doctor(
     ] = False,
 ) -> None:
     """Check settings, ports, Core, model, tools and sandbox, and say how to fix what is wrong."""
-    from task.commands.doctor import run, try_escapes
+    from task.cli.doctor import run, try_escapes
 
     raise typer.Exit(try_escapes(as_json) if sandbox else run(config, as_json))
 
@@ -286,7 +286,7 @@ def tools(
     ] = None,
 ) -> None:
     """List the agent's tools: name, effects, description."""
-    from task.commands.tools import show, show_schemas
+    from task.cli.tools import show, show_schemas
 
     if form is not None:
         show_schemas(_settings(config), form)
@@ -311,7 +311,7 @@ def core_config(
     ] = None,
 ) -> None:
     """Print the configuration for a real DIAL Core, with values from the environment."""
-    from task.commands.core_config import NEWEST, parsed_version, print_config, print_fragment
+    from task.cli.core_config import NEWEST, parsed_version, print_config, print_fragment
 
     if agent is not None and not agent.startswith(("http://", "https://")):
         raise typer.BadParameter("takes an address such as http://host:5030", param_hint="--agent")

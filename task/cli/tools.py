@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.commands.checks import Check, own_tools
-from task.commands.companions import interpreter_obstacle
+from task.cli.checks import Check, own_tools
+from task.cli.companions import interpreter_obstacle
 from task.errors import ToolError
 from task.permissions.names import names_of
 from task.settings import Settings
