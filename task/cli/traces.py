@@ -1,4 +1,4 @@
-"""`dial-agent traces`: list, show, export, replay and compare what runs did, and sum experiments."""
+"""`dial-agent traces`: list, show, export, replay and compare what runs did."""
 
 from __future__ import annotations
 
@@ -112,18 +112,6 @@ def export(
         print(f"answers rated {rated}: {len(found)}", file=sys.stderr)
         if not all(found):
             print(f"{found.count(False)} of them without texts: TRACE_CONTENT was off", file=sys.stderr)
-
-
-@app.command()
-def experiment(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Experiments; of x also the labels x/...")],
-    config: Config = None,
-) -> None:
-    """Sum the variants of an experiment, or of several, with their differences from the first one."""
-    from task.cli.experiment_text import comparison
-    from task.store.experiments import variants
-
-    print(comparison(with_store(config, lambda store: variants(store.database, None, names))))
 
 
 @app.command()

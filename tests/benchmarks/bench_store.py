@@ -23,7 +23,6 @@ from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_m
 from task.llm.base import Usage
 from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
 from task.store import tables
-from task.store.experiments import labels
 from task.store.filters import SessionFilter, TraceFilter
 from task.store.records import packed
 from task.store.search import reindex
@@ -98,7 +97,6 @@ async def page_figures(store: Store) -> list[Figure]:
         "traces with a tool": lambda: store.traces.list("owner-1", which=TraceFilter(tool="calculator")),
         "traces with a rare tool": lambda: store.traces.list("owner-1", which=TraceFilter(tool="rare")),
         "traces with a common word": lambda: store.traces.list("owner-1", which=TraceFilter(text="product")),
-        "experiments": lambda: labels(store.database, "owner-1"),
         "traces without that word": lambda: store.traces.list("owner-1", which=TraceFilter(text="nowhere")),
     }
     return [

@@ -1,4 +1,4 @@
-"""Ratings, traces and experiments on the page, at the width of a desk and of a phone."""
+"""Ratings and traces on the page, at the width of a desk and of a phone."""
 
 from __future__ import annotations
 
@@ -85,30 +85,14 @@ async def test_an_answer_is_rated_found_by_its_rating_and_asked_of_another_model
         await nothing_is_cut(p)
 
 
-async def test_experiments_are_compared_and_a_long_run_opens_in_parts(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_a_long_run_opens_in_parts(tmp_path: Path, size: tuple[int, int]) -> None:
     async with (
         person(then=answering, tmp_path=tmp_path, size=size, http={"steps": 50}) as p,
         aiohttp.ClientSession() as api,
     ):
-
-        async def ask(text: str, label: str) -> None:
-            body = {"messages": [{"role": "user", "content": text}], "experiment": label}
-            async with api.post(f"{p.url}/v1/chat/completions", json=body) as response:
-                assert response.status == 200
-
-        for number in range(5):
-            await ask("Who?", "greeting/short")
-            await ask("Who are you, " + "please " * (20 + number), "greeting/long")
-        await ask("many steps", "long")
-        await p.page.evaluate("location.hash = '#/traces/experiments'")
-        await p.page.get_by_role("link", name="greeting").click()
-        table = p.page.locator(".figures-table")
-        await expect(table.get_by_role("columnheader")).to_contain_text(["greeting/long", "greeting/short"])
-        tokens = table.get_by_role("row", name="Tokens of a run")
-        await expect(tokens.locator(".clear")).to_contain_text("−")
-        await expect(table.get_by_role("row", name="Cost of a run")).to_contain_text("unknown")
-        await p.page.get_by_label("Compare with").select_option("long")
-        await expect(table.get_by_role("columnheader")).to_contain_text(["greeting/long", "greeting/short", "long"])
+        body = {"messages": [{"role": "user", "content": "many steps"}], "experiment": "long"}
+        async with api.post(f"{p.url}/v1/chat/completions", json=body) as response:
+            assert response.status == 200
         await traces(p)
         await p.page.get_by_role("link", name="many steps").click()
         await expect(p.page.locator(".step")).to_have_count(60)

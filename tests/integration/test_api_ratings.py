@@ -1,4 +1,4 @@
-"""Ratings, filters, experiments and replays of traces, over HTTP."""
+"""Ratings, filters and replays of traces, over HTTP."""
 
 from __future__ import annotations
 
@@ -57,28 +57,9 @@ async def test_nobody_rates_or_replays_the_answers_of_another_key(tmp_path: Path
             for name in (answer["trace_id"], answer["id"]):
                 assert (await caller.post(f"/traces/{name}/rating", {"rating": "up"})).status == 404
             assert (await caller.post(f"/traces/{answer['trace_id']}/replay", {"model": "m"})).status == 404
-        assert (await bob.get("/experiments")).json == {"experiments": []}
-        assert (await bob.get("/experiments/variants?name=x")).status == 404
-        assert (await ops.get("/experiments/variants?name=x")).json["variants"][0]["count"] == 1
+        listed = [(await caller.get("/traces?experiment=x")).json["count"] for caller in (ann, bob, ops)]
+        assert listed == [1, 0, 1]
         assert (await ann.get("/traces/ratings")).json == {"up": 0, "down": 0}
-
-
-@pytest.mark.system
-async def test_the_variants_of_an_experiment_are_compared(tmp_path: Path) -> None:
-    async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
-        for variant in ("a", "b", "b"):
-            answer = (await api.complete("Hi", experiment=f"greeting/{variant}")).json
-        await api.post(f"/traces/{answer['trace_id']}/rating", {"rating": "up"})
-        found = (await api.get("/experiments/variants?name=greeting")).json["variants"]
-        listed = (await api.get("/experiments")).json["experiments"]
-        for query in ("", "?name=", "?name=nothing", "?" + "name=x&" * 11):
-            assert (await api.get(f"/experiments/variants{query}")).status in (400, 404, 422), query
-    assert [(item["label"], item["count"], item["up"], item["cost"]) for item in found] == [
-        ("greeting/a", 1, 0, None), ("greeting/b", 2, 1, None),
-    ]  # fmt: skip
-    assert found[1]["differences"]["failures"]["value"] == 0
-    assert found[1]["differences"]["mean_tokens"]["low"] is None
-    assert sorted((item["label"], item["count"]) for item in listed) == [("greeting/a", 1), ("greeting/b", 2)]
 
 
 async def ended(api: Api, run: dict[str, Any]) -> dict[str, Any]:

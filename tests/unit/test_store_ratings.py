@@ -1,4 +1,4 @@
-"""Ratings of answers, filters of traces, and the sums of experiments."""
+"""Ratings of answers, and filters of traces."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ import pytest
 from sqlalchemy import Connection, select
 
 from task.conversation.messages import user
-from task.errors import NotFound, ProviderError
-from task.llm.base import Usage
-from task.llm.scripted import Reply, says, wants
+from task.errors import NotFound
+from task.llm.scripted import says, wants
 from task.runs.traces import TraceObserver, TraceStart
 from task.store import tables
-from task.store.experiments import labels, variants
 from task.store.filters import TraceFilter
-from task.store.intervals import of_means, of_percentiles, of_shares, percentile, t_quantile
 from task.store.store import DAY, Retention, Store
-from task.store.trace_records import Price, Rating, Trace
+from task.store.trace_records import Price, Rating
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 
@@ -154,94 +151,3 @@ async def test_retention_removes_ratings_with_their_traces(tmp_path: Path) -> No
 
 def _words(connection: Connection) -> int:
     return len(connection.execute(select(tables.trace_words.c.trace_id)).all())
-
-
-async def test_the_variants_of_an_experiment_are_summed_and_compared(store: Store) -> None:
-    for number in range(6):
-        one = await _variant(store, "greeting/short", 100 + number)
-        other = await _variant(store, "greeting/long", 200 + number, failed=number < 2)
-        await store.traces.rate(OWNER, one.trace_id, "up" if number else "down")
-        await store.traces.rate(OWNER, other.trace_id, "down")
-    await _variant(store, "greeting2", 1)
-    assert [item.label for item in await labels(store.database, OWNER)].count("greeting2") == 1
-    long, short = await variants(store.database, OWNER, ["greeting"])
-    assert (long.label, long.model, long.count, long.failures, long.up, long.down) == (
-        "greeting/long", "gpt-4o", 6, 2, 0, 6,
-    )  # fmt: skip
-    assert (short.label, short.count, short.failures, short.up, short.down) == ("greeting/short", 6, 0, 5, 1)
-    assert short.tokens == sum(range(100, 106))
-    assert short.cost == pytest.approx(short.tokens * 2.5 / 1e6)
-    assert (short.priced, long.differences) == (6, {})
-    failures, tokens = short.differences["failures"], short.differences["mean_tokens"]
-    assert failures.value == pytest.approx(-2 / 6)
-    assert tokens.low is not None
-    assert tokens.high is not None
-    assert tokens.value == pytest.approx(-199 / 6)
-    assert tokens.low < tokens.value < tokens.high
-    assert set(short.differences) == {"failures", "mean_tokens", "mean_cost", "p50_ms", "p95_ms", "up"}
-
-
-async def _variant(store: Store, label: str, tokens: int, *, failed: bool = False, **start: Any) -> Trace:
-    usage = Usage(0 if failed else tokens, 0)
-    replies = [Reply((ProviderError("gone"),))] if failed else [says("Hi", usage=usage)]
-    return await traced(store, *replies, experiment=label, **start)
-
-
-async def test_an_unknown_cost_is_not_zero(store: Store) -> None:
-    await _variant(store, "x", 1000)
-    await _variant(store, "x", 1000, model="unpriced")
-    priced, unpriced = await variants(store.database, OWNER, ["x"])
-    assert (priced.model, priced.cost, priced.mean_cost) == ("gpt-4o", 0.0025, 0.0025)
-    assert (unpriced.model, unpriced.priced, unpriced.cost, unpriced.mean_cost) == ("unpriced", 0, None, None)
-    assert "mean_cost" not in unpriced.differences
-
-
-async def test_an_experiment_of_another_owner_or_of_no_such_name_is_not_found(store: Store) -> None:
-    await _variant(store, "x/a", 1)
-    for owner, name in ((OWNER, "y"), ("bob", "x"), (OWNER, "x/"), (OWNER, "")):
-        with pytest.raises(NotFound, match="no traces of an experiment"):
-            await variants(store.database, owner, [name])
-    [found] = await variants(store.database, None, ["x", "x"])
-    assert found.label == "x/a"
-
-
-def test_shares_differ_within_newcombes_interval() -> None:
-    found = of_shares(56, 70, 48, 80)  # the example of Newcombe 1998, table II (a)
-    assert found is not None
-    assert [found.value, found.low, found.high] == pytest.approx([0.2, 0.0524, 0.3339], abs=5e-5)
-    apart = of_shares(10, 10, 0, 20)  # table II (h)
-    assert apart is not None
-    assert [apart.low, apart.high] == pytest.approx([0.6791, 1.0], abs=5e-5)
-    assert of_shares(0, 0, 1, 2) is None
-
-
-def test_means_differ_within_welchs_interval() -> None:
-    # Known values of Student's distribution, and an example that can be followed by hand.
-    known = {4: 2.7764, 5: 2.5706, 10: 2.2281, 30: 2.0423, 100: 1.9840}
-    for freedom, quantile in known.items():
-        assert t_quantile(freedom) == pytest.approx(quantile, rel=5e-4)
-    found = of_means([2, 4, 6, 8, 10], [1, 2, 3, 4, 5])  # variances 10 and 2.5, 5.88 degrees of freedom
-    assert found is not None
-    assert [found.value, found.low, found.high] == pytest.approx([3, -0.8880, 6.8880], abs=5e-3)
-    few, same = of_means([1, 2], [3, 4, 5, 6, 7]), of_means([3.0] * 5, [2.0] * 5)
-    assert few is not None
-    assert same is not None
-    assert (few.value, few.low) == (-3.5, None)
-    assert (same.low, same.high) == (1.0, 1.0)
-    assert of_means([], [1]) is None
-
-
-def test_percentiles_differ_within_an_interval_that_is_the_same_each_time() -> None:
-    one, other = [float(value) for value in range(100, 200)], [float(value) for value in range(100)]
-    found = of_percentiles(one, other, 0.5)
-    assert found == of_percentiles(one, other, 0.5)
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    # The median of 100 values has a standard error of about 5 here, so the difference has one of about 7.
-    assert (found.value, 80 < found.low < 92, 108 < found.high < 120) == (100, True, True)
-    few = of_percentiles([1, 2], [1, 2, 3], 0.95)
-    assert few is not None
-    assert few.low is None
-    assert [percentile([1, 2, 3, 4], share) for share in (0.0, 0.5, 0.75, 0.95, 1.0)] == [1, 2, 3, 4, 4]
-    assert of_percentiles([], [1], 0.5) is None

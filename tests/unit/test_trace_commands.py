@@ -178,25 +178,3 @@ def test_rated_answers_are_exported_as_an_evaluation_set(tmp_path: Path) -> None
     assert len(ids(tmp_path, "--rated", "down", "--model", "small", "--tool", "calculator", "--text", "1150")) == 1
     assert ids(tmp_path, "--text", "1175", "--rated", "down") == []
     assert dial_agent(tmp_path, "traces", "export", "--rated", "sideways").exit_code == 2
-
-
-def test_an_experiment_is_summed_by_variant_with_differences(home: Path, tmp_path: Path) -> None:
-    async def fill() -> None:
-        async with opened(f"sqlite:///{tmp_path / 'store.db'}") as store:
-            for number in range(10):
-                answer = says("Hi", usage=Usage(100 + 100 * (number % 2), number))
-                await traced(store, answer, experiment=f"greeting/{'ab'[number % 2]}")
-
-    asyncio.run(fill())
-    text = done(tmp_path, "traces", "experiment", "greeting")
-    lines = text.splitlines()
-    assert lines[0].split() == ["VARIANT", "MODEL", "RUNS", "FAILED", "TOKENS", "COST", "P50", "P95", "UP", "DOWN"]
-    assert lines[1].split()[:6] == ["greeting/a", "gpt-4o", "5", "0", "104", "unknown"]
-    assert lines[4] == "greeting/b (gpt-4o) compared with greeting/a (gpt-4o):"
-    assert re.search(r"tokens: \+101 \[\+96, \+106\]", text)
-    assert "Newcombe" in text
-    two = done(home, "traces", "experiment", "e25", "e26")
-    assert "e26 (gpt-4o) compared with e25 (gpt-4o):" in two
-    missing = dial_agent(home, "traces", "experiment", "nothing")
-    assert missing.exit_code != 0
-    assert isinstance(missing.exception, NotFound)

@@ -1,4 +1,4 @@
-"""The bodies of traces: what one run did, in the documented shape and with what we add to it, and their sums."""
+"""The bodies of traces: what one run did, in the documented shape and with what we add to it."""
 
 from __future__ import annotations
 
@@ -149,46 +149,3 @@ class RatingCounts(ResponseModel):
 
 class ReplayRequest(RequestModel):
     model: Annotated[Filled, Field(max_length=200)]
-
-
-class LabelBody(ResponseModel):
-    label: str
-    count: int
-    last_at: Timestamp
-
-
-class ExperimentList(ResponseModel):
-    experiments: list[LabelBody]
-
-
-class DifferenceBody(ResponseModel):
-    """`low` and `high` are the ends of the 95 % confidence interval, null where there are too few values."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-class VariantBody(ResponseModel):
-    """The traces of one label and one model. `priced` of them have a known cost, and only these count in the costs.
-
-    `differences` are those from the first variant: `failures` and `up` (of the rated answers) as shares."""
-
-    label: str
-    model: str
-    count: int
-    failures: int
-    tokens: int
-    mean_tokens: float
-    priced: int
-    cost: float | None
-    mean_cost: float | None
-    p50_ms: float | None
-    p95_ms: float | None
-    up: int
-    down: int
-    differences: dict[str, DifferenceBody]
-
-
-class VariantList(ResponseModel):
-    variants: list[VariantBody]

@@ -1,10 +1,10 @@
-"""The platform API's traces: listed, read, rated, replayed with another model, and summed by experiment."""
+"""The platform API's traces: listed, read, rated, and replayed with another model."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Request
 from starlette.responses import Response
 
 from task.api.edge.failures import failures
@@ -12,14 +12,12 @@ from task.api.edge.identity import ApiCaller
 from task.api.platform.queries import Cursor, Limit, QueryText, QueryTime
 from task.api.platform.schemas import RunBody
 from task.api.platform.trace_body import (
-    ExperimentList,
     RatingCounts,
     RatingRequest,
     ReplayRequest,
     ResultBody,
     TraceBody,
     TraceList,
-    VariantList,
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.runs.asked_again import asked_again
@@ -51,7 +49,6 @@ async def _filter(
 
 
 Which = Annotated[TraceFilter, Depends(_filter)]
-Names = Annotated[list[Annotated[str, Query(max_length=200)]], Query(min_length=1, max_length=10)]
 
 
 @routes.get("/traces", response_model=TraceList, responses=failures())
@@ -119,23 +116,6 @@ async def replay(
         return await asked_again(await store.get(), caller, trace_id, body.model)
 
     return await service.start_in_background(request, caller, prepare)
-
-
-@routes.get("/experiments", response_model=ExperimentList, responses=failures())
-async def list_experiments(caller: CurrentCaller, store: CurrentStore) -> Any:
-    """The labels that the caller's traces have, the last used first."""
-    from task.store.experiments import labels
-
-    return {"experiments": await labels((await store.get()).database, _readable_by(caller))}
-
-
-@routes.get("/experiments/variants", response_model=VariantList, responses=failures(404))
-async def compare_variants(caller: CurrentCaller, store: CurrentStore, name: Names) -> Any:
-    """The figures of the variants of one experiment, or of several, each with its differences from the first. The
-    labels of the experiment `x` are `x`, `x/a`, `x/b` and so on; another model is another variant."""
-    from task.store.experiments import variants
-
-    return {"variants": await variants((await store.get()).database, _readable_by(caller), name)}
 
 
 def _readable_by(caller: ApiCaller) -> str | None:

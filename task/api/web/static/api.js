@@ -106,8 +106,6 @@ export const ratings = (given) => json("GET", `traces/ratings${query(given)}`);
 export const rate = (name, body) => json("POST", `traces/${part(name)}/rating`, { body });
 export const unrate = (name) => call("DELETE", `traces/${part(name)}/rating`);
 export const replay = (id, model) => json("POST", `traces/${part(id)}/replay`, { body: { model } });
-export const experiments = () => json("GET", "experiments");
-export const variants = (names) => json("GET", `experiments/variants?${names.map((name) => `name=${part(name)}`).join("&")}`);
 export const trace = (id) => json("GET", `traces/${part(id)}`);
 export const fullResult = async (path) => (await call("GET", path.replace(/^\//, ""))).text();
 

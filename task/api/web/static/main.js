@@ -91,7 +91,7 @@ function awaitTitle() {
 }
 
 async function route() {
-  const [, place, first, second, third] = location.hash.split("/").map(decodedPart);
+  const [, place, first, second] = location.hash.split("/").map(decodedPart);
   const inTraces = place === "traces";
   traces.hidden = !inTraces;
   chat.hidden = inTraces;
@@ -100,7 +100,7 @@ async function route() {
     sidebar.mark(null);
     title.textContent = titleOf(first, second);
     document.title = t("{title} – Agent", { title: title.textContent });
-    await showTraces(traces, first, second, third);
+    await showTraces(traces, first, second);
     return;
   }
   if (place === "c" && first) await openConversation(first);

@@ -1,7 +1,6 @@
-// Traces: the list with its filters, and the way to one run, to two side by side, and to experiments.
+// Traces: the list with its filters, and the way to one run or to two side by side.
 import * as api from "./api.js";
 import { cost, count, duration, h, icon } from "./dom.js";
-import { showExperiments } from "./experiments.js";
 import { date, t } from "./i18n.js";
 import { badge, questionOf, STATUS } from "./tracewords.js";
 import { showWaterfalls } from "./waterfall.js";
@@ -13,23 +12,21 @@ const seen = { model: new Set(), tool: new Set() };
 
 /** What the page is called at `#/traces/{first}/{second}`. */
 export function titleOf(first, second) {
-  if (first === "experiments") return second ?? t("Experiments");
   if (first) return second ? t("Two traces") : t("Trace");
   return t("Traces");
 }
 
-/** Show the list, one trace, two of them, or experiments. */
-export async function showTraces(place, first, second, third) {
+/** Show the list, one trace, or two of them. */
+export async function showTraces(place, first, second) {
   place.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": t("Loading") }, h("i"), h("i"), h("i")));
   try {
     if (!first) await list(place);
-    else if (first === "experiments") await showExperiments(place, [second, third].filter(Boolean));
     else await showWaterfalls(place, [first, second].filter(Boolean));
   } catch (error) {
     const isGone = error.status === 404;
     place.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
       h("p", {}, isGone ? `${t("There is no such trace. It may have been deleted.")}${error.note}` : error.message),
-      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => showTraces(place, first, second, third) }, t("Try again")),
+      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => showTraces(place, first, second) }, t("Try again")),
       first ? h("a", { class: "quiet", href: "#/traces" }, t("All traces")) : ""));
   }
 }
@@ -58,8 +55,7 @@ async function list(place) {
     shown.textContent = page.traces.length ? "" : t("No trace fits these filters.");
     ratings.replaceChildren(...await rated());
   };
-  const tools = h("div", { class: "trace-tools" }, h("p", {}, t("What each run did, call by call.")), ratings, h("span", { class: "grow" }),
-    h("a", { class: "quiet", href: "#/traces/experiments" }, t("Experiments")), table.compare);
+  const tools = h("div", { class: "trace-tools" }, h("p", {}, t("What each run did, call by call.")), ratings, h("span", { class: "grow" }), table.compare);
   place.replaceChildren(tools, fields(search), h("div", { class: "scrolls" }, table.element), shown, table.more);
   await show({ traces, cursor });
 }
