@@ -16,7 +16,7 @@ from task.settings import PREFIX, InterpreterSettings, Settings, process_environ
 from task.settings.installation import installation_secret
 
 if TYPE_CHECKING:
-    from task.cli.supervisor import Program
+    from task.processes import Program
 
 SEARCH = (sys.executable, "-P", "-m", "mcp_servers.duckduckgo")
 INTERPRETER = (sys.executable, "-P", "-m", "mcp_servers.python_interpreter")
@@ -59,7 +59,7 @@ class Companion:
         return f"{address}\n{self.moved}." if self.moved else address
 
     def program(self, environment: Mapping[str, str]) -> Program:
-        from task.cli.supervisor import Program  # a server that is started alone does not need it
+        from task.processes import Program  # a server that is started alone does not need it
 
         given = {name: environment[name] for name in self.inherited or environment if name in environment}
         return Program(self.name, (*self.command, "--port", str(self.port)), given, f"{self.url}/health", optional=True)

@@ -28,9 +28,9 @@ from task.cli.core_config import replace_file
 from task.cli.model import announcement, at_terminal, wants_download
 from task.cli.model_choice import ChosenModel, choose_model
 from task.cli.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
-from task.cli.supervisor import Child, Program, ProgramFailed, Supervisor, Write, stop_signal
 from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment, State
+from task.processes import Child, Program, ProgramFailed, Supervisor, Write, until_stopped
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
@@ -100,20 +100,14 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
         console.print(announcement(settings))
     programs, background = plan.programs(), plan.background(downloads)
     lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
-    async with _installing(background, lines), Supervisor(programs, lines) as supervisor:
-        stop = stop_signal(supervisor)
-        work = asyncio.create_task(_serve(settings, supervisor, plan, console, started, ready_file))
-        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-            console.print("Stopping …")
-            return 0
-        try:
-            work.result()
-        except ProgramFailed as failure:
-            console.print(f"[red]{failure}[/red]")
-            return failure.exit_code
-        return 0
+    try:
+        async with _installing(background, lines), Supervisor(programs, lines) as supervisor:
+            work = _serve(settings, supervisor, plan, console, started, ready_file)
+            await until_stopped(supervisor, work, lambda: console.print("Stopping …"))
+    except ProgramFailed as failure:
+        console.print(f"[red]{failure}[/red]")
+        return failure.exit_code
+    return 0
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from task.cli.addresses import base_url, family, usable_port
-from task.cli.supervisor import Program, ProgramFailed, Supervisor, stop_signal
+from task.processes import Program, ProgramFailed, Supervisor, until_stopped
 from task.settings import PREFIX, Settings, process_environment
 from task.telemetry import SHARED_METRICS
 from task.telemetry.logs import set_up_logging
@@ -89,40 +89,37 @@ def run(settings: Settings, config: Path | None) -> int:
         _bound(settings.host, port),  # the port stays ours while no worker listens
     ):
         options = ("--host", settings.host, "--port", str(port), *(("--config", str(config)) if config else ()))
+        environment = {**process_environment(), SHARED_METRICS: folder}
+        places = [Place(number + 1, settings.workers, Path(folder)) for number in range(settings.workers)]
         programs = [
-            _program(Place(number + 1, settings.workers, Path(folder)), options) for number in range(settings.workers)
+            Program(
+                f"worker {place.number}",
+                (*COMMAND, *options, "--worker", str(place)),
+                environment,
+                ready=place.joined,
+                forwarded=False,
+            )
+            for place in places
         ]
         return asyncio.run(_supervise(settings, programs, base_url(settings.host, port)))
-
-
-def _program(place: Place, options: tuple[str, ...]) -> Program:
-    return Program(
-        f"worker {place.number}", (*COMMAND, *options, "--worker", str(place)),
-        {**process_environment(), SHARED_METRICS: str(place.folder)}, ready=place.joined, forwarded=False,
-    )  # fmt: skip
 
 
 async def _supervise(settings: Settings, programs: list[Program], url: str) -> int:
     write = partial(logger.warning, "%s %s")
     grace = settings.shutdown_seconds + CLOSING_SECONDS
-    async with Supervisor(programs, write, grace=grace, together=True) as supervisor:
-        stop, work = stop_signal(supervisor), asyncio.create_task(_serve(supervisor, url))
-        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-            return 0
-        try:
-            work.result()
-        except ProgramFailed as failure:
-            print(failure, file=sys.stderr)
-            return failure.exit_code
-        return 0
 
+    async def serve(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        logger.info("%s workers answer at %s", len(supervisor.pids), url)
+        await supervisor.keep()
 
-async def _serve(supervisor: Supervisor, url: str) -> None:
-    await supervisor.start()
-    logger.info("%s workers answer at %s", len(supervisor.pids), url)
-    await supervisor.keep()
+    try:
+        async with Supervisor(programs, write, grace=grace, together=True) as supervisor:
+            await until_stopped(supervisor, serve(supervisor), lambda: None)
+    except ProgramFailed as failure:
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    return 0
 
 
 def _bound(host: str, port: int) -> socket.socket:

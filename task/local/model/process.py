@@ -18,6 +18,7 @@ from task.llm.transport import new_session
 from task.local.model import server
 from task.local.model.chat_model import Endpoint, Line, LocalChatModel
 from task.local.model.server import EmbeddedModel
+from task.processes import Child, Program, Restarts, answers, ending
 
 POLL_SECONDS = 1.0
 LOADING = "The local model is being loaded"
@@ -36,7 +37,7 @@ class ModelProcess:
         self._next = asyncio.Event()
         self._address = ""
         self._output: deque[str] = deque(maxlen=5)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
 
     async def __aenter__(self) -> ModelProcess:
         self._keeper = asyncio.create_task(self._keep())
@@ -87,59 +88,47 @@ class ModelProcess:
         await self._next.wait()
 
     async def _keep(self) -> None:
-        patience, pause = self._model.patience, self._model.patience.first_pause
+        patience, failures = self._model.patience, 0
+        restarts = Restarts(patience.first_pause, patience.longest_pause, settled_seconds=patience.settled)
         while True:
-            file = await self._file()
+            if (file := self._model.found()) is None:
+                await asyncio.sleep(POLL_SECONDS)  # another process downloads it now or later
+                continue
             started = time.monotonic()
             try:
-                ended = f"ended ({await self._run(file)})"
+                end = ending(await self._run(file))
             except OSError as error:  # the file has just been removed, or there is no memory for a process
-                ended = f"could not be started ({error.strerror})"
-            pause = patience.first_pause if time.monotonic() - started > patience.settled else pause
-            self._log(f"the local model's process {ended}; restarting it in {pause:g} s")
+                end = f"could not be started ({error.strerror})"
+            failures = 1 if time.monotonic() - started > restarts.settled_seconds else failures + 1
+            pause = restarts.pause(failures)
+            self._log(f"the local model's process {end}; restarting it in {pause:g} s")
             await asyncio.sleep(pause)
-            pause = min(2 * pause, patience.longest_pause)
 
-    async def _file(self) -> Path:
-        while True:  # another process downloads it now or later
-            if file := self._model.found():
-                return file
-            await asyncio.sleep(POLL_SECONDS)
-
-    async def _run(self, file: Path) -> int | None:
-        process = await asyncio.create_subprocess_exec(
-            *self._model.program,
-            *self._model.arguments(file),
-            env={"PATH": os.defpath, server.KEY_VARIABLE: self._key},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        self._process = process
-        probing = asyncio.create_task(self._probe(process))
+    async def _run(self, file: Path) -> int:
+        environment = {"PATH": os.defpath, server.KEY_VARIABLE: self._key}
+        command = (*self._model.program, *self._model.arguments(file))
+        child = await Child.start(Program("local model", command, environment, held=True), self._received)
+        self._process = child
+        probing = asyncio.create_task(self._probe(child))
         try:
-            await self._listen(process)
-            return await process.wait()
+            return await asyncio.shield(child.exited)
         finally:
             self._ready.clear()
             probing.cancel()
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            child.kill()
+            await asyncio.wait({child.exited})
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while data := await _line(process.stdout):
-            line = data.decode("utf-8", "replace").strip()
-            if line.startswith(server.READY):
-                self._address = line.removeprefix(server.READY)
-                self._ready.set()
-                self._next.set()
-                self._next = asyncio.Event()
-            elif line:
-                self._output.append(line)
+    def _received(self, _: str, line: str) -> None:
+        line = line.strip()
+        if line.startswith(server.READY):
+            self._address = line.removeprefix(server.READY)
+            self._ready.set()
+            self._next.set()
+            self._next = asyncio.Event()
+        elif line:
+            self._output.append(line)
 
-    async def _probe(self, process: asyncio.subprocess.Process) -> None:
+    async def _probe(self, child: Child) -> None:
         # Kill the process when it fails to answer three times in a row: a process that hangs does not recover
         failures = 0
         limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
@@ -147,9 +136,9 @@ class ModelProcess:
             while failures < 3:
                 await asyncio.sleep(self._model.patience.probe)
                 if self._ready.is_set():
-                    failures = 0 if await _answers(session, f"{self._address}/health") else failures + 1
+                    failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
         self._log("the local model's process does not answer and is killed")
-        process.kill()
+        child.kill()
 
 
 @asynccontextmanager
@@ -192,18 +181,3 @@ async def save_state(model: EmbeddedModel, chat: LocalChatModel) -> Path | None:
         if other != state:
             other.unlink(missing_ok=True)
     return state
-
-
-async def _line(output: asyncio.StreamReader) -> bytes:
-    try:
-        return await output.readline()
-    except ValueError:  # too long for the buffer; the rest of it comes as the next line
-        return b"\n"
-
-
-async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
-    try:
-        async with session.get(url) as response:
-            return response.status == 200
-    except (aiohttp.ClientError, TimeoutError):
-        return False

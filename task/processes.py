@@ -1,4 +1,4 @@
-"""Keep the product's processes running: started in order, healthy, restarted when they die, ended together."""
+"""Child processes: started in groups of their own, awaited until ready, restarted when they die, ended together."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
 import aiohttp
 
-from task.cli.exits import Exit
 from task.errors import AgentError
 
+FAILED, SETTING_WRONG = 1, 2  # exit codes; a program that ends with the second would do so again
 PR_SET_PDEATHSIG = 1
 LONGEST_LINE = 32_768
 DRAIN_SECONDS = 1.0
@@ -29,10 +30,11 @@ Write = Callable[[str, str], None]  # (program's name, line)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A process of the product: how to start it, and the address that answers once it is ready.
+    """A process: how to start it, and the address that answers once it is ready.
 
     The others do not wait for an optional one, and the product runs on without it. `ready` decides instead of the
-    address, by the process id; where its output is not `forwarded`, it writes where this process does.
+    address, by the process id; where its output is not `forwarded`, it writes where this process does. `held`: it has
+    an open standard input, whose end tells it that this process has ended, on every system.
     """
 
     name: str
@@ -43,12 +45,13 @@ class Program:
     optional: bool = False
     ready: Callable[[int], bool] | None = None
     forwarded: bool = True
+    held: bool = False
 
 
 class ProgramFailed(AgentError):
     """A program that did not start or was given up; `exit_code` is what the supervisor should end with."""
 
-    def __init__(self, message: str, exit_code: int = Exit.FAILED) -> None:
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -69,7 +72,7 @@ class Child:
         process = await asyncio.create_subprocess_exec(
             *program.command,
             env=dict(program.environment),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if program.held else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE if program.forwarded else None,
             stderr=asyncio.subprocess.STDOUT if program.forwarded else None,
             start_new_session=True,
@@ -105,6 +108,11 @@ class Child:
         await asyncio.wait({self._lines}, timeout=DRAIN_SECONDS)
         self._lines.cancel()
         return code
+
+
+def ending(code: int) -> str:
+    """How a program with this exit code ended; negative codes are signals."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +181,19 @@ class Supervisor:
         Raises:
             ProgramFailed: one ended or did not become healthy in time.
         """
+        awaited_last: list[Child] = []
         for program in self._programs:
             child = await self._launch(program)
-            if not program.optional and not self._together:
-                await self._started(child)
-        for child in [child for child in self._children.values() if self._together or child.program.optional]:
-            await self._started(child)
-
-    async def _started(self, child: Child) -> None:
-        if await self._becomes_healthy(child):
-            return
-        if not child.program.optional:
-            raise _failed(child, "did not start")
-        self._write(child.program.name, "did not start; the product runs without it")
+            if program.optional or self._together:
+                awaited_last.append(child)
+            elif not await self._becomes_healthy(child):
+                raise _failed(child, "did not start")
+        for child in awaited_last:
+            if await self._becomes_healthy(child):
+                continue
+            if not child.program.optional:
+                raise _failed(child, "did not start")
+            self._write(child.program.name, "did not start; the product runs without it")
 
     async def keep(self) -> None:
         """Restart what dies, until something has to be given up.
@@ -207,13 +215,13 @@ class Supervisor:
             code = await asyncio.shield(child.exited)
             settled = time.monotonic() - child.started >= self._restarts.settled_seconds
             failures = 1 if settled else failures + 1
-            if code == Exit.USAGE or failures > self._restarts.attempts:
+            if code == SETTING_WRONG or failures > self._restarts.attempts:
                 if not program.optional:
                     raise _failed(child, "is not restarted")
-                self._write(program.name, f"{_ending(code)} and is not restarted; the product runs without it")
+                self._write(program.name, f"{ending(code)} and is not restarted; the product runs without it")
                 await asyncio.get_running_loop().create_future()
             pause = self._restarts.pause(failures)
-            self._write(program.name, f"{_ending(code)}; restarting in {pause:g} s")
+            self._write(program.name, f"{ending(code)}; restarting in {pause:g} s")
             await asyncio.sleep(pause)
             child = await self._launch(program)
             if await self._becomes_healthy(child):
@@ -226,25 +234,40 @@ class Supervisor:
         return child
 
     async def _becomes_healthy(self, child: Child) -> bool:
-        deadline = time.monotonic() + child.program.start_seconds
+        program, deadline = child.program, time.monotonic() + child.program.start_seconds
         while child.alive and time.monotonic() < deadline:
-            if await self._healthy(child):
+            if program.ready is not None:
+                healthy = program.ready(child.pid)
+            else:
+                healthy = program.health_url is None or await answers(self._session, program.health_url)
+            if healthy:
                 return True
             await asyncio.wait({child.exited}, timeout=POLL_SECONDS)
         return False
 
-    async def _healthy(self, child: Child) -> bool:
-        program = child.program
-        if program.ready is not None:
-            return program.ready(child.pid)
-        return program.health_url is None or await self._answers(program.health_url)
 
-    async def _answers(self, url: str) -> bool:
-        try:
-            async with self._session.get(url) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
+async def answers(session: aiohttp.ClientSession, url: str) -> bool:
+    """Whether the address answers with 200 within the session's time."""
+    try:
+        async with session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+async def until_stopped(supervisor: Supervisor, work: Coroutine[Any, Any, None], on_stop: Callable[[], None]) -> None:
+    """Do the work, which starts and keeps the programs, until a signal to stop comes; then `on_stop`.
+
+    Raises:
+        ProgramFailed: a program has to be given up.
+    """
+    stop, working = stop_signal(supervisor), asyncio.create_task(work)
+    await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if working.done():
+        working.result()
+    else:
+        working.cancel()
+        on_stop()
 
 
 def stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
@@ -269,12 +292,8 @@ def _failed(child: Child, consequence: str) -> ProgramFailed:
     if child.alive:
         return ProgramFailed(f"{program.name} was not ready within {program.start_seconds:g} s and {consequence}.")
     code = child.exited.result()
-    message = f"{program.name} {_ending(code)} and {consequence}; its output above says why."
-    return ProgramFailed(message, Exit.USAGE if code == Exit.USAGE else Exit.FAILED)
-
-
-def _ending(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    message = f"{program.name} {ending(code)} and {consequence}; its output above says why."
+    return ProgramFailed(message, SETTING_WRONG if code == SETTING_WRONG else FAILED)
 
 
 def _end_with(parent: int) -> Callable[[], None] | None:

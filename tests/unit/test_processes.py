@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from task.cli.supervisor import Child, Program, ProgramFailed, Restarts, Supervisor, stop_signal
+from task.processes import Child, Program, ProgramFailed, Restarts, Supervisor, stop_signal
 from tests.support.ports import free_port
 
 SERVER = """
@@ -193,7 +193,7 @@ async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> 
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(60)"
     parent = (
         "import asyncio, sys\n"
-        "from task.cli.supervisor import Program, Supervisor\n"
+        "from task.processes import Program, Supervisor\n"
         "async def main():\n"
         f"    program = Program('child', (sys.executable, '-c', {child!r}))\n"
         "    async with Supervisor([program], print) as supervisor:\n"
