@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from task.cli.model_choice import ChosenModel
     from task.llm.base import ChatModel
-    from task.local_core.app import CoreSettings
-    from task.local_core.models import ConnectedModel, ModelChoice
+    from task.local.core.app import CoreSettings
+    from task.local.core.models import ConnectedModel, ModelChoice
 
 
 def run(settings: Settings) -> None:
@@ -28,7 +28,7 @@ def run(settings: Settings) -> None:
         SettingsError: the port is taken, or Core's configuration is wrong.
     """
     from task.cli.model_choice import choose_model
-    from task.local_core.app import serve
+    from task.local.core.app import serve
 
     usable_port(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
     serve(core_settings(settings, asyncio.run(choose_model(settings, behind_core=True))))
@@ -36,7 +36,7 @@ def run(settings: Settings) -> None:
 
 def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
     """Local Core as the settings want it, with the chosen model."""
-    from task.local_core.app import CoreSettings
+    from task.local.core.app import CoreSettings
 
     core = settings.core
     return CoreSettings(
@@ -68,12 +68,12 @@ def _config_files(settings: Settings) -> tuple[Path, ...]:
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
     from task.cli.model_choice import embedded_model
     from task.llm.chat_request import PROFILES
-    from task.local_core.models import ScriptedDemo, UpstreamModel
+    from task.local.core.models import ScriptedDemo, UpstreamModel
 
     if chosen.rule == "local":
         return embedded_model(settings)
     if chosen.rule == "demo":
-        return ScriptedDemo(Path(str(files("task.local_core") / "demo.yaml")), chosen.name)
+        return ScriptedDemo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
     if chosen.rule == "ollama":
         return _ollama_source(settings, chosen)
     if chosen.rule == "dapr":
@@ -85,7 +85,7 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
 
 
 def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
-    from task.local_core.models import ConnectedModel
+    from task.local.core.models import ConnectedModel
     from task.product.backends import dapr_server
 
     server = dapr_server(settings)
@@ -95,8 +95,8 @@ def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
 
 
 def _ollama_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+    from task.local.core.models import ConnectedModel
     from task.local.model.ollama import SizedOllamaModel, readable_tokens
-    from task.local_core.models import ConnectedModel
     from task.product.backends import ollama_server
 
     def connect(session: ClientSession) -> ChatModel:

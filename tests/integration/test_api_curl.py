@@ -15,14 +15,14 @@ import pytest
 
 from task.llm.base import DEMO_NAME
 from task.llm.scripted import says, wants
-from task.local_core.models import ScriptedDemo
+from task.local.core.models import ScriptedDemo
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core import API_KEY, local_core
 from tests.support.http_api import http_api
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "http-api.md"
-DEMO = Path(str(files("task.local_core") / "demo.yaml"))
+DEMO = Path(str(files("task.local.core") / "demo.yaml"))
 JSON = ("-H", "Content-Type: application/json")
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession, FormData
 
 from task.llm.scripted import says
-from task.local_core.models import UpstreamModel
+from task.local.core.models import UpstreamModel
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core import API_KEY, local_core

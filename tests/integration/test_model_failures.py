@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from task.llm.scripted import says, wants
-from task.local_core.models import UpstreamModel
+from task.local.core.models import UpstreamModel
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader

@@ -37,7 +37,7 @@ def entered_rooms() -> Generator[set[str]]:
         yield rooms
     finally:
         sys.setprofile(None)
-        rooms -= DATA | {"local_core"}
+        rooms -= DATA | {"local"}
 
 
 def _room(frame: FrameType) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from task.local_core.app import CoreSettings, create_app, runner_options
+from task.local.core.app import CoreSettings, create_app, runner_options
 
 API_KEY = "installation-key-of-the-tests"
 

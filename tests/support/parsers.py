@@ -26,8 +26,8 @@ from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.chat_chunks import _Answer
 from task.llm.sse import EventTooLong, SseReader
-from task.local_core.config import CoreConfig
-from task.local_core.config_source import ConfigSource, expanded
+from task.local.core.config import CoreConfig
+from task.local.core.config_source import ConfigSource, expanded
 from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, urls_of_text
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed

@@ -16,7 +16,7 @@ from task.cli.core_config import NEWEST, OLDEST, OWN_CONFIG, Version, parsed_ver
 from task.conversation.messages import PICTURES
 from task.documents.extract import BY_TYPE
 from task.errors import SettingsError
-from task.local_core.config import UNLIMITED, Application, CoreConfig, Features, Limit, Model, ProjectKey, Toolset
+from task.local.core.config import UNLIMITED, Application, CoreConfig, Features, Limit, Model, ProjectKey, Toolset
 from task.settings import Settings
 from tests.support.compose import FILLED, container_environment
 

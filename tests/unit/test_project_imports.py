@@ -34,7 +34,7 @@ def imported_by(module: str) -> set[str]:
     return set(result.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["task.server", "task.local_core.app"])
+@pytest.mark.parametrize("module", ["task.server", "task.local.core.app"])
 def test_a_server_starts_without_heavy_libraries(module: str) -> None:
     assert imported_by(module) & HEAVY == set()
 

@@ -18,7 +18,7 @@ from task.llm.scripted import Reply, ScriptedModel, says, wants
 from tests.support.clock import FakeClock
 
 ASK = [user("25*47?")]
-DEMO = Path(str(files("task.local_core") / "demo.yaml"))
+DEMO = Path(str(files("task.local.core") / "demo.yaml"))
 
 
 def offered(*names: str) -> list[ToolSchema]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from task.local_core.access import AccessRules, BucketIds
-from task.local_core.callers import Access, Identity, PerRequestKey
+from task.local.core.access import AccessRules, BucketIds
+from task.local.core.callers import Access, Identity, PerRequestKey
 
 IDS = BucketIds(b"secret")
 RULES = AccessRules(IDS)

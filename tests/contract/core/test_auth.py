@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession
 
 from task.errors import SettingsError
-from task.local_core.app import CoreSettings, create_app
+from task.local.core.app import CoreSettings, create_app
 from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import calling, config
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from task.local_core.access import BucketIds
+from task.local.core.access import BucketIds
 
 
 def test_an_owner_has_one_opaque_id_and_another_owner_another() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from task.local_core.app import CoreSettings, create_app
-from task.local_core.storage import Store, StoredFile
+from task.local.core.app import CoreSettings, create_app
+from task.local.core.storage import Store, StoredFile
 from tests.support.core import served
 from tests.support.core_files import CoreFiles
 

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from task.local_core.models import ModelChoice, ScriptedDemo, UpstreamModel
+from task.local.core.models import ModelChoice, ScriptedDemo, UpstreamModel
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import DONE, Handler, answers, ask, calling, config, dialling, peer

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from task.errors import SettingsError
-from task.local_core.app import CoreSettings, create_app, installation_key, serve
+from task.local.core.app import CoreSettings, create_app, installation_key, serve
 from tests.support.core import API_KEY, RunningCore, local_core
 from tests.support.core_peers import KEYS, answers, ask, calling, config, peer
 

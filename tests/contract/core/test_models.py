@@ -13,7 +13,7 @@ from aiohttp import web
 
 from task.llm.chat_request import LLAMA_CPP
 from task.llm.scripted import says
-from task.local_core.models import ScriptedDemo, UpstreamModel
+from task.local.core.models import ScriptedDemo, UpstreamModel
 from tests.support.core import local_core
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import DONE, answers, ask, calling, chunk, config, dialling, peer, streams

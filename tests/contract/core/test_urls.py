@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.local_core.urls import InvalidUrl, canonical, parse
+from task.local.core.urls import InvalidUrl, canonical, parse
 
 
 @pytest.mark.parametrize(

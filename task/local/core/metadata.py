@@ -11,9 +11,9 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import BadHttpMessage
 from pydantic import BaseModel, Field, ValidationError
 
-from task.local_core.responses import Refusal
-from task.local_core.storage import StoredFile, Upload
-from task.local_core.urls import RESOURCE_TYPES, ResourceUrl, parse
+from task.local.core.responses import Refusal
+from task.local.core.storage import StoredFile, Upload
+from task.local.core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
 MAX_LIMIT = 1000
 

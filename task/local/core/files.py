@@ -9,13 +9,13 @@ from typing import BinaryIO
 
 from aiohttp import web
 
-from task.local_core.callers import IDENTITY
-from task.local_core.core import CORE
-from task.local_core.metadata import Conditions, ListingQuery, Transfer, folder_node, item_node, receive_file
-from task.local_core.relay import json_object, read_body
-from task.local_core.responses import PlainResponse, Refusal, json_response
-from task.local_core.storage import StoredFile, Upload
-from task.local_core.urls import RESOURCE_TYPES, ResourceUrl, parse
+from task.local.core.callers import IDENTITY
+from task.local.core.core import CORE
+from task.local.core.metadata import Conditions, ListingQuery, Transfer, folder_node, item_node, receive_file
+from task.local.core.relay import json_object, read_body
+from task.local.core.responses import PlainResponse, Refusal, json_response
+from task.local.core.storage import StoredFile, Upload
+from task.local.core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
 DOCUMENTS = ("conversations", "prompts")
 """Resources that are JSON objects; they are written as bodies, not as forms."""

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from aiohttp import web
 
-from task.local_core.callers import IDENTITY
-from task.local_core.config import CoreConfig, Route
-from task.local_core.core import CORE, deployment_of
-from task.local_core.relay import ResponseHooks, Target, passed_headers, read_body, with_query
-from task.local_core.responses import PlainResponse, Refusal, json_response
+from task.local.core.callers import IDENTITY
+from task.local.core.config import CoreConfig, Route
+from task.local.core.core import CORE, deployment_of
+from task.local.core.relay import ResponseHooks, Target, passed_headers, read_body, with_query
+from task.local.core.responses import PlainResponse, Refusal, json_response
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from task.local_core.callers import IDENTITY
-from task.local_core.config import Application, CoreConfig, Deployment, Entry, Model, Toolset
-from task.local_core.core import CORE, deployment_of, usable
-from task.local_core.responses import PlainResponse, Refusal, json_response
+from task.local.core.callers import IDENTITY
+from task.local.core.config import Application, CoreConfig, Deployment, Entry, Model, Toolset
+from task.local.core.core import CORE, deployment_of, usable
+from task.local.core.responses import PlainResponse, Refusal, json_response
 
 SINCE = 1672534800  # Core gives every configured deployment this same time, in seconds
 

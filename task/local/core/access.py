@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from task.local_core.callers import Access, Identity
-from task.local_core.urls import PUBLIC_BUCKET, ResourceUrl, encode_segment, parse
+from task.local.core.callers import Access, Identity
+from task.local.core.urls import PUBLIC_BUCKET, ResourceUrl, encode_segment, parse
 
 _ID_LENGTH = 32
 

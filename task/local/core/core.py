@@ -9,15 +9,15 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
-from task.local_core.access import AccessRules, BucketIds
-from task.local_core.callers import IDENTITY, KEY_SECONDS, Keys
-from task.local_core.clock import Clock
-from task.local_core.config import CoreConfig, Deployment, Entry
-from task.local_core.config_source import ConfigSource
-from task.local_core.models import ModelChoice
-from task.local_core.relay import Relay, ResponseHooks
-from task.local_core.responses import Refusal
-from task.local_core.storage import Store
+from task.local.core.access import AccessRules, BucketIds
+from task.local.core.callers import IDENTITY, KEY_SECONDS, Keys
+from task.local.core.clock import Clock
+from task.local.core.config import CoreConfig, Deployment, Entry
+from task.local.core.config_source import ConfigSource
+from task.local.core.models import ModelChoice
+from task.local.core.relay import Relay, ResponseHooks
+from task.local.core.responses import Refusal
+from task.local.core.storage import Store
 
 _E = TypeVar("_E", bound=Entry)
 

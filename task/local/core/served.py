@@ -31,12 +31,12 @@ from task.llm.base import (
     Waiting,
 )
 from task.llm.transport import new_session
+from task.local.core.core import CORE
+from task.local.core.models import ConnectedModel, PlainMessages, UpstreamModel
+from task.local.core.relay import ResponseHooks
+from task.local.core.responses import Refusal, json_response
 from task.local.model.process import keep_warm, running
 from task.local.model.server import EmbeddedModel
-from task.local_core.core import CORE
-from task.local_core.models import ConnectedModel, PlainMessages, UpstreamModel
-from task.local_core.relay import ResponseHooks
-from task.local_core.responses import Refusal, json_response
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from typing import Literal
 from aiohttp import web
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from task.local_core.callers import IDENTITY, Access, Identity, PerRequestKey
-from task.local_core.core import CORE, Core
-from task.local_core.responses import PlainResponse, Refusal, json_response
-from task.local_core.urls import canonical
+from task.local.core.callers import IDENTITY, Access, Identity, PerRequestKey
+from task.local.core.core import CORE, Core
+from task.local.core.responses import PlainResponse, Refusal, json_response
+from task.local.core.urls import canonical
 
 PATH = "/v1/ops/resource/per-request-permissions"
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from task.local_core.clock import Clock
-from task.local_core.responses import Refusal
+from task.local.core.clock import Clock
+from task.local.core.responses import Refusal
 
 KEY_SECONDS = 1800.0
 ADMIN_ROLE = "admin"

@@ -16,13 +16,13 @@ from multidict import CIMultiDict
 from task.llm.base import DEMO_NAME, ChatModel
 from task.llm.chat_request import Profile, profile_for
 from task.llm.openai import OpenAIChatModel
+from task.local.core.config import CoreConfig, Features, Model
+from task.local.core.relay import Relay, ResponseHooks, Target
+from task.local.core.responses import Refusal
+from task.local.core.sharing import is_absolute
+from task.local.core.storage import Store
+from task.local.core.urls import canonical
 from task.local.model.server import EmbeddedModel
-from task.local_core.config import CoreConfig, Features, Model
-from task.local_core.relay import Relay, ResponseHooks, Target
-from task.local_core.responses import Refusal
-from task.local_core.sharing import is_absolute
-from task.local_core.storage import Store
-from task.local_core.urls import canonical
 
 DEMO_TITLE = "Scripted demo (not a real model)"
 SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."

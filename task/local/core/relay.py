@@ -16,9 +16,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from task.llm.transport import KEEP_ALIVE_SECONDS, sendable
-from task.local_core.clock import Clock, IdleLimit
-from task.local_core.responses import Refusal
-from task.local_core.sharing import ResponseWatch
+from task.local.core.clock import Clock, IdleLimit
+from task.local.core.responses import Refusal
+from task.local.core.sharing import ResponseWatch
 
 logger = logging.getLogger(__name__)
 

@@ -18,15 +18,15 @@ import orjson
 from aiohttp import web
 
 from task.llm.base import Usage
-from task.local_core.access import BucketIds
-from task.local_core.callers import IDENTITY, Identity
-from task.local_core.config import CoreConfig, Model
-from task.local_core.models import ModelChoice, UpstreamModel, described_by
-from task.local_core.relay import ResponseHooks
-from task.local_core.responses import Refusal
-from task.local_core.served import EventStream, block, block_response
-from task.local_core.storage import Store
-from task.local_core.urls import encode_segment
+from task.local.core.access import BucketIds
+from task.local.core.callers import IDENTITY, Identity
+from task.local.core.config import CoreConfig, Model
+from task.local.core.models import ModelChoice, UpstreamModel, described_by
+from task.local.core.relay import ResponseHooks
+from task.local.core.responses import Refusal
+from task.local.core.served import EventStream, block, block_response
+from task.local.core.storage import Store
+from task.local.core.urls import encode_segment
 
 PLACEHOLDER_TEXT = "This is a placeholder, not a generated picture: no image model is connected to local Core."
 PLACEHOLDER_TITLE = "Placeholder pictures (no image model is connected)"

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from task.local_core.responses import Refusal
-from task.local_core.urls import InvalidUrl, canonical
+from task.local.core.responses import Refusal
+from task.local.core.urls import InvalidUrl, canonical
 
 FOLDER_TYPE = "application/vnd.dial.metadata+json"
 

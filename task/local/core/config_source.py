@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import ValidationError
 
 from task.errors import SettingsError
-from task.local_core.config import CoreConfig
+from task.local.core.config import CoreConfig
 
 logger = logging.getLogger(__name__)
 

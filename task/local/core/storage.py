@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
-from task.local_core.urls import ResourceUrl, parse
+from task.local.core.urls import ResourceUrl, parse
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from task.local_core.responses import Refusal
+from task.local.core.responses import Refusal
 
 RESOURCE_TYPES = {
     "files": "FILE",

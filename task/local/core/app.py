@@ -12,23 +12,23 @@ from typing import Any
 from aiohttp import web
 
 from task.errors import SettingsError
+from task.local.core.access import BucketIds
+from task.local.core.callers import IDENTITY
+from task.local.core.completions import completion_routes
+from task.local.core.config import CoreConfig
+from task.local.core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
+from task.local.core.core import CORE, Core, CoreSettings
+from task.local.core.files import file_routes
+from task.local.core.forwarding import feature_routes
+from task.local.core.guard import add_cors, guard, is_loopback
+from task.local.core.images import ImageServer, painter_of, with_image_model
+from task.local.core.listings import chat_routes, listing_routes
+from task.local.core.models import ConnectedModel, ModelChoice, UpstreamModel, UpstreamServer, with_choice
+from task.local.core.permissions import permission_routes
+from task.local.core.responses import PlainResponse, json_response
+from task.local.core.served import ChatModelServer, connected_lifespan, embedded_lifespan
+from task.local.core.toolsets import toolset_routes
 from task.local.model.server import EmbeddedModel
-from task.local_core.access import BucketIds
-from task.local_core.callers import IDENTITY
-from task.local_core.completions import completion_routes
-from task.local_core.config import CoreConfig
-from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
-from task.local_core.core import CORE, Core, CoreSettings
-from task.local_core.files import file_routes
-from task.local_core.forwarding import feature_routes
-from task.local_core.guard import add_cors, guard, is_loopback
-from task.local_core.images import ImageServer, painter_of, with_image_model
-from task.local_core.listings import chat_routes, listing_routes
-from task.local_core.models import ConnectedModel, ModelChoice, UpstreamModel, UpstreamServer, with_choice
-from task.local_core.permissions import permission_routes
-from task.local_core.responses import PlainResponse, json_response
-from task.local_core.served import ChatModelServer, connected_lifespan, embedded_lifespan
-from task.local_core.toolsets import toolset_routes
 from task.settings.installation import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import HttpVersion11, web
 
-from task.local_core.callers import IDENTITY, Identity
-from task.local_core.core import CORE, Core
-from task.local_core.forwarding import answer_by_route
-from task.local_core.responses import PlainResponse, Refusal
+from task.local.core.callers import IDENTITY, Identity
+from task.local.core.core import CORE, Core
+from task.local.core.forwarding import answer_by_route
+from task.local.core.responses import PlainResponse, Refusal
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import aiohttp
 import orjson
 from aiohttp import web
 
-from task.local_core.callers import IDENTITY
-from task.local_core.config import Toolset
-from task.local_core.core import CORE, usable
-from task.local_core.relay import ResponseHooks, Target, passed_headers, read_body, with_query
-from task.local_core.responses import Refusal
+from task.local.core.callers import IDENTITY
+from task.local.core.config import Toolset
+from task.local.core.core import CORE, usable
+from task.local.core.relay import ResponseHooks, Target, passed_headers, read_body, with_query
+from task.local.core.responses import Refusal
 
 ROUTE = "/v1/toolset/{id:.+}/mcp"
 UNRESTRICTED = "useAllowedTools"

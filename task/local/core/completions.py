@@ -8,13 +8,13 @@ import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
-from task.local_core.callers import IDENTITY, Identity, PerRequestKey
-from task.local_core.config import Application, Deployment, Limit, Model, Upstream
-from task.local_core.core import CORE, Core, ServedModel, usable
-from task.local_core.listings import features_of
-from task.local_core.relay import ResponseHooks, Target, json_object, passed_headers, read_body, with_query
-from task.local_core.responses import Refusal
-from task.local_core.sharing import ResponseWatch, request_files
+from task.local.core.callers import IDENTITY, Identity, PerRequestKey
+from task.local.core.config import Application, Deployment, Limit, Model, Upstream
+from task.local.core.core import CORE, Core, ServedModel, usable
+from task.local.core.listings import features_of
+from task.local.core.relay import ResponseHooks, Target, json_object, passed_headers, read_body, with_query
+from task.local.core.responses import Refusal
+from task.local.core.sharing import ResponseWatch, request_files
 
 ROUTE = r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}"
 BLOCK_SECONDS = 30.0  # for so long Core 0.25 keeps everybody away from an application after a 4xx
