@@ -24,7 +24,7 @@ from task.errors import (
     reference_of,
     with_reference,
 )
-from task.llm.explanations import reported
+from task.llm.failures import reported
 from task.product import Product
 from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings

@@ -30,7 +30,7 @@ from task.coding.verification import changed_tests
 from task.conversation.messages import user
 from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.base import Usage
-from task.llm.explanations import explained
+from task.llm.failures import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
 from task.product import Product

@@ -9,7 +9,7 @@ from typing import Any
 
 from task.console.terminal.answer import masked
 from task.errors import AgentError, ProviderError, reference_of, with_reference
-from task.llm.explanations import reported
+from task.llm.failures import reported
 
 logger = logging.getLogger(__name__)
 

@@ -126,50 +126,9 @@ class Accumulator:
 
     def message(self) -> Message:
         """The answer so far; every call has a unique id and valid JSON arguments, `problem` says what was invalid."""
-        calls = self._finished_calls()
-        return Message(
-            Role.ASSISTANT,
-            self.text or (None if calls else ""),
-            tool_calls=calls,
-            reasoning_content="".join(self._reasoning) or None,
-            custom_content=CustomContent(tuple(self._attachments)) if self._attachments else None,
-        )
-
-    def _add_fragment(self, fragment: ToolCallDelta) -> None:
-        call = self._call_with_id(fragment) if fragment.id else self._call_at_place(fragment)
-        call.add(fragment)
-        self._current = call
-        if fragment.index is not None:
-            self._by_index[fragment.index] = call
-
-    def _call_with_id(self, fragment: ToolCallDelta) -> _Call:
-        known = self._by_id.get(fragment.id or "")
-        if known is not None and not known.repeated_by(fragment):
-            return known
-        call = self._candidate(fragment.index)
-        if known is not None or call is None or call.id or call.complete() or call.ended_by(fragment):
-            call = self._open(fragment)
-        call.id = fragment.id
-        self._by_id[fragment.id or ""] = call
-        return call
-
-    def _call_at_place(self, fragment: ToolCallDelta) -> _Call:
-        call = self._candidate(fragment.index)
-        return self._open(fragment) if call is None or call.ended_by(fragment) else call
-
-    def _candidate(self, index: int | None) -> _Call | None:
-        return self._current if index is None else self._by_index.get(index)
-
-    def _open(self, fragment: ToolCallDelta) -> _Call:
-        call = _Call(fragment.index)
-        self._calls.append(call)
-        return call
-
-    def _finished_calls(self) -> tuple[ToolCall, ...]:
         finished: dict[str, ToolCall] = {}
         for call in self._calls:
-            if call.id is None:
-                call.id = self._new_id()  # kept, so that the message stays the same
+            call.id = call.id or self._new_id()  # kept, so that the message stays the same
             done = self._finished(call, call.id)
             if finished.get(done.id) == done:
                 continue  # the same call sent twice
@@ -177,7 +136,36 @@ class Accumulator:
                 call.id = self._new_id()
                 done = self._finished(call, call.id)
             finished[done.id] = done
-        return tuple(finished.values())
+        return Message(
+            Role.ASSISTANT,
+            self.text or (None if finished else ""),
+            tool_calls=tuple(finished.values()),
+            reasoning_content="".join(self._reasoning) or None,
+            custom_content=CustomContent(tuple(self._attachments)) if self._attachments else None,
+        )
+
+    def _add_fragment(self, fragment: ToolCallDelta) -> None:
+        call = self._by_index.get(fragment.index) if fragment.index is not None else self._current
+        if not fragment.id:
+            if call is None or call.ended_by(fragment):
+                call = self._open(fragment)
+        else:
+            known = self._by_id.get(fragment.id)
+            if known is not None and not known.repeated_by(fragment):
+                call = known
+            elif known is not None or call is None or call.id or call.complete() or call.ended_by(fragment):
+                call = self._open(fragment)
+            call.id = fragment.id
+            self._by_id[fragment.id] = call
+        call.add(fragment)
+        self._current = call
+        if fragment.index is not None:
+            self._by_index[fragment.index] = call
+
+    def _open(self, fragment: ToolCallDelta) -> _Call:
+        call = _Call(fragment.index)
+        self._calls.append(call)
+        return call
 
     def _finished(self, call: _Call, call_id: str) -> ToolCall:
         arguments, problem = _parsed("".join(call.pieces), cut_off=self.finish_reason == "length")
@@ -193,15 +181,12 @@ def _parsed(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        return "{}", _problem(error, len(text), cut_off=cut_off)
+        if cut_off:
+            size = f"after {len(text)} characters"
+            return "{}", f"The arguments were cut off by the length limit {size}; ask for less at once."
+        place = f"line {error.lineno} column {error.colno} (character {error.pos} of {len(text)})"
+        return "{}", f"The arguments are not valid JSON: {error.msg.split(':')[0]} at {place}."
     if not isinstance(value, dict):
         kinds: dict[type, str] = {list: "an array", str: "a string", bool: "a boolean"}
         return "{}", f"The arguments must be a JSON object, not {kinds.get(type(value), 'a number')}."
     return text, None
-
-
-def _problem(error: json.JSONDecodeError, length: int, *, cut_off: bool) -> str:
-    if cut_off:
-        return f"The arguments were cut off by the length limit after {length} characters; ask for less at once."
-    place = f"line {error.lineno} column {error.colno} (character {error.pos} of {length})"
-    return f"The arguments are not valid JSON: {error.msg.split(':')[0]} at {place}."

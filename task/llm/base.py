@@ -110,7 +110,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ModelWarning:
-    """Something about the request or its answer that people should know and that does not stop it, for the trace."""
+    """Something about the request or its answer that users should know and that does not stop it, for the trace."""
 
     text: str
 
@@ -121,16 +121,15 @@ Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | F
 DEMO_NAME = "scripted-demo"  # not a real model
 _OF_THEIR_OWN = ("temperature", "top_p", "seed", "reasoning_effort")
 _PASSED_ON = (
-    "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
-    "verbosity", "service_tier", "prompt_cache_key", "prompt_cache_options", "safety_identifier",
-    "scrub_pii",
-)  # fmt: skip
+    *("response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user"),
+    *("verbosity", "service_tier", "prompt_cache_key", "prompt_cache_options", "safety_identifier", "scrub_pii"),
+)
 REQUEST_FIELDS = frozenset({*_OF_THEIR_OWN, *_PASSED_ON, "stop", "max_tokens", "max_completion_tokens"})
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """A request's parameters in OpenAI's names; None is not sent, `extra` is sent as it is."""
+    """A request's parameters in OpenAI's names; None is not sent, `extra` is sent unchanged."""
 
     temperature: float | None = None
     top_p: float | None = None

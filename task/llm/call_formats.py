@@ -6,11 +6,10 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from task.llm.base import ToolSchema
-from task.llm.text_ends import Brackets, Until
 
 HEAD = 300  # characters within which a call must be recognisable as one
 WRAPPERS = 10  # tags, fences and gaps in front of it
@@ -32,6 +31,9 @@ _PARAMETER = re.compile(
 )
 _PARAMETER_END = re.compile(r"</parameter>|</arg_value>")
 _OWN_LINES = re.compile(r"\A\n(.*)\n\Z", re.DOTALL)
+# `cut`: the next character decides what this is.
+_JSON_TOKEN = re.compile(r'\\.|(?P<cut>\\\Z)|"|[()\[\]{}]', re.DOTALL)
+_PYTHON_TOKEN = re.compile(r"""\\.|(?P<cut>\\\Z|"{1,2}\Z|'{1,2}\Z)|"{3}|'{3}|"|'|[()\[\]{}]""", re.DOTALL)
 _WRONG = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -54,6 +56,50 @@ _UNFINISHED = re.compile(
     rf"|<[/|｜]*(?:{'|'.join(map(_beginnings, (*_TAGS, 'think')))})"
     rf"|\[/?(?:{'|'.join(map(_beginnings, _SECTIONS))})"
 )
+
+
+@dataclass(slots=True)
+class Brackets:
+    """Finds in a text that arrives in pieces where the bracket that it begins with is closed."""
+
+    python: bool = False
+    _depth: int = field(init=False, default=0)
+    _quote: str = field(init=False, default="")
+    _carried: str = field(init=False, default="")
+
+    def feed(self, piece: str) -> int | None:
+        """Where in this piece the text ends."""
+        text, before = self._carried + piece, len(self._carried)
+        self._carried = ""
+        for token in (_PYTHON_TOKEN if self.python else _JSON_TOKEN).finditer(text):
+            mark = token[0]
+            if token["cut"]:
+                self._carried = mark
+            elif mark[0] in "\"'":
+                if self._quote in ("", mark):
+                    self._quote = "" if self._quote else mark
+            elif mark[0] != "\\" and not self._quote:
+                self._depth += 1 if mark in "([{" else -1
+                if self._depth <= 0:
+                    return token.end() - before
+        return None
+
+
+class Until:
+    """Finds in a text that arrives in pieces where one of the `ends` ends."""
+
+    def __init__(self, *ends: str) -> None:
+        self._ends = re.compile("|".join(map(re.escape, ends)))
+        self._overlap = max(map(len, ends)) - 1
+        self._tail = ""
+
+    def feed(self, piece: str) -> int | None:
+        """Where in this piece the text ends."""
+        text = self._tail + piece
+        if found := self._ends.search(text):
+            return found.end() - len(self._tail)
+        self._tail = text[-self._overlap :]
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,31 +179,30 @@ class OfferedTools:
         if mark >= 0 and (named := self._named.match(text, mark)):
             notation = {"{": "named", "(": "python"}.get(named[2], "tags")
             return Opening(cast("Any", notation), named.start(2), named[1], marked=True, fenced=fenced)
-        possible = mark >= 0 or _UNFINISHED.fullmatch(text, place) or self._begins_head(squeezed)
+        begins = any(head.startswith(squeezed) for head in self._heads)
+        possible = mark >= 0 or begins or _UNFINISHED.fullmatch(text, place)
         return "undecided" if possible and not complete else None
-
-    def _begins_head(self, squeezed: str) -> bool:
-        return any(head.startswith(squeezed) for head in self._heads)
 
     def calls(self, opening: Opening, text: str) -> list[TextCall] | None:
         """The calls in the notation's whole text; None if it is anything else."""
+        found: list[tuple[str, Any]] | None
         try:
-            found = self._named_arguments(opening, text)
+            match opening.notation:
+                case "json":
+                    found = _calls_in(_loaded(text))
+                case "named":
+                    found = [(opening.name, _loaded(text))]
+                case "python":
+                    found = [(opening.name, _python_arguments(text, self._properties(opening.name)))]
+                case "tags":
+                    _, *parts = _PARAMETER.split(text)
+                    named = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+                    values = ((name or key, _PARAMETER_END.split(value, 1)[0]) for name, key, value in named)
+                    found = [(opening.name, {name: _OWN_LINES.sub(r"\1", value) for name, value in values})]
             calls = [self._fitting(name, arguments) for name, arguments in found or ()]
         except _WRONG:
             return None
         return [call for call in calls if call] if calls and all(calls) else None
-
-    def _named_arguments(self, opening: Opening, text: str) -> list[tuple[str, Any]] | None:
-        match opening.notation:
-            case "json":
-                return _calls_in(_loaded(text))
-            case "named":
-                return [(opening.name, _loaded(text))]
-            case "python":
-                return [(opening.name, _python_arguments(text, self._properties(opening.name)))]
-            case "tags":
-                return [(opening.name, _tagged_arguments(text))]
 
     def cut_off(self, opening: Opening, text: str) -> TextCall | None:
         """The call whose text ended early; None if it was not yet certain to be one."""
@@ -192,33 +237,26 @@ class OfferedTools:
         return TextCall(name, json.dumps(typed, ensure_ascii=False)) if self._is_valid(name, checked) else None
 
     def _is_valid(self, name: str, arguments: _Json) -> bool:
+        from jsonschema import Draft202012Validator, SchemaError
+        from jsonschema.validators import extend
+        from referencing import Registry
         from referencing.exceptions import Unresolvable
 
-        if name not in self._validators:
-            self._validators[name] = _validator(self._shapes[name])
         try:
+            if name not in self._validators:
+                self._validators[name] = None
+                Draft202012Validator.check_schema(self._shapes[name])
+                # A caller's schema may refer to any address: with a registry of its own the validator fetches nothing.
+                # It may also contain a pattern that takes forever.
+                quick = extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
+                self._validators[name] = quick(self._shapes[name], registry=Registry())
             return self._validators[name] is not None and self._validators[name].is_valid(arguments)
-        except (Unresolvable, RecursionError):
+        except (SchemaError, Unresolvable, RecursionError):
             return False
 
 
 def _loaded(text: str) -> Any:
     return json.loads(text, strict=False)  # small models write line breaks into strings
-
-
-def _validator(shape: _Json) -> Any:
-    from jsonschema import Draft202012Validator, SchemaError
-    from jsonschema.validators import extend
-    from referencing import Registry
-
-    try:
-        Draft202012Validator.check_schema(shape)
-    except (SchemaError, RecursionError):
-        return None
-    # A caller's schema may refer to any address: with a registry of its own the validator fetches nothing. It may also
-    # contain a pattern that takes forever.
-    quick = extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
-    return quick(shape, registry=Registry())
 
 
 def _typed(value: Any, shape: Any) -> Any:
@@ -258,9 +296,3 @@ def _python_arguments(text: str, properties: Mapping[str, Any]) -> _Json:
         return values[0]
     named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     return dict(zip(properties, values, strict=False)) | named
-
-
-def _tagged_arguments(text: str) -> _Json:
-    _, *parts = _PARAMETER.split(text)
-    named = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    return {name or key: _OWN_LINES.sub(r"\1", _PARAMETER_END.split(value, 1)[0]) for name, key, value in named}

@@ -27,6 +27,7 @@ from task.llm.sse import DONE, EVENT_LIMIT, EventTooLong, SseReader
 
 _WRONG_SHAPE = (orjson.JSONDecodeError, AttributeError, TypeError, KeyError, IndexError)
 _CONTENT = b'"content":'
+_ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
 _LESSONS = 50  # chunks from which the bytes around the text are learned at most, in one answer
 _END_SECONDS = 0.25  # how long the connection may take to end after [DONE] to be reused
 
@@ -39,7 +40,7 @@ async def chat_deltas(
     Raises:
         ProviderError: the provider reports a failure in the stream, sends no chunks, or stops without a finish reason.
     """
-    answer = _Answer(secrets, event_limit)
+    answer = _ChatAnswer(secrets, event_limit)
     async with aclosing(pieces):
         async for piece in pieces:
             for delta in answer.feed(piece):
@@ -87,7 +88,7 @@ class _Repeated:
             self._before, self._after = before + _CONTENT, after
 
 
-class _Answer:
+class _ChatAnswer:
     __slots__ = ("_reader", "_repeated", "_secrets", "_started", "done", "failure", "finish_reason", "usage")
 
     def __init__(self, secrets: Iterable[str], event_limit: int) -> None:
@@ -145,27 +146,24 @@ class _Answer:
     def _deltas(self, payload: bytes) -> list[Delta]:
         deltas: list[Delta] = []
         try:
-            self._read_chunk(orjson.loads(payload), deltas)
+            chunk: dict[str, Any] = orjson.loads(payload)
+            if chunk.get("error") or chunk.get("object") == "error":
+                self._end(stream_failure(chunk.get("error") or chunk, self._secrets))
+                return deltas
+            self._started = True
+            if usage := chunk.get("usage"):
+                self.usage = _usage(usage, chunk.get("statistics"))
+            if choices := chunk.get("choices"):
+                choice = choices[0]
+                if delta := choice.get("delta") or choice.get("message"):
+                    _read_delta(delta, deltas)
+                if reason := choice.get("finish_reason"):
+                    self.finish_reason = reason
+                    if reason == "error":
+                        self._end(stream_failure("the provider gave no reason"))
         except _WRONG_SHAPE:
             self._end(_malformed())
         return deltas
-
-    def _read_chunk(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:
-        if chunk.get("error") or chunk.get("object") == "error":
-            return self._end(stream_failure(chunk.get("error") or chunk, self._secrets))
-        self._started = True
-        if usage := chunk.get("usage"):
-            self.usage = _usage(usage, chunk.get("statistics"))
-        if not (choices := chunk.get("choices")):
-            return None
-        choice = choices[0]
-        if delta := choice.get("delta") or choice.get("message"):
-            _read_delta(delta, deltas)
-        if reason := choice.get("finish_reason"):
-            self.finish_reason = reason
-            if reason == "error":
-                self._end(stream_failure("the provider gave no reason"))
-        return None
 
     def _end(self, failure: ProviderError | None) -> None:
         self.done = True
@@ -173,14 +171,24 @@ class _Answer:
 
 
 def _usage(usage: dict[str, Any], statistics: Any) -> Usage:
-    counts = (
-        usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0,
-        _detail(usage, "prompt_tokens_details", "cached_tokens"),
-        _detail(usage, "completion_tokens_details", "reasoning_tokens"),
-    )  # fmt: skip
-    per_model = statistics.get("usage_per_model") if isinstance(statistics, dict) else None  # an extension of DIAL's
-    models = tuple(filter(None, map(_model_usage, per_model))) if isinstance(per_model, list) else ()
-    return DelegatedUsage(*counts, models=models) if models else Usage(*counts)
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
+    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    models: list[tuple[str, Usage]] = []
+    match statistics:
+        case {"usage_per_model": list(items)}:  # an extension of DIAL's
+            for item in cast("list[Any]", items):
+                match item:
+                    case {"model": str(model)} if model:
+                        counts = [item.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+                        models += [(model, Usage(*counts))] * all(type(count) is int for count in counts)
+                    case _:
+                        pass
+        case _:
+            pass
+    if models:
+        return DelegatedUsage(prompt, completion, cached, reasoning, models=tuple(models))
+    return Usage(prompt, completion, cached, reasoning)
 
 
 def _detail(usage: dict[str, Any], group: str, name: str) -> int:
@@ -191,18 +199,11 @@ def _detail(usage: dict[str, Any], group: str, name: str) -> int:
             return 0
 
 
-def _model_usage(item: Any) -> tuple[str, Usage] | None:
-    match item:
-        case {"model": str(model)} if model:
-            numbers = [item.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
-            return (model, Usage(*numbers)) if all(type(number) is int for number in numbers) else None
-        case _:
-            return None
-
-
 def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
     if content := delta.get("content"):
-        deltas.append(TextDelta(content if isinstance(content, str) else _joined(content)))
+        parts = [] if isinstance(content, str) else content
+        texts = [cast("str", part["text"]) for part in parts if part.get("type") == "text"]
+        deltas.append(TextDelta(content if isinstance(content, str) else "".join(texts)))
         if len(delta) == 1:
             return  # nearly every chunk of a text has nothing else
     if calls := delta.get("tool_calls"):
@@ -212,8 +213,11 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
     if refusal := delta.get("refusal"):
         deltas.append(TextDelta(refusal))
     if custom := delta.get("custom_content"):
-        deltas.extend(AttachmentDelta(_attachment(item)) for item in custom.get("attachments") or ())
-        deltas.extend(Waiting(str(item["name"])) for item in custom.get("stages") or () if _opens(item))
+        for item in custom.get("attachments") or ():
+            given = {name: item[name] for name in _ATTACHMENT_FIELDS if item.get(name) is not None}
+            deltas.append(AttachmentDelta(Attachment(**given)))
+        opened = (stage for stage in custom.get("stages") or () if stage.get("status", "") is None)
+        deltas.extend(Waiting(str(stage["name"])) for stage in opened if stage.get("name"))
 
 
 def tool_call_delta(call: dict[str, Any]) -> ToolCallDelta:
@@ -226,19 +230,6 @@ def tool_call_delta(call: dict[str, Any]) -> ToolCallDelta:
         function.get("name"),
         function.get("arguments"),
     )
-
-
-def _opens(stage: dict[str, Any]) -> bool:
-    return bool(stage.get("name")) and stage.get("status", "") is None
-
-
-def _attachment(item: dict[str, Any]) -> Attachment:
-    names = ("type", "title", "data", "url", "reference_url", "reference_type")
-    return Attachment(**{name: item[name] for name in names if item.get(name) is not None})
-
-
-def _joined(parts: list[dict[str, Any]]) -> str:
-    return "".join(cast("str", part["text"]) for part in parts if part.get("type") == "text")
 
 
 def _interrupted() -> ProviderError:

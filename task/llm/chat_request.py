@@ -49,6 +49,10 @@ class Profile:
 
 
 _SAMPLING = frozenset({"temperature", "top_p"})
+_ONLY_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+_OF_HOSTED_MODELS = frozenset(
+    {"logit_bias", "user", "verbosity", "service_tier", "prompt_cache_key", "prompt_cache_options", "safety_identifier"}
+)
 _NOT_OPENAIS = frozenset({"top_k", "scrub_pii"})  # strict servers answer with a 400
 
 GENERIC = Profile("generic")
@@ -82,14 +86,13 @@ BASIC = Profile("basic", empty_content="text", streams_usage=False)
 # Servers of open models: those parse the calls of some models only, and of none completely.
 OLLAMA = Profile(
     "ollama",
-    refused=frozenset(
-        {"tool_choice", "parallel_tool_calls", "logit_bias", "user", "verbosity", "service_tier", "prompt_cache_key",
-         "prompt_cache_options", "safety_identifier", "scrub_pii"}
-    ),
+    refused=_ONLY_WITH_TOOLS | _OF_HOSTED_MODELS | {"scrub_pii"},
     text_calls=True,
-)  # fmt: skip
-_CARRIED_BY_DAPR = frozenset({"temperature", "max_tokens", "response_format", "scrub_pii"})
-DAPR = Profile("dapr", refused=REQUEST_FIELDS.union(_NOT_OPENAIS) - _CARRIED_BY_DAPR)
+)
+DAPR = Profile(
+    "dapr",
+    refused=REQUEST_FIELDS.union(_NOT_OPENAIS) - {"temperature", "max_tokens", "response_format", "scrub_pii"},
+)
 LM_STUDIO, LLAMA_CPP, VLLM = (Profile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
@@ -143,7 +146,6 @@ def profile_for(model: str, base_url: str | None = None) -> Profile:
 
 _OPTIONS = ("temperature", "top_p", "stop", "seed", "reasoning_effort")
 _SYSTEM = Role.SYSTEM  # an enum member is slow to look up
-_ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 class _JsonList:
@@ -174,9 +176,13 @@ class RequestBodies:
         self._profile: Profile | None = None
 
     def body(
-        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions,
+        self,
+        model: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        options: ModelOptions,
         profile: Profile,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
         if profile is not self._profile:
             self._profile, self._messages, self._tools = profile, _JsonList(), _JsonList()
@@ -189,34 +195,27 @@ class RequestBodies:
             body["stream_options"] = {"include_usage": True}
         if tools:
             body["tools"] = self._tools.encoded(tools, lambda schema: schema)
-        return orjson.dumps(body | _parameters(options, profile, with_tools=bool(tools)))
-
-
-def _parameters(options: ModelOptions, profile: Profile, *, with_tools: bool) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in _OPTIONS}
-    given |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
-    given |= options.extra
-    withheld = profile.refused if with_tools else profile.refused.union(_ONLY_WITH_TOOLS)
-    return {name: value for name, value in given.items() if value is not None and name not in withheld}
+        given = {name: getattr(options, name) for name in _OPTIONS}
+        given |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
+        given |= options.extra
+        withheld = profile.refused if tools else profile.refused.union(_ONLY_WITH_TOOLS)
+        body |= {name: value for name, value in given.items() if value is not None and name not in withheld}
+        return orjson.dumps(body)
 
 
 def _wire_message(message: Message, profile: Profile) -> dict[str, Any]:
     wire = message.as_dict()
     if message.tool_calls:
-        _adapt_calls(wire, message, profile)
+        if profile.empty_content == "text" and message.content is None:
+            wire["content"] = ""
+        reasoning = message.reasoning_content
+        if profile.replays_reasoning == "always" or (profile.replays_reasoning == "present" and reasoning):
+            wire["reasoning_content"] = reasoning or ""
+        if profile.call_extra:
+            wire["tool_calls"] = [{**call, **profile.call_extra} for call in wire["tool_calls"]]
     elif message.role is _SYSTEM:
         wire["role"] = profile.system_role.value
     elif message.custom_content and message.role is Role.USER:
         # Only requests to a DIAL deployment have files beside the text.
         wire["custom_content"] = {"attachments": [item.as_dict() for item in message.custom_content.attachments]}
     return wire
-
-
-def _adapt_calls(wire: dict[str, Any], message: Message, profile: Profile) -> None:
-    if profile.empty_content == "text" and message.content is None:
-        wire["content"] = ""
-    reasoning = message.reasoning_content
-    if profile.replays_reasoning == "always" or (profile.replays_reasoning == "present" and reasoning):
-        wire["reasoning_content"] = reasoning or ""
-    if profile.call_extra:
-        wire["tool_calls"] = [{**call, **profile.call_extra} for call in wire["tool_calls"]]

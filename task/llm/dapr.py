@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import grpc
@@ -21,13 +20,22 @@ from google.protobuf.empty_pb2 import Empty
 from task.conversation.messages import Message
 from task.errors import ProviderError, SettingsError
 from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
-from task.llm.dapr_failures import OLDEST, call_failure, too_old, without_component
 from task.llm.dapr_messages import answer_deltas, conversation_request
+from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import READ_SECONDS, RETRIES, Retries
 from task.telemetry.operations import trace_headers
 
+DAPR = "The Dapr sidecar"
+OLDEST: tuple[int, int] = (1, 16)  # of the runtimes that have tools in their Conversation API
 WITH_MAX_TOKENS: tuple[int, int] = (1, 19)
+COMPONENT = "AGENT_DAPR__COMPONENT"
+# The components pass a provider's status on in the text only, each with the words of its client.
+_STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")
+_UNREACHED = re.compile(r"failed to connect|DNS resolution|errors resolving|connection attempt")
+_LOST = re.compile(r"network error|connection (reset|refused)|broken pipe|\bEOF\b|no such host")
+_SLOW = re.compile(r"request timeout|deadline exceeded")
+_TOO_LARGE = re.compile(r"larger than max")
 KEPT_SECONDS = 300
 ASKING_SECONDS = 10.0
 _KIND = "conversation."
@@ -112,6 +120,7 @@ class DaprServer:
         self._token, self._component, self._seconds, self._retries = token, component, seconds, retries
         self.text_calls = text_calls
         self._kept: TTLCache[str, Sidecar] = TTLCache(1, KEPT_SECONDS)
+        self._opened: grpc.aio.Channel | None = None  # opened in the running loop, by the first call
 
     @property
     def place(self) -> str:
@@ -145,7 +154,9 @@ class DaprServer:
         found = self._kept.get("")
         if found is None:
             metadata = await self._retries.run(lambda: self._call("GetMetadata", Empty(), ASKING_SECONDS))
-            found = self._kept[""] = _described(metadata)
+            version = metadata.runtime_version or metadata.extended_metadata.get("daprRuntimeVersion", "")
+            items = (item for item in metadata.registered_components if item.type.startswith(_KIND))
+            found = self._kept[""] = Sidecar(version, {item.name: item.type for item in items})
         return found
 
     async def limits_tokens(self) -> bool:
@@ -193,31 +204,30 @@ class DaprServer:
 
     async def close(self) -> None:
         """Close the connection."""
-        if "_channel" in vars(self):
-            await self._channel.close()
+        if self._opened is not None:
+            await self._opened.close()
 
-    @cached_property
+    @property
     def _channel(self) -> grpc.aio.Channel:
-        if self._tls:
-            return grpc.aio.secure_channel(self._target, grpc.ssl_channel_credentials(), _OPTIONS)
-        return grpc.aio.insecure_channel(self._target, _OPTIONS)
+        if self._opened is None and self._tls:
+            self._opened = grpc.aio.secure_channel(self._target, grpc.ssl_channel_credentials(), _OPTIONS)
+        elif self._opened is None:
+            self._opened = grpc.aio.insecure_channel(self._target, _OPTIONS)
+        return self._opened
 
     async def _call(self, method: str, request: Any, seconds: float) -> Any:
-        await self._reconnected()
-        stub = DaprStub(self._channel)
+        channel, lost = self._channel, grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if channel.get_state() is lost:
+            # Between two attempts to connect, calls would fail although the sidecar may be back.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RECONNECT_SECONDS):
+                    await channel.wait_for_state_change(lost)
+        stub = DaprStub(channel)
         metadata = (*(((_KEY, self._token),) if self._token else ()), *trace_headers().items())
         try:
             return await getattr(stub, method)(request, timeout=seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise call_failure(error.code(), error.details() or "", self.place, self._token) from error
-
-    async def _reconnected(self) -> None:
-        # Between two attempts to connect, calls would fail although the sidecar may be back.
-        lost = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        if self._channel.get_state() is lost:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RECONNECT_SECONDS):
-                    await self._channel.wait_for_state_change(lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +260,65 @@ class DaprChatModel:
             yield delta
 
 
-def _described(metadata: Any) -> Sidecar:
-    version = metadata.runtime_version or metadata.extended_metadata.get("daprRuntimeVersion", "")
-    components = {item.name: item.type for item in metadata.registered_components if item.type.startswith(_KIND)}
-    return Sidecar(version, components)
+def without_component(place: str, name: str, components: Mapping[str, str]) -> ProviderError:
+    """The error for a component that the sidecar at `place` does not have, or for one that is not named."""
+    named = f"conversation component {name}" if name else "single conversation component"
+    listed = f"It has {', '.join(components)}: choose one with {COMPONENT}." if components else "It has none: add one."
+    sentence = f"{DAPR} at {place} has no {named}. {listed}"
+    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+
+
+def too_old(place: str) -> ProviderError:
+    """The error for a runtime before `OLDEST`."""
+    needed = ".".join(map(str, OLDEST))
+    sentence = f"What answers at {place} has no conversations with tools: it must be Dapr {needed} or newer."
+    return ProviderError(sentence, status_code=404, display_message=sentence)
+
+
+def call_failure(code: grpc.StatusCode, text: str, place: str, token: str) -> ProviderError:
+    """The error for a call to the sidecar at `place` that ended with `code`."""
+    status, problem, sentence = _meaning(code, text, place)
+    if status is None:
+        error = ProviderError(sentence or f"{DAPR} broke off.", code=problem, text=text, display_message=sentence)
+    else:
+        error = stream_failure({"message": text, "status": status, "display_message": sentence}, (token,))
+        error.code = problem or error.code
+    error.server, error.address = DAPR, place
+    return error
+
+
+def _meaning(code: grpc.StatusCode, text: str, place: str) -> tuple[int | None, str | None, str | None]:
+    # The HTTP status and the code that other providers would have sent, and a sentence where it is Dapr's own.
+    status = grpc.StatusCode
+    match code:
+        case status.UNAVAILABLE if _UNREACHED.search(text):
+            sentence = f"{DAPR} does not answer at {place}. Start it, or correct DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT."
+            return None, CONNECTION_FAILED, sentence
+        case status.UNAVAILABLE | status.CANCELLED:
+            return None, INTERRUPTED, None
+        case status.DEADLINE_EXCEEDED:
+            return None, TIMEOUT, None
+        case status.UNAUTHENTICATED:
+            return 401, None, f"{DAPR} at {place} refuses the token. Set DAPR_API_TOKEN to the one it was started with."
+        case status.PERMISSION_DENIED:
+            return 403, None, f"{DAPR} at {place} does not allow this call."
+        case status.UNIMPLEMENTED:
+            return 404, None, str(too_old(place))
+        case status.RESOURCE_EXHAUSTED if _TOO_LARGE.search(text):
+            sentence = (
+                f"The conversation is too long for the Dapr sidecar at {place}. Start a new one, or ask an operator to"
+                " raise the sidecar's limit (--max-body-size)."
+            )
+            return 413, CONTEXT_LENGTH, sentence
+        case status.RESOURCE_EXHAUSTED:
+            return 429, None, None
+        case status.INVALID_ARGUMENT | status.NOT_FOUND | status.FAILED_PRECONDITION | status.OUT_OF_RANGE:
+            return 400, None, None
+        case _ if found := _STATUS.search(text):
+            return int(found[1]), None, None
+        case _ if _LOST.search(text):
+            return None, INTERRUPTED, None
+        case _ if _SLOW.search(text):
+            return None, TIMEOUT, None
+        case _:
+            return 500, None, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
@@ -25,40 +25,41 @@ def conversation_request(
 ) -> tuple[api_v1.ConversationRequestAlpha2, list[ModelWarning]]:
     """The request for one answer, and what it cannot carry of the options.
 
-    Temperature 0 is the same as none to Dapr, and so is not sent.
+    Temperature 0 is the same as none to Dapr, and so is not sent. Dapr joins the inputs to one conversation: personal
+    data is scrubbed from whole inputs.
 
     Raises:
         ProviderError: a message has a picture, or the tool choice names no tool.
     """
     offered, choice = _offered(tools, options.tool_choice)
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
     request = api_v1.ConversationRequestAlpha2(
         name=component,
-        inputs=conversation_inputs(messages),
-        tools=[_wire_tool(tool) for tool in offered],
+        inputs=[
+            api_v1.ConversationInputAlpha2(
+                messages=[_wire_message(item, names) for item in part], scrub_pii=scrubbed or None
+            )
+            for scrubbed, part in groupby(messages, key=lambda message: message.scrub_pii)
+        ],
+        tools=[_wire_tool(tool["function"]) for tool in offered],
         tool_choice=choice,
         temperature=options.temperature or None,
         max_tokens=options.max_tokens,
         scrub_pii=bool(options.extra.get("scrub_pii")) or None,
     )
-    shape, warning = _response_format(options.extra.get("response_format"))
-    if shape is not None:
-        request.response_format.CopyFrom(shape)
-    return request, [ModelWarning(warning)] if warning else []
-
-
-def conversation_inputs(messages: Sequence[Message]) -> list[api_v1.ConversationInputAlpha2]:
-    """The messages as inputs, which Dapr joins to one conversation: personal data is scrubbed from whole inputs.
-
-    Raises:
-        ProviderError: a message has a picture.
-    """
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    return [
-        api_v1.ConversationInputAlpha2(
-            messages=[_wire_message(item, names) for item in part], scrub_pii=scrubbed or None
-        )
-        for scrubbed, part in groupby(messages, key=lambda message: message.scrub_pii)
-    ]
+    warning = "response_format had no effect: Dapr carries "
+    match options.extra.get("response_format"):
+        case None | {"type": "text"}:
+            return request, []
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as named}:
+            found = flat_schema(cast("dict[str, Any]", schema))
+            if found is None:
+                return request, [ModelWarning(f"{warning}no schema with alternatives or without types")]
+            described = {key: named[key] for key in ("name", "description", "strict") if named.get(key) is not None}
+            request.response_format.CopyFrom(_struct({**found, **described}))
+            return request, []
+        case _:
+            return request, [ModelWarning(f"{warning}schemas only")]
 
 
 def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[ToolSchema]) -> list[Delta]:
@@ -71,23 +72,23 @@ def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[T
     if not choices:
         raise ProviderError("Dapr's answer has no output.", code=MALFORMED)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    deltas: list[Delta] = []
+    if text := "\n".join(choice.message.content for choice in choices if choice.message.content):
+        deltas.append(TextDelta(text))
     calls = [call for choice in choices for call in choice.message.tool_calls]
-    text = "\n".join(choice.message.content for choice in choices if choice.message.content)
+    for number, call in enumerate(calls):
+        made = call.function
+        arguments = with_integers(made.arguments, schemas.get(made.name, {}))
+        deltas.append(ToolCallDelta(number, call.id or None, made.name, arguments))
+    # Each output repeats the usage of the whole answer.
+    used = next((output.usage for output in response.outputs if output.HasField("usage")), None)
+    if used is not None:
+        cached, reasoning = used.prompt_tokens_details.cached_tokens, used.completion_tokens_details.reasoning_tokens
+        deltas.append(Usage(used.prompt_tokens, used.completion_tokens, cached, reasoning))
     reasons = {choice.finish_reason for choice in choices}
-    return [
-        *([TextDelta(text)] if text else []),
-        *(
-            ToolCallDelta(
-                number,
-                call.id or None,
-                call.function.name,
-                with_integers(call.function.arguments, schemas.get(call.function.name, {})),
-            )
-            for number, call in enumerate(calls)
-        ),
-        *_usage(response),
-        Finish("length" if "length" in reasons else "tool_calls" if calls else _reason(reasons)),
-    ]
+    # Providers that give no reason make it "unknown"; a call that did not come is no reason.
+    other = min(reasons - {"", "unknown", "tool_calls"}, default="stop")
+    return [*deltas, Finish("length" if "length" in reasons else "tool_calls" if calls else other)]
 
 
 def with_integers(arguments: str, schema: Mapping[str, Any]) -> str:
@@ -100,46 +101,35 @@ def with_integers(arguments: str, schema: Mapping[str, Any]) -> str:
         return arguments
 
 
-def struct(content: Any) -> Struct:
-    """A JSON object as protobuf's.
-
-    Raises:
-        ProviderError: it is nested too deeply.
-    """
+def _struct(content: Any) -> Struct:
     try:
         return ParseDict(content, Struct())
     except ParseError as error:
-        raise unsendable("A tool's schema or the response format is nested too deeply for Dapr.") from error
+        raise _unsendable("A tool's schema or the response format is nested too deeply for Dapr.") from error
 
 
-def unsendable(sentence: str) -> ProviderError:
-    """The error for a request that Dapr has no form for."""
+def _unsendable(sentence: str) -> ProviderError:
     return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
 
 
 def _offered(
     tools: Sequence[ToolSchema], choice: str | Mapping[str, Any] | None
 ) -> tuple[Sequence[ToolSchema], str | None]:
-    # Dapr passes a tool's name on as it is, which OpenAI refuses.
+    # Dapr passes the name of a tool on unchanged, which OpenAI refuses.
     if not tools or choice is None or choice in _CHOICES:
         return tools, cast("str | None", choice) if tools else None
     name = choice["function"]["name"] if isinstance(choice, Mapping) else choice
     named = [tool for tool in tools if tool["function"]["name"] == name]
     if not named:
         names = ", ".join(tool["function"]["name"] for tool in tools)
-        raise unsendable(f"tool_choice {name!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {names}.")
+        raise _unsendable(f"tool_choice {name!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {names}.")
     return named, "required"
 
 
-def _wire_tool(tool: ToolSchema) -> api_v1.ConversationTools:
-    function = tool["function"]
-    return api_v1.ConversationTools(
-        function=api_v1.ConversationToolsFunction(
-            name=function["name"],
-            description=function.get("description"),
-            parameters=struct(function.get("parameters") or {}),
-        )
-    )
+def _wire_tool(function: Mapping[str, Any]) -> api_v1.ConversationTools:
+    parameters = _struct(function.get("parameters") or {})
+    named = {"name": function["name"], "description": function.get("description")}
+    return api_v1.ConversationTools(function=api_v1.ConversationToolsFunction(**named, parameters=parameters))
 
 
 def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:
@@ -150,13 +140,18 @@ def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.Conversa
             of_system = api_v1.ConversationMessageOfSystem(name=message.name, content=content)
             return api_v1.ConversationMessage(of_system=of_system)
         case Role.USER:
-            _refuse_pictures(message)
-            return api_v1.ConversationMessage(
-                of_user=api_v1.ConversationMessageOfUser(name=message.name, content=content)
-            )
+            parts = message.content if isinstance(message.content, list) else []
+            if any(part.get("type") == "image_url" for part in parts):
+                raise _unsendable("Dapr cannot carry pictures. Leave them out, or use another provider.")
+            of_user = api_v1.ConversationMessageOfUser(name=message.name, content=content)
+            return api_v1.ConversationMessage(of_user=of_user)
         case Role.ASSISTANT:
+            calls: list[api_v1.ConversationToolCalls] = []
+            for call in message.tool_calls:
+                made = api_v1.ConversationToolCallsOfFunction(name=call.name, arguments=call.function.arguments)
+                calls.append(api_v1.ConversationToolCalls(id=call.id, function=made))
             of_assistant = api_v1.ConversationMessageOfAssistant(
-                name=message.name, content=content if text else [], tool_calls=_wire_calls(message)
+                name=message.name, content=content if text else [], tool_calls=calls
             )
             return api_v1.ConversationMessage(of_assistant=of_assistant)
         case Role.TOOL:  # without a part, the sidecar would leave the result out
@@ -165,57 +160,11 @@ def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.Conversa
             return api_v1.ConversationMessage(of_tool=of_tool)
 
 
-def _wire_calls(message: Message) -> list[api_v1.ConversationToolCalls]:
-    return [
-        api_v1.ConversationToolCalls(
-            id=call.id,
-            function=api_v1.ConversationToolCallsOfFunction(name=call.name, arguments=call.function.arguments),
-        )
-        for call in message.tool_calls
-    ]
-
-
-def _refuse_pictures(message: Message) -> None:
-    parts = message.content if isinstance(message.content, list) else []
-    if any(part.get("type") == "image_url" for part in parts):
-        raise unsendable("Dapr cannot carry pictures. Leave them out, or use another provider.")
-
-
-def _response_format(given: Any) -> tuple[Struct | None, str]:
-    match given:
-        case None | {"type": "text"}:
-            return None, ""
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as named}:
-            found = flat_schema(cast("dict[str, Any]", schema))
-            if found is None:
-                return None, "response_format had no effect: Dapr carries no schema with alternatives or without types"
-            said = {key: named[key] for key in ("name", "description", "strict") if named.get(key) is not None}
-            return struct({**found, **said}), ""
-        case _:
-            return None, "response_format had no effect: Dapr carries schemas only"
-
-
-def _usage(response: api_v1.ConversationResponseAlpha2) -> Iterator[Usage]:
-    # Each output repeats that of the whole answer.
-    used = next((output.usage for output in response.outputs if output.HasField("usage")), None)
-    if used is not None:
-        yield Usage(
-            used.prompt_tokens,
-            used.completion_tokens,
-            used.prompt_tokens_details.cached_tokens,
-            used.completion_tokens_details.reasoning_tokens,
-        )
-
-
-def _reason(reasons: set[str]) -> str:
-    # Providers that give no reason make it "unknown"; a call that did not come is no reason.
-    return next(iter(sorted(reasons - {"", "unknown", "tool_calls"})), "stop")
-
-
 def _mended(value: Any, schema: Mapping[str, Any]) -> Any:
     options: list[Mapping[str, Any]] = [schema, *schema.get("anyOf", ())]
     if isinstance(value, float):
-        kinds = {kind for option in options for kind in _kinds(option)}
+        given = [option.get("type", []) for option in options]
+        kinds = {kind for each in given for kind in ([each] if isinstance(each, str) else each)}
         return int(value) if value.is_integer() and "integer" in kinds and "number" not in kinds else value
     if isinstance(value, dict):
         properties = {name: part for option in options for name, part in option.get("properties", {}).items()}
@@ -225,8 +174,3 @@ def _mended(value: Any, schema: Mapping[str, Any]) -> Any:
         part: Mapping[str, Any] = next((option["items"] for option in options if option.get("items")), {})
         return [_mended(item, part) for item in cast("list[Any]", value)]
     return value
-
-
-def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    kind = schema.get("type", [])
-    return [kind] if isinstance(kind, str) else kind

@@ -1,16 +1,22 @@
-"""Turn a provider's failures into ProviderErrors whose texts for people contain no bodies and no keys."""
+"""Turn a model provider's failures into ProviderErrors, and those into sentences for users.
+
+No text contains a body, a key or an address; addresses are in the log only.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import orjson
 
-from task.errors import ProviderError
+from task.errors import ProviderError, reference_of, with_reference
+
+logger = logging.getLogger(__name__)
 
 CONTEXT_LENGTH = "context_length_exceeded"
 CONNECTION_FAILED = "connection_failed"
@@ -38,14 +44,44 @@ _SENTENCES = {
     413: "The request is too large for the model provider",
     429: "The model provider is receiving too many requests",
 }
+_NO_LIMIT = 2**63 - 1  # Core's word for "no limit"
+_CORE_LIMIT = re.compile(r"(Minute|Hour|Day|Week|Month) limit: (\d{1,19}) / (\d{1,19}) (tokens|requests)\.")
+_NAMES_A_MODEL = re.compile(r"model|deployment|application", re.IGNORECASE)
+_CORE_REFUSALS = (
+    (
+        re.compile(r"Unknown api key|Bad Authorization header"),
+        "DIAL Core does not know the key of this request. Use one that it knows; the agent's own is DIAL_API_KEY.",
+    ),
+    (
+        re.compile(r"Access denied to the file"),
+        "DIAL Core does not let this request read one of its files. Attach the file again.",
+    ),
+    (
+        re.compile(r"Forbidden deployment|Access denied"),
+        "You may not use the model {}. Choose another one, or ask an operator for access.",
+    ),
+)
+_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+_TWICE = 2  # smaller amounts are given in the next smaller unit: "90 minutes", not "2 hours"
+_KEY_REFUSED = "The model {} refused the key. An operator has to check the model's credentials."
 
 
 def http_failure(
     status: int, body: bytes, headers: Mapping[str, str], secrets: Iterable[str], now: datetime | None = None
 ) -> ProviderError:
     """The error for an HTTP status other than 200; `body` may be JSON, plain text or HTML."""
-    error = _error_object(body)
-    failure = _failure(status, error if error is not None else {"message": _plain(body)}, secrets)
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        content = None
+    if isinstance(content, list):  # Gemini's errors are lists of one
+        content = cast("list[Any]", content)[0] if content else None
+    if isinstance(content, dict):
+        error = cast("dict[str, Any]", content).get("error", content)
+    else:
+        error = " ".join(_TAG.sub(" ", body.decode("utf-8", "replace")).split())
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
+    failure = _failure(status, fields, secrets)
     failure.retry_after = retry_after(headers, now or datetime.now(UTC))
     return failure
 
@@ -53,7 +89,9 @@ def http_failure(
 def stream_failure(error: Any, secrets: Iterable[str] = ()) -> ProviderError:
     """The error for an `error` event inside a stream; its status is 500 unless the event names another."""
     fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
-    return _failure(_status_in(fields) or 500, fields, secrets)
+    values = [str(fields.get(name, "")) for name in ("status_code", "status", "code")]
+    statuses = [int(value) for value in values if value.isdecimal() and 400 <= int(value) <= 599]
+    return _failure(statuses[0] if statuses else 500, fields, secrets)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -68,11 +106,13 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _failure(status: int, error: Mapping[str, Any], secrets: Iterable[str]) -> ProviderError:
-    text = _redacted(_text(error), secrets)
-    code = _code(error, text)
+    message = error.get("message") or error.get("detail") or error.get("error_description") or ""
+    text = _redacted(message if isinstance(message, str) else orjson.dumps(message).decode(), secrets)
+    names = [str(value) for name in ("code", "type", "status") if (value := error.get(name)) is not None]
+    code = names[0] if names else None
     sentence = _SENTENCES.get(status, "The model provider failed" if status >= 500 else _SENTENCES[400])
-    if code == CONTEXT_LENGTH:
-        sentence = "The conversation is too long for the model"
+    if CONTEXT_LENGTH in names or _TOO_LONG.search(text):
+        code, sentence = CONTEXT_LENGTH, "The conversation is too long for the model"
     shown = error.get("display_message")
     return ProviderError(
         f"{sentence} (HTTP {status}).",
@@ -83,47 +123,84 @@ def _failure(status: int, error: Mapping[str, Any], secrets: Iterable[str]) -> P
     )
 
 
-def _error_object(body: bytes) -> dict[str, Any] | None:
-    # The `error` of a JSON body: an object, a text, the body itself, or the first item if the body is a list.
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if isinstance(content, list):
-        content = cast("list[Any]", content)[0] if content else None
-    if not isinstance(content, dict):
-        return None
-    fields = cast("dict[str, Any]", content)
-    error = fields.get("error", fields)
-    return cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
-
-
-def _text(error: Mapping[str, Any]) -> str:
-    text = error.get("message") or error.get("detail") or error.get("error_description") or ""
-    return text if isinstance(text, str) else orjson.dumps(text).decode()
-
-
-def _code(error: Mapping[str, Any], text: str) -> str | None:
-    names = [str(value) for name in ("code", "type", "status") if (value := error.get(name)) is not None]
-    if CONTEXT_LENGTH in names or _TOO_LONG.search(text):
-        return CONTEXT_LENGTH
-    return names[0] if names else None
-
-
-def _status_in(error: Mapping[str, Any]) -> int | None:
-    for name in ("status_code", "status", "code"):
-        value = str(error.get(name, ""))
-        if value.isdecimal() and 400 <= int(value) <= 599:
-            return int(value)
-    return None
-
-
-def _plain(body: bytes) -> str:
-    return " ".join(_TAG.sub(" ", body.decode("utf-8", "replace")).split())
-
-
 def _redacted(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, "***")
     return _KEY.sub("***", text)[:_TEXT_LIMIT]
+
+
+def reported(error: ProviderError, model: str) -> tuple[str, str]:
+    """Log the failure with its address, for operators; the reference of that line, and the sentence for the caller."""
+    reference, place = reference_of(error), f" at {error.address}" if error.address else ""
+    details = f"reference {reference}, status {error.status_code}, code {error.code}"
+    logger.error("the model %s failed (%s)%s: %s", model, details, place, error)
+    return reference, with_reference(error.display_message or explained(error, model), reference)
+
+
+def explained(error: ProviderError, model: str, now: datetime | None = None) -> str:
+    """What went wrong, where, and what to do next; `now` is for the hour at which a spent limit opens again."""
+    server = error.server or MODEL_SERVER
+    again = f"in {duration(error.retry_after)}" if error.retry_after else "in a minute"
+    match error.status_code:
+        case 401 | 403:
+            # Refusals of the model's own provider have other texts than Core's, even if Core passes them on.
+            refusals = _CORE_REFUSALS if error.server == CORE else ()
+            sentence = next((sentence for text, sentence in refusals if text.match(error.text)), _KEY_REFUSED)
+            return sentence.format(model)
+        case 404 if _NAMES_A_MODEL.search(f"{error.code} {error.text}"):
+            return f"There is no model {model}. Choose another one."
+        case 404:
+            problem = f"The server of the model {model} answers, but has no chat at its address."
+            return f"{problem} An operator has to correct it."
+        case 429 if sentence := spent_limit(error, model, now):
+            return sentence
+        case 429 if error.code == INSUFFICIENT_QUOTA:
+            return f"The account behind the model {model} has used up its quota. An operator has to renew it."
+        case 429:
+            return f"The model {model} is busy or over its limit. Try again {again}."
+        case 503:  # also Core's word for a model's 429
+            return f"The model {model} is busy or away. Try again {again}."
+        case 400 | 413 | 422:
+            return f"The model {model} did not accept the conversation: {error}"
+        case 502 if server == CORE:
+            return f"{CORE} finds no working server for the model {model}. Try again later, or choose another model."
+        case 408 | 504:
+            return f"The model {model} did not answer in time. Try again, or choose another model."
+        case None if error.code == CONNECTION_FAILED:
+            return f"{server} cannot be reached, so the model {model} was not asked. Try again later."
+        case None if error.code == TIMEOUT:
+            return f"{server} has been silent for too long. Try again, or choose another model."
+        case None if error.code == INTERRUPTED:
+            return f"The connection to the model {model} was lost. Try again."
+        case _:
+            return f"The model {model} did not answer properly. Try again, or choose another model."
+
+
+def spent_limit(error: ProviderError, model: str, now: datetime | None = None) -> str | None:
+    """Which of the caller's limits at DIAL Core is used up, and when it opens again; None for any other failure."""
+    found = _CORE_LIMIT.findall(error.text)
+    limits = ((window, int(used), int(allowed), unit) for window, used, allowed, unit in found)
+    spent = [
+        f"{used:,} of {allowed:,} {unit} in the last {window.lower()}"
+        for window, used, allowed, unit in limits
+        if allowed <= used and allowed != _NO_LIMIT
+    ]
+    if not spent:
+        return None
+    sentence = f"Your limit for the model {model} is used up: {' and '.join(spent)}."
+    if (seconds := error.retry_after) is None:
+        return sentence
+    day = ""
+    if seconds >= _TWICE * 3_600:
+        at = (now or datetime.now(UTC)) + timedelta(seconds=seconds)
+        day = f", on {at.day} {at:%B at %H:%M} UTC"
+    return f"{sentence} It opens again in {duration(seconds)}{day}."
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit of which there are at least two, rounded up."""
+    whole = max(1, -int(-seconds // 1))
+    name, size = next(((name, size) for name, size in _UNITS if whole >= _TWICE * size), _UNITS[-1])
+    count = -(-whole // size)
+    return f"{count} {name}{'' if count == 1 else 's'}"

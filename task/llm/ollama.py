@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,9 +16,21 @@ from cachetools import TTLCache
 
 from task.conversation.messages import Message
 from task.errors import ProviderError
-from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema, Waiting
-from task.llm.failures import MALFORMED
-from task.llm.ollama_lines import ollama_deltas
+from task.llm.base import (
+    Delta,
+    Finish,
+    ModelOptions,
+    ModelWarning,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolSchema,
+    Usage,
+    Waiting,
+    WeighedText,
+)
+from task.llm.chat_chunks import drain
+from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.ollama_request import OllamaModel, chat_body, load_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes
@@ -28,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 OLLAMA = "Ollama"
 KEPT_SECONDS = 300
+LINE_LIMIT = 64 * 2**20  # bytes
 _ASKING = aiohttp.ClientTimeout(total=2)
 LEAST_CONTEXT, MOST_CONTEXT = 8192, 65_536
 _HEADERS = {"Accept": "application/x-ndjson"}
@@ -220,3 +233,93 @@ def _described(name: str, content: bytes, bound: int, *, cloud: bool) -> OllamaM
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
         text = "What answers in the place of Ollama does not describe its models."
         raise ProviderError(text, code=MALFORMED) from error
+
+
+async def ollama_deltas(
+    pieces: AsyncGenerator[bytes], context: int, secrets: Iterable[str] = (), line_limit: int = LINE_LIMIT
+) -> AsyncGenerator[Delta]:
+    """The deltas in an answer's bytes, then its usage, then its one `Finish`; a whole answer is one line.
+
+    `context` is the model's: a prompt that fills it has been cut by a server that knows no better.
+
+    Raises:
+        ProviderError: the server reports a failure, sends something else, or stops before the answer's end.
+    """
+    answer, held, length = _OllamaAnswer(secrets), list[bytes](), 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            # Split at newline bytes, so that characters that were cut come together again.
+            *lines, rest = piece.split(b"\n")
+            for line in lines:
+                for delta in answer.read(b"".join((*held, line))):
+                    yield delta
+                held, length = [], 0
+            if answer.usage is not None:
+                break
+            held.append(rest)
+            length += len(rest)
+            if length > line_limit:
+                raise ProviderError("The model provider sent an endless line.", code=MALFORMED)
+        else:
+            for delta in answer.read(b"".join(held)):
+                yield delta
+        if answer.usage is None:
+            raise ProviderError("The model's answer was interrupted before its end.", code=INTERRUPTED)
+        await drain(pieces)
+    if answer.usage.prompt_tokens >= context:
+        yield ModelWarning(
+            f"the request filled the context of {context} tokens, so its beginning may have been cut off"
+        )
+    yield answer.usage
+    yield Finish(answer.finish_reason)
+
+
+class _OllamaAnswer:
+    __slots__ = ("_calls", "_secrets", "_started", "finish_reason", "usage")
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = secrets
+        self._calls = 0
+        self._started = False
+        self.finish_reason = ""
+        self.usage: Usage | None = None  # stands in the last line
+
+    def read(self, line: bytes) -> list[Delta]:
+        if not line.strip() or self.usage is not None:
+            return []
+        try:
+            content = orjson.loads(line)
+            if isinstance(content, dict) and (error := cast("dict[str, Any]", content).get("error")):
+                raise stream_failure({"message": error, "status": content.get("status", 500)}, self._secrets)
+            return self._deltas(content)
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+            if self._started:
+                raise ProviderError("The model's answer was interrupted within a line.", code=INTERRUPTED) from error
+            raise ProviderError("The answer of the model provider is not Ollama's.", code=MALFORMED) from error
+
+    def _deltas(self, fields: dict[str, Any]) -> list[Delta]:
+        message: dict[str, Any] = fields.get("message") or {}
+        deltas: list[Delta] = []
+        if thinking := message.get("thinking"):
+            deltas.append(ReasoningDelta(str(thinking)))
+        if text := message.get("content"):
+            tokens: list[dict[str, Any]] = fields.get("logprobs") or []
+            if len(tokens) == 1:  # several were held back by the server until they made whole characters
+                likeliest = {str(item["token"]): float(item["logprob"]) for item in tokens[0].get("top_logprobs") or ()}
+                deltas.append(WeighedText(str(text), {**likeliest, str(text): float(tokens[0]["logprob"])}))
+            else:
+                deltas.append(TextDelta(str(text)))
+        for call in message.get("tool_calls") or ():
+            # Numbered by arrival: the server's index may be the same for each. A call is never in pieces.
+            function = call["function"]
+            call_id = call.get("id") or function.get("id")
+            made = function.get("name"), function.get("arguments")
+            deltas.append(ToolCallDelta(self._calls, str(call_id) if call_id else None, *made))
+            self._calls += 1
+        if fields.get("done"):
+            self.usage = Usage(int(fields.get("prompt_eval_count") or 0), int(fields.get("eval_count") or 0))
+            self.finish_reason = str(fields.get("done_reason") or "stop")
+        elif "message" not in fields:
+            raise KeyError("message")
+        self._started = True
+        return deltas

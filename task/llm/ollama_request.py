@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -61,13 +62,16 @@ def chat_body(
         ProviderError: the messages have a picture that the model cannot see.
     """
     offered = offered_tools(model, tools, options)
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    given = {wire: getattr(options, name) for name, wire in _OPTIONS.items()}
+    given |= {name: options.extra.get(name) for name in _MORE_OPTIONS}
     body: dict[str, Any] = {
         "model": model.name,
-        "messages": _wire_messages(messages, model),
+        "messages": [_wire_message(message, model, names) for message in messages],
         "stream": stream,
         "truncate": False,
         "shift": False,
-        "options": _options(model, options),
+        "options": {"num_ctx": model.context} | {name: each for name, each in given.items() if each is not None},
     }
     if offered:
         body["tools"] = [wire_tool(tool) for tool in offered]
@@ -77,11 +81,19 @@ def chat_body(
         if constrains_answers(model, offered):
             body["format"] = shape
         else:
-            body["messages"] = _with_shape(body["messages"], shape)
+            schema = "" if shape == "json" else f" that matches this JSON Schema: {orjson.dumps(shape).decode()}"
+            text = f"Write your final answer as one JSON object{schema}, without any text around it."
+            first = body["messages"][0]
+            if first["role"] == "system":
+                first["content"] += f"\n\n{text}"
+            else:
+                body["messages"].insert(0, {"role": "system", "content": text})
     if (likeliest := options.extra.get("top_logprobs")) is not None:
         body |= {"logprobs": True, "top_logprobs": likeliest}
     if keep_alive is not None:
-        body["keep_alive"] = _duration(keep_alive)
+        body["keep_alive"] = keep_alive
+        with suppress(ValueError):  # Ollama takes "5m" as text and seconds, or -1 for ever, as a number
+            body["keep_alive"] = float(keep_alive)
     return orjson.dumps(body)
 
 
@@ -123,20 +135,6 @@ def _with_tag(name: str) -> str:
     return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
-def _options(model: OllamaModel, options: ModelOptions) -> dict[str, Any]:
-    given = {wire: getattr(options, name) for name, wire in _OPTIONS.items()}
-    given |= {name: options.extra.get(name) for name in _MORE_OPTIONS}
-    return {"num_ctx": model.context} | {name: value for name, value in given.items() if value is not None}
-
-
-def _duration(text: str) -> str | float:
-    # Ollama takes "5m" as text and seconds, or -1 for ever, as a number.
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def _format(options: ModelOptions) -> Any:
     match options.extra.get("response_format"):
         case {"type": "json_object"}:
@@ -147,55 +145,33 @@ def _format(options: ModelOptions) -> Any:
             return None
 
 
-def _with_shape(messages: list[dict[str, Any]], shape: Any) -> list[dict[str, Any]]:
-    schema = "" if shape == "json" else f" that matches this JSON Schema: {orjson.dumps(shape).decode()}"
-    text = f"Write your final answer as one JSON object{schema}, without any text around it."
-    first, *rest = messages
-    if first["role"] != "system":
-        return [{"role": "system", "content": text}, *messages]
-    return [{**first, "content": f"{first['content']}\n\n{text}"}, *rest]
-
-
-def _wire_messages(messages: Sequence[Message], model: OllamaModel) -> list[dict[str, Any]]:
-    names = {call.id: call.name for message in messages for call in message.tool_calls}
-    return [_wire_message(message, model, names) for message in messages]
-
-
 def _wire_message(message: Message, model: OllamaModel, names: Mapping[str, str]) -> dict[str, Any]:
     role = Role.SYSTEM if message.role is Role.DEVELOPER else message.role
     wire: dict[str, Any] = {"role": role.value, "content": message.text()}
-    if pictures := _pictures(message, model):
-        wire["images"] = pictures
+    parts = message.content if isinstance(message.content, list) else []
+    if urls := [str(part["image_url"]["url"]) for part in parts if part.get("type") == "image_url"]:
+        if not model.can("vision"):
+            raise _unsendable(
+                f"The model {model.name} cannot see pictures. Choose a model that can, or leave them out."
+            )
+        if any(not url.startswith("data:") for url in urls):
+            raise _unsendable("Ollama does not fetch pictures from the web. Attach the picture itself.")
+        wire["images"] = [url.partition(",")[2] for url in urls]
     if message.tool_calls:
-        wire["tool_calls"] = [
-            {"id": call.id, "function": {"name": call.name, "arguments": _arguments(call.function.arguments)}}
-            for call in message.tool_calls
-        ]
+        wire["tool_calls"] = []
+        for call in message.tool_calls:
+            found: Any = None
+            with suppress(orjson.JSONDecodeError):  # arguments in a history that a caller sends
+                found = orjson.loads(call.function.arguments)
+            # The server refuses a string here.
+            arguments = found if isinstance(found, dict) else {"arguments": call.function.arguments}
+            wire["tool_calls"].append({"id": call.id, "function": {"name": call.name, "arguments": arguments}})
         if message.reasoning_content:
             wire["thinking"] = message.reasoning_content
     if message.tool_call_id is not None:
         name = names.get(message.tool_call_id) or message.name
         wire |= {"tool_call_id": message.tool_call_id} | ({"tool_name": name} if name else {})
     return wire
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    # The server refuses a string here.
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError:  # in a history that a caller sends
-        found = None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": text}
-
-
-def _pictures(message: Message, model: OllamaModel) -> list[str]:
-    parts = message.content if isinstance(message.content, list) else []
-    urls = [str(part["image_url"]["url"]) for part in parts if part.get("type") == "image_url"]
-    if urls and not model.can("vision"):
-        raise _unsendable(f"The model {model.name} cannot see pictures. Choose a model that can, or leave them out.")
-    if any(not url.startswith("data:") for url in urls):
-        raise _unsendable("Ollama does not fetch pictures from the web. Attach the picture itself.")
-    return [url.partition(",")[2] for url in urls]
 
 
 def _unsendable(sentence: str) -> ProviderError:
@@ -205,8 +181,7 @@ def _unsendable(sentence: str) -> ProviderError:
 def wire_tool(tool: ToolSchema) -> dict[str, Any]:
     """The tool in the shape that the server reads."""
     function = tool["function"]
-    schema = function.get("parameters") or {}
-    found = simple_schema(schema)
+    found = simple_schema(function.get("parameters") or {})
     parameters = {
         "type": "object",
         "properties": found.get("properties", {}),

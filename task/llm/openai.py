@@ -56,9 +56,8 @@ class OpenAIChatModel:
 
 async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: str) -> list[str]:
     """The ids that the endpoint lists; none where it does not list them in time."""
-    address, _, query = base_url.partition("?")
-    url = f"{address.rstrip('/')}/models" + (f"?{query}" if query else "")
     headers = _authorization(api_key, profile_for("", base_url))
+    url = _url(base_url, "models")
     try:
         async with session.get(url, headers=headers, timeout=LISTING_TIMEOUT, allow_redirects=False) as response:
             listing = orjson.loads(await response.read()) if response.status == 200 else {"data": []}
@@ -77,9 +76,8 @@ async def transcription(
     """
     form = aiohttp.FormData({"model": deployment, "response_format": "json"})
     form.add_field("file", io.BytesIO(recording.content), filename=recording.filename, content_type=recording.type)
-    address, _, query = base_url.partition("?")
-    url = f"{address.rstrip('/')}/audio/transcriptions" + (f"?{query}" if query else "")
     headers = _authorization(api_key, profile_for("", base_url))
+    url = _url(base_url, "audio/transcriptions")
     try:
         async with session.post(url, data=form, headers=headers, timeout=TRANSCRIPTION_TIMEOUT) as response:
             body = await response.read()
@@ -95,7 +93,12 @@ def completions_url(base_url: str, api_version: str | None = None) -> str:
     address, _, query = base_url.partition("?")
     if api_version and "api-version=" not in query and "/openai/v1" not in address:
         query = f"{query}&api-version={api_version}".lstrip("&")
-    return f"{address.rstrip('/')}/chat/completions" + (f"?{query}" if query else "")
+    return _url(f"{address}?{query}", "chat/completions")
+
+
+def _url(base_url: str, path: str) -> str:
+    address, _, query = base_url.partition("?")
+    return f"{address.rstrip('/')}/{path}" + (f"?{query}" if query else "")
 
 
 def _authorization(api_key: str, profile: Profile) -> dict[str, str]:

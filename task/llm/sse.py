@@ -39,7 +39,10 @@ class SseReader:
             EventTooLong: more than `limit` bytes have come without an event's end.
         """
         if not self._started:
-            data = self._start(data)
+            data = (self._released() + data).removeprefix(_BOM)
+            begin = data.lstrip()
+            self._started = bool(begin) and not _BOM.startswith(begin)
+            self._is_json = begin[:1] in (b"{", b"[")
         elif not self._held and data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 and data[-1:] == b"\n":
             return [data[6:-2]]
         if self._is_json or (b"\n" not in data and b"\r" not in data):
@@ -47,7 +50,11 @@ class SseReader:
             return []
         if self._held:
             data = self._released() + data
-        blocks = _unified(data).split(b"\n\n") if b"\r" in data else data.split(b"\n\n")
+        if b"\r" in data:
+            # A carriage return at the very end stays: it may be half of a line end.
+            half = b"\r" if data.endswith(b"\r") else b""
+            data = _LINE_END.sub(b"\n", data.removesuffix(half)) + half
+        blocks = data.split(b"\n\n")
         if rest := blocks.pop():
             self._hold(rest)
         return [payload for block in blocks if (payload := _payload(block)) is not None]
@@ -60,13 +67,6 @@ class SseReader:
         payload = _payload(_LINE_END.sub(b"\n", rest).strip(b"\n"))
         return [] if payload is None else [payload]
 
-    def _start(self, data: bytes) -> bytes:
-        data = (self._released() + data).removeprefix(_BOM)
-        begin = data.lstrip()
-        self._started = bool(begin) and not _BOM.startswith(begin)
-        self._is_json = begin[:1] in (b"{", b"[")
-        return data
-
     def _hold(self, data: bytes) -> None:
         self._held.append(data)
         self._length += len(data)
@@ -78,12 +78,6 @@ class SseReader:
         self._held.clear()
         self._length = 0
         return held
-
-
-def _unified(data: bytes) -> bytes:
-    # A carriage return at the very end stays: it may be half of a line end.
-    held = b"\r" if data.endswith(b"\r") else b""
-    return _LINE_END.sub(b"\n", data.removesuffix(held)) + held
 
 
 def _payload(block: bytes) -> bytes | None:

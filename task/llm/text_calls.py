@@ -14,8 +14,7 @@ from task.conversation.messages import Message, Role
 from task.conversation.pruning import message_tokens, text_tokens
 from task.llm.accumulator import Accumulator, new_call_id
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.llm.call_formats import HEAD, OfferedTools, Opening, TextCall
-from task.llm.text_ends import Brackets, Until
+from task.llm.call_formats import HEAD, Brackets, OfferedTools, Opening, TextCall, Until
 from task.llm.window import schema_tokens
 
 LONGEST = 2**18  # characters of a call that is waited for
@@ -43,10 +42,10 @@ def with_text_calls(
     asked_for_json = options.extra.get("response_format", {}).get("type", "text") != "text"
     if not tools or options.tool_choice == "none" or asked_for_json:
         return deltas
-    return _Answer(deltas, messages, tools, model).deltas()
+    return _TextCallAnswer(deltas, messages, tools, model).deltas()
 
 
-class _Answer:
+class _TextCallAnswer:
     def __init__(
         self, deltas: AsyncGenerator[Delta], messages: Sequence[Message], tools: Sequence[ToolSchema], model: str
     ) -> None:

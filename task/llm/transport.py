@@ -6,6 +6,7 @@ import asyncio
 import io
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -38,21 +39,18 @@ def new_session(read_seconds: float = READ_SECONDS, *, traced: bool = False) -> 
     Connections are not limited, since each one is a running answer; `read_seconds`: the longest silence within one.
     `traced`: requests are part of the trace of the operation that makes them.
     """
+
+    async def join(_: aiohttp.ClientSession, __: object, request: aiohttp.TraceRequestStartParams) -> None:
+        join_trace(request.headers)
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_start.append(join)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),  # the pool serves many callers
-        trace_configs=[_joining_traces()] if traced else None,
+        trace_configs=[tracing] if traced else None,
     )
-
-
-def _joining_traces() -> aiohttp.TraceConfig:
-    async def join(_: aiohttp.ClientSession, __: object, request: aiohttp.TraceRequestStartParams) -> None:
-        join_trace(request.headers)
-
-    config = aiohttp.TraceConfig()
-    config.on_request_start.append(join)
-    return config
 
 
 def no_cookies() -> CookieJar:
@@ -76,17 +74,21 @@ class Retries:
 
     def wait(self, attempt: int, error: ProviderError) -> float | None:
         """Seconds until the next try; None: no retry."""
-        if attempt >= self.attempts or not _worth_another_try(error):
+        if error.status_code is None:
+            passing = error.code in (CONNECTION_FAILED, INTERRUPTED)
+        else:
+            passing = error.status_code in _RETRIED or error.status_code >= 500
+        if attempt >= self.attempts or not passing or error.code == INSUFFICIENT_QUOTA:
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.patience else None
         return min(self.pause * 2 ** (attempt - 1), max(self.pause, 8.0)) * (0.5 + self.jitter() / 2)
 
     async def run(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """What the call returns, which is repeated as long as that is worth while.
+        """The call's result; the call is repeated while a retry may help.
 
         Raises:
-            ProviderError: as the last call.
+            ProviderError: the last call's.
         """
         attempt = 1
         while True:
@@ -130,13 +132,20 @@ async def answer_bytes(
         finally:
             _release(response)
     except ProviderError as error:
-        error.server, error.address = server, _address(url)
+        error.server = server
+        with suppress(ValueError):  # a user name or a query may be a key
+            error.address = str(URL(url, encoded=True).with_user(None).with_query(None))
         raise
 
 
 def sendable(body: bytes) -> bytes | io.BytesIO:
     """The body for aiohttp: a large one as a file, so that writing it does not block the event loop."""
     return body if len(body) < _LARGE_BODY else io.BytesIO(body)
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(url: str) -> URL:
+    return URL(url, encoded=True)
 
 
 async def _open(
@@ -154,9 +163,15 @@ async def _open(
     except _CONNECTION_ERRORS as error:
         raise _failure(error) from error
     try:
-        if response.status != 200:
-            raise http_failure(response.status, await _error_body(response), response.headers, _secrets(headers))
-        return response, await response.content.readany()
+        piece = await response.content.readany()
+        if response.status == 200:
+            return response, piece
+        content = b""
+        while piece and len(content) < _ERROR_BODY_LIMIT:
+            content += piece
+            piece = await response.content.readany()
+        secrets = [value.removeprefix("Bearer ") for name, value in headers.items() if name.lower() in _SECRET_HEADERS]
+        raise http_failure(response.status, content, response.headers, secrets)
     except BaseException as error:
         _release(response)
         if isinstance(error, _CONNECTION_ERRORS):
@@ -164,41 +179,11 @@ async def _open(
         raise
 
 
-@lru_cache(maxsize=1_000)
-def _parsed(url: str) -> URL:
-    return URL(url, encoded=True)
-
-
-def _worth_another_try(error: ProviderError) -> bool:
-    if error.status_code is None:
-        return error.code in (CONNECTION_FAILED, INTERRUPTED)
-    return (error.status_code in _RETRIED or error.status_code >= 500) and error.code != INSUFFICIENT_QUOTA
-
-
-def _secrets(headers: Mapping[str, str]) -> list[str]:
-    return [value.removeprefix("Bearer ") for name, value in headers.items() if name.lower() in _SECRET_HEADERS]
-
-
 def _release(response: aiohttp.ClientResponse) -> None:
     if response.content.at_eof():
         response.release()
     else:  # closed in the middle of an answer, so that the provider stops
         response.close()
-
-
-async def _error_body(response: aiohttp.ClientResponse) -> bytes:
-    body = b""
-    while len(body) < _ERROR_BODY_LIMIT and (piece := await response.content.readany()):
-        body += piece
-    return body
-
-
-def _address(url: str) -> str:
-    # A user name or a query may be a key.
-    try:
-        return str(URL(url, encoded=True).with_user(None).with_query(None))
-    except ValueError:
-        return ""
 
 
 def _failure(error: Exception) -> ProviderError:

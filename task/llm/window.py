@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 ANSWER_TOKENS = 4096  # kept free for the answer if a limit covers both
 SMALL = 3000  # tokens that every model accepts, so that its limit need not be looked up
 NOTE_TOKENS = 400
-# Cut deeper than needed: the following steps then only add to the same beginning, which providers cache.
 CUT_TO = 0.75
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+|\d{4,}")
 
@@ -63,7 +62,10 @@ class ContextWindow:
         if refusal.code != CONTEXT_LENGTH:
             return None
         total = sum(map(message_tokens, messages)) + schema_tokens(tools)
-        self._tokens, self._known = int(total * _share(refusal.text)), True
+        # Refusals name the limit and the request's size, in the provider's tokens.
+        numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(refusal.text)})[-2:]
+        share = max(0.9 * numbers[0] / numbers[1], 0.05) if len(numbers) == 2 else 0.5
+        self._tokens, self._known = int(total * share), True
         result = self._within(messages, self._room(tools))
         return result if sum(map(message_tokens, result)) < sum(map(message_tokens, messages)) else None
 
@@ -78,7 +80,11 @@ class ContextWindow:
             grown = [*self._result, *messages[len(self._source) :]]
             if fits(grown, room):
                 return grown
-        self._source, self._result = messages, _pruned(messages, room)
+        # Cut deeper than needed: the following steps then only add to the same beginning, which providers cache.
+        part = cut(messages, room.share(CUT_TO).without(1, NOTE_TOKENS))
+        logger.info("%d of %d messages were left out of a model's request", len(part.dropped), len(messages))
+        kept = part.with_note(summary(part.dropped, NOTE_TOKENS)) if part.dropped else part.kept
+        self._source, self._result = messages, shortened(kept, room)
         return self._result
 
     def _tokens_of(self, messages: list[Message]) -> int:
@@ -106,16 +112,3 @@ def _begins_with(messages: Sequence[Message], earlier: Sequence[Message]) -> boo
 def schema_tokens(tools: Sequence[ToolSchema]) -> int:
     """Tokens that the tools' schemas take in every request."""
     return int(len(orjson.dumps(list(tools))) / BYTES_PER_TOKEN) if tools else 0
-
-
-def _pruned(messages: Sequence[Message], room: Budget) -> list[Message]:
-    part = cut(messages, room.share(CUT_TO).without(1, NOTE_TOKENS))
-    logger.info("%d of %d messages were left out of a model's request", len(part.dropped), len(messages))
-    kept = part.with_note(summary(part.dropped, NOTE_TOKENS)) if part.dropped else part.kept
-    return shortened(kept, room)
-
-
-def _share(text: str) -> float:
-    # The share of the request that may stay: refusals name the limit and the request's size in the provider's tokens.
-    numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(text)})[-2:]
-    return max(0.9 * numbers[0] / numbers[1], 0.05) if len(numbers) == 2 else 0.5

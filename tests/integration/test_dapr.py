@@ -18,8 +18,8 @@ from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.llm.dapr import DaprServer, target_of
-from task.llm.dapr_failures import call_failure
-from task.llm.explanations import explained
+from task.llm.dapr import call_failure
+from task.llm.failures import explained
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
 from task.llm.window import ContextWindow

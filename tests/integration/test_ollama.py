@@ -15,7 +15,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, sy
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema, Waiting
-from task.llm.explanations import explained
+from task.llm.failures import explained
 from task.llm.ollama import OllamaServer, context_for
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries, new_session

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from task.errors import ProviderError
-from task.llm.explanations import duration, explained, spent_limit
-from task.llm.failures import CORE, http_failure
+from task.llm.failures import CORE, duration, explained, http_failure, spent_limit
 
 NOW = datetime(2026, 11, 23, 13, 30, tzinfo=UTC)
 NONE = 2**63 - 1  # what Core writes where there is no limit

@@ -24,7 +24,7 @@ from task.errors import (
     reference_of,
     with_reference,
 )
-from task.llm.explanations import reported
+from task.llm.failures import reported
 
 logger = logging.getLogger(__name__)
 

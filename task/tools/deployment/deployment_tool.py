@@ -16,8 +16,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
-from task.llm.explanations import spent_limit
-from task.llm.failures import CONTEXT_LENGTH, TIMEOUT
+from task.llm.failures import CONTEXT_LENGTH, TIMEOUT, spent_limit
 from task.llm.transport import Retries, new_session
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool
