@@ -1,0 +1,1 @@
+"""Documented names that nothing in the product calls; their documented module paths are aliases of these."""
