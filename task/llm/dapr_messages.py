@@ -128,8 +128,10 @@ def _offered(
 
 def _wire_tool(function: Mapping[str, Any]) -> api_v1.ConversationTools:
     parameters = _struct(function.get("parameters") or {})
-    named = {"name": function["name"], "description": function.get("description")}
-    return api_v1.ConversationTools(function=api_v1.ConversationToolsFunction(**named, parameters=parameters))
+    described = api_v1.ConversationToolsFunction(
+        name=function["name"], description=function.get("description"), parameters=parameters
+    )
+    return api_v1.ConversationTools(function=described)
 
 
 def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:

@@ -17,8 +17,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, as
 from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.llm.dapr import DaprServer, target_of
-from task.llm.dapr import call_failure
+from task.llm.dapr import DaprServer, call_failure, target_of
 from task.llm.failures import explained
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
