@@ -23,7 +23,7 @@ EMBEDDING := .venv-embedding
 EMBEDDING_READY := $(EMBEDDING)/.ready
 EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
 # The generated pages that `make check` compares.
-PAGES   := settings_table tools_page names_page scenarios_page matrix_page capacity.page
+PAGES   := settings_table tools_page names_page scenarios_page faults matrix_page capacity.page
 # The auditor's own environment: its packages are not the product's.
 AUDITOR := .venv-audit
 # The environment of the program that writes bills of materials.
@@ -53,10 +53,10 @@ test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the f
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest -m system --timeout 600 -n $(SYSTEM_WORKERS) --dist loadfile || [ $$? -eq 5 ]
 
-check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages, sizes
+check: $(EVERYTHING) ## format, lint, types, import contracts, bad inputs, generated pages, sizes
 	@failed=0; \
 	for step in "ruff format --check --quiet ." "ruff check --quiet ." "lint-imports --no-logo" "pyright --warnings" \
-	  $(PAGES:%="python -m scripts.% --check") "python -m scripts.faults" "python -m scripts.house"; do \
+	  $(PAGES:%="python -m scripts.% --check") "python -m scripts.house"; do \
 	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
 	done; exit $$failed
 
@@ -67,7 +67,7 @@ format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
-docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scenarios, matrix, capacity, screens of the console
+docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scenarios, bad inputs, matrix, capacity, screens of the console
 	@for page in $(PAGES) console_screens; do $(BIN)/python -m scripts.$$page || exit 1; done
 
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs

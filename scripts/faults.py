@@ -1,112 +1,102 @@
-"""Check that every bad input in tests/faults.toml and every validation scenario in tests/scenarios.toml is covered by
-tests that really run: `faults.py [PROJECT]`.
+"""Write docs/faults.md, the list of bad inputs, from the tests' markers `fault`; `--check` only compares.
+
+A bad input that the page lists and that has lost its test is an error in both cases, so that giving it up takes an edit
+of the page. The tests are parsed, not imported.
 """
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import io
+import ast
 import re
 import sys
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import pytest
+from scripts.pages import publish
 
 ROOT = Path(__file__).resolve().parent.parent
-SWITCHED_OFF = frozenset({"skip", "skipif", "xfail"})
-SCENARIOS = range(1, 28)
-GIVES_UP = re.compile(r"\bpytest\.(skip|xfail|importorskip)\(")
+PAGE = "faults.md"
+OPENING = """\
+# Bad input
+
+<!-- Written by `make docs` from the markers `fault` of the tests. -->
+
+The product must survive every input of this list. A bad input is named by the marker
+`@pytest.mark.fault("AREA: INPUT")` of the tests that prove it; search the tests for its sentence. `make check` fails
+when one has no test that runs, or when this page does not match the markers. To give one up, delete its markers and
+its line.
+"""
+LISTED = re.compile(r"^- (.+?)(?: \(\d+ tests\))?$")
+SWITCHED_OFF = re.compile(r"\bpytest\.(?:mark\.)?(skip|skipif|xfail|importorskip)\b")
 
 
-class Collected:
-    """A pytest plugin that remembers the collected tests, each with the reason why it may not count, if any."""
-
-    def __init__(self) -> None:
-        self.tests: dict[str, str | None] = {}
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            self.tests[item.nodeid] = _switched_off(item)
-
-
-def _switched_off(item: pytest.Item) -> str | None:
-    for mark in item.iter_markers():
-        if mark.name in SWITCHED_OFF:
-            return f"it is marked {mark.name}"
-    if isinstance(item, pytest.Function) and (found := GIVES_UP.search(inspect.getsource(item.function))):
-        return f"it calls pytest.{found[1]}"
-    return None
+def tests_of(root: Path) -> Iterator[tuple[str, str | None, list[str]]]:
+    """Each test function below `root`: its id, the reason why it may not run, if any, and its bad inputs."""
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        source = file.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        whole = [
+            node for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node.targets)
+        ]
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                text = "\n".join(map(ast.unparse, [*whole, node]))
+                reason = found[0] if (found := SWITCHED_OFF.search(text)) else None
+                yield f"{file.relative_to(root).as_posix()}::{node.name}", reason, list(_faults(node))
 
 
-def read_map(path: Path) -> dict[str, list[str]]:
-    """Bad input -> ids of the tests that cover it; the key names its section."""
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {f"{section}: {fault}": ids for section, faults in document.items() for fault, ids in faults.items()}
+def _faults(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    for decorator in test.decorator_list:
+        for node in ast.walk(decorator):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
+                yield ast.literal_eval(node.args[0])
 
 
-def read_scenarios(path: Path) -> dict[str, list[str]]:
-    """Scenario -> ids of the tests that prove it; a scenario that is not listed has none."""
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
-    numbers = {*map(str, SCENARIOS), *document}
-    return {f"scenario {number}": document.get(number, {}).get("tests", []) for number in sorted(numbers, key=int)}
+def problems(tests: Iterable[tuple[str, str | None, list[str]]], listed: Iterable[str]) -> Iterator[str]:
+    """One sentence per test that may not run, and per bad input of the page without a test."""
+    marked: set[str] = set()
+    for nodeid, reason, faults in tests:
+        marked.update(faults)
+        if faults and reason:
+            yield f"{nodeid} does not count for {faults}: it uses {reason}"
+        for fault in faults:
+            if ": " not in fault:
+                yield f"{nodeid}: {fault!r} does not name its area, as in 'AREA: INPUT'"
+    for fault in listed:
+        if fault not in marked:
+            yield f"{fault!r} has no test any more; give one its marker, or delete its line from docs/{PAGE}"
 
 
-def problems(faults: Mapping[str, list[str]], tests: Mapping[str, str | None]) -> Iterable[str]:
-    """One sentence per fault without a test, and per named test that is missing or switched off."""
-    reasons: dict[str, list[str | None]] = {}
-    for nodeid, reason in tests.items():
-        reasons.setdefault(nodeid, []).append(reason)
-        reasons.setdefault(nodeid.partition("[")[0], []).append(reason)
-    for fault, ids in faults.items():
-        if not ids:
-            yield f"{fault}: no test is named"
-        for nodeid in ids:
-            if nodeid not in reasons:
-                yield f"{fault}: there is no test {nodeid}"
-            elif reason := next(filter(None, reasons[nodeid]), None):
-                yield f"{fault}: {nodeid} does not count, {reason}"
+def listed(page: str) -> list[str]:
+    """The bad inputs of the written page, by the names of their markers."""
+    area, found = "", list[str]()
+    for line in page.splitlines():
+        if line.startswith("## "):
+            area = line[3:]
+        elif match := LISTED.match(line):
+            found.append(f"{area}: {match[1]}")
+    return found
 
 
-def collect(root: Path) -> dict[str, str | None]:
-    """Every test below `root`, by its id.
-
-    Raises:
-        SystemExit: the collection itself fails; pytest's words are printed.
-    """
-    collected, output = Collected(), io.StringIO()
-    arguments = [
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--rootdir",
-        str(root),
-        str(root / "tests"),
-    ]
-    with contextlib.redirect_stdout(output):
-        code = pytest.main(arguments, plugins=[collected])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise SystemExit(f"{output.getvalue()}\nThe tests cannot be collected.")
-    return collected.tests
+def rendered(counts: Counter[str]) -> str:
+    """The page: areas by name, their bad inputs by name, each with the number of its tests where that is not one."""
+    areas: dict[str, list[str]] = {}
+    for fault, count in sorted(counts.items()):
+        area, _, sentence = fault.partition(": ")
+        areas.setdefault(area, []).append(f"- {sentence} ({count} tests)" if count > 1 else f"- {sentence}")
+    return "\n".join([OPENING, *(f"## {area}\n\n" + "\n".join(lines) + "\n" for area, lines in areas.items())])
 
 
-def main(arguments: list[str]) -> int:
-    root = Path(arguments[0]) if arguments else ROOT
-    faults = read_map(root / "tests" / "faults.toml")
-    scenarios = read_scenarios(root / "tests" / "scenarios.toml")
-    tests = collect(root)
-    found = [f"faults.toml: {line}" for line in problems(faults, tests)]
-    found += [f"scenarios.toml: {line}" for line in problems(scenarios, tests)]
-    for line in found:
-        print(f"tests/{line}", file=sys.stderr)
-    if not found:
-        print(f"{len(faults)} bad inputs and {len(scenarios)} scenarios, each with a test that runs.")
-    return 1 if found else 0
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    """Write or compare the page of the project at `root`; the exit code."""
+    tests = list(tests_of(root))
+    page = root / "docs" / PAGE
+    lost = list(problems(tests, listed(page.read_text(encoding="utf-8")) if page.is_file() else []))
+    for line in lost:
+        print(f"faults: {line}", file=sys.stderr)
+    text = rendered(Counter(fault for _, _, faults in tests for fault in faults))
+    return 1 if lost else publish(PAGE, text, "the markers of the tests", arguments, page.parent)
 
 
 if __name__ == "__main__":

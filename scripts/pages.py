@@ -8,9 +8,9 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
-def publish(name: str, text: str, source: str, arguments: list[str]) -> int:
+def publish(name: str, text: str, source: str, arguments: list[str], docs: Path = DOCS) -> int:
     """Write the page; with `--check` only compare it with what its `source` gives. The exit code."""
-    page = DOCS / name
+    page = docs / name
     if "--check" not in arguments:
         page.write_text(text, encoding="utf-8")
         return 0

@@ -39,6 +39,7 @@ async def chat(folder: Path, *options: str, lines: str = "", **environ: str) -> 
     return Finished(process.returncode or 0, out.decode(), err.decode())
 
 
+@pytest.mark.fault("console: input that is not UTF-8")
 async def test_one_question_prints_the_answer_alone(tmp_path: Path) -> None:
     async with openai_upstream(CALL, says("It is 1175.")) as upstream:
         done = await chat(tmp_path, "-p", "25*47\udcff?", **openai(upstream.url))
@@ -46,6 +47,7 @@ async def test_one_question_prints_the_answer_alone(tmp_path: Path) -> None:
     assert "calculator" in done.err
 
 
+@pytest.mark.fault("teps: settings in the folder that switch questions off")
 @pytest.mark.system
 async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_are_named(tmp_path: Path) -> None:
     work = tmp_path / "work"
@@ -75,6 +77,8 @@ async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
     assert others == ["commands", "message", "error"]
 
 
+@pytest.mark.fault("console: input that is no terminal, where a call would be asked about")
+@pytest.mark.fault("console: input that is not UTF-8")
 @pytest.mark.system
 async def test_each_line_of_the_input_is_a_message_and_nothing_is_asked(tmp_path: Path) -> None:
     script = says("One."), wants("bash", command="touch made"), says("Not allowed.")
@@ -107,6 +111,10 @@ async def test_the_exit_code_says_how_the_answer_ended(
     assert "Traceback" not in done.out + done.err
 
 
+@pytest.mark.fault(
+    "console: bad YAML, an unknown key, a missing variable, an unknown provider, an empty question or an "
+    "unknown session at the start"
+)
 @pytest.mark.parametrize(
     ("config", "options", "words"),
     [
@@ -137,6 +145,7 @@ async def test_what_is_wrong_at_the_start_is_one_line(
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.fault("console: Ctrl-C in a turn, twice at the prompt, and Ctrl-D")
 async def test_ctrl_c_stops_the_turn_and_twice_at_the_prompt_ends_the_program(tmp_path: Path) -> None:
     slow: Reply = says("It begins.")
     async with (
@@ -160,6 +169,7 @@ async def test_ctrl_c_stops_the_turn_and_twice_at_the_prompt_ends_the_program(tm
     assert again.answer == "Still here."
 
 
+@pytest.mark.fault("console: Ctrl-C in a turn, twice at the prompt, and Ctrl-D")
 @pytest.mark.system
 async def test_ctrl_d_ends_the_program_and_the_session_continues_elsewhere(tmp_path: Path) -> None:
     async with openai_upstream(says("Blue."), says("I said blue.")) as upstream:

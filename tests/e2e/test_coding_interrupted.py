@@ -62,6 +62,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fault("coding: Ctrl-C or a kill while a run plans, codes, runs a command or verifies")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("phase", "name"), CASES)
 async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path: Path, phase: str, name: str) -> None:
@@ -78,6 +79,7 @@ async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path
         assert tree(found.folder) == before
 
 
+@pytest.mark.fault("coding: Ctrl-C or a kill while a run plans, codes, runs a command or verifies")
 @pytest.mark.timeout(300)
 @pytest.mark.system
 @pytest.mark.parametrize(("phase", "name"), CASES)
@@ -89,6 +91,7 @@ async def test_an_interrupted_run_is_undone(tmp_path: Path, phase: str, name: st
         assert tree(found.folder) == before
 
 
+@pytest.mark.fault("coding: Ctrl-C or a kill while a run plans, codes, runs a command or verifies")
 @pytest.mark.system
 @pytest.mark.timeout(300)
 async def test_all_that_a_killed_run_did_is_undone_although_it_was_resumed_as_a_dry_run(tmp_path: Path) -> None:

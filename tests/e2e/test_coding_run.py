@@ -60,6 +60,7 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
         assert traces.count("trace_") == 2
 
 
+@pytest.mark.fault("coding: a coder that claims success")
 @pytest.mark.system
 async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp_path: Path) -> None:
     async with project(tmp_path, plan(), WRONG, says("All tests pass."), files=BROKEN) as here:
@@ -68,6 +69,7 @@ async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp
         assert "✗ `grep -q 'a + b' calc.py` failed with exit code 1." in done.out
 
 
+@pytest.mark.fault("coding: nothing that could verify a run")
 @pytest.mark.system
 async def test_a_verification_that_cannot_be_run_verifies_nothing(tmp_path: Path) -> None:
     script = (plan(tests=["look at it"]), FIX, says("Done."))
@@ -77,6 +79,8 @@ async def test_a_verification_that_cannot_be_run_verifies_nothing(tmp_path: Path
         assert "✗ Not verified: `./no-such-program` could not be run (exit code 127)." in done.out
 
 
+@pytest.mark.fault("coding: a coder that never ends")
+@pytest.mark.fault("coding: `--apply` beside `DRY_RUN=1`")
 @pytest.mark.system
 async def test_the_limit_of_steps_is_exit_code_3_and_the_option_is_stronger_than_the_environment(
     tmp_path: Path,
@@ -116,6 +120,7 @@ async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> No
         assert "+    return a + b" in end["diff"]
 
 
+@pytest.mark.fault("coding: a planner that writes prose, fences, template tokens or a plan as text")
 @pytest.mark.system
 async def test_a_planner_that_writes_prose_is_asked_once_more_and_no_third_time(tmp_path: Path) -> None:
     async with project(tmp_path, says("I would read it."), plan(), *[says("No."), says("No!")], files=BROKEN) as here:
@@ -132,6 +137,7 @@ async def test_a_planner_that_writes_prose_is_asked_once_more_and_no_third_time(
         assert len(await here.requests(PLANNER)) == 4
 
 
+@pytest.mark.fault("coding: the planner's key beside another host")
 async def test_the_planners_key_goes_to_its_host_only_and_is_written_nowhere(tmp_path: Path) -> None:
     key = "planner-key-5f1c"
     models: dict[str, dict[str, Any] | None] = {f"{PLANNER}:latest": MODEL}
@@ -149,6 +155,7 @@ async def test_the_planners_key_goes_to_its_host_only_and_is_written_nowhere(tmp
         assert not [path for path in here.home.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
 
 
+@pytest.mark.fault("coding: a coder that edits tests so that they pass")
 @pytest.mark.system
 async def test_changed_tests_are_flagged(tmp_path: Path) -> None:
     edit = wants("fs_edit", path="test_calc.py", old_text="== 3", new_text="== -1")
@@ -158,6 +165,7 @@ async def test_changed_tests_are_flagged(tmp_path: Path) -> None:
         assert "! The run changed tests: test_calc.py. Read them." in done.out
 
 
+@pytest.mark.fault("coding: a home as a workspace")
 async def test_a_home_is_no_workspace(tmp_path: Path) -> None:
     async with project(tmp_path, files=BROKEN) as here:
         refused = await here.agent("run", "Tidy up.", "--workspace", str(here.home))
@@ -166,6 +174,7 @@ async def test_a_home_is_no_workspace(tmp_path: Path) -> None:
         assert refused.err.count("\n") == 1
 
 
+@pytest.mark.fault("coding: a setup or a call that asks where nobody can answer")
 @pytest.mark.system
 async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: Path) -> None:
     setup = ("--apply", "--setup", "touch prepared.txt", *FIXED)

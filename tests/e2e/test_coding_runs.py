@@ -49,6 +49,7 @@ async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> No
         assert (resumed.code, resumed.err) == (2, f"the run {run_id} was undone; start a new one\n")
 
 
+@pytest.mark.fault("coding: a second run in one folder, or in a folder of it")
 @pytest.mark.system
 async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are_refused(tmp_path: Path) -> None:
     hangs = Reply((Pause(600),))
@@ -68,6 +69,7 @@ async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are
             assert "Another coding run works in" in undo.err
 
 
+@pytest.mark.fault("coding: an unknown run, one in progress, or one that was undone")
 @pytest.mark.system
 async def test_an_unknown_run_is_named_and_a_folder_without_one_too(tmp_path: Path) -> None:
     async with project(tmp_path, files=FILES) as found:
@@ -79,6 +81,7 @@ async def test_an_unknown_run_is_named_and_a_folder_without_one_too(tmp_path: Pa
         assert (await found.agent("runs", "list")).out == "There are no coding runs.\n"
 
 
+@pytest.mark.fault("coding: settings that a run left in the folder")
 async def test_a_setting_that_a_run_left_in_the_folder_leads_to_no_other_store(tmp_path: Path) -> None:
     async with project(tmp_path, files={".env": "AGENT_STORE__URL=sqlite:///evil/store.db\n"}) as found:
         listed = await found.agent("runs", "list", cwd=found.folder)
@@ -86,6 +89,7 @@ async def test_a_setting_that_a_run_left_in_the_folder_leads_to_no_other_store(t
         assert not (found.folder / "evil").exists()
 
 
+@pytest.mark.fault("coding: a setup that fails half way")
 @pytest.mark.system
 async def test_what_a_setup_that_failed_has_made_is_undone(tmp_path: Path) -> None:
     async with project(tmp_path, ANSWERS[0], files={**FILES, "setup.py": SETUP}) as found:

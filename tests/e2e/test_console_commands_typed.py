@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from task.llm.scripted import says
 from tests.support.console import console, openai
 from tests.support.terminal import KEYS
 from tests.support.upstream import hanging, openai_upstream
 
 
+@pytest.mark.fault("console commands: a command while a turn runs")
 async def test_commands_run_while_an_answer_is_written_or_ask_to_wait(tmp_path: Path) -> None:
     answers = [hanging(says("It begins ", "and ends."), chunks=2)] * 2
     async with openai_upstream(*answers) as upstream, console(tmp_path, **openai(upstream.url)) as person:

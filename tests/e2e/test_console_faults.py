@@ -22,6 +22,7 @@ HOSTILE = f"before {' '.join(SEQUENCES)} after"
 TABLE = ("| city | people |\n", "|---|---|\n", "| Tokyo | 37 |\n", "| Del", "hi | 3")
 
 
+@pytest.mark.fault("console terminal: a window that is resized while an answer streams")
 @pytest.mark.system
 async def test_the_window_changes_its_size_while_an_answer_streams(tmp_path: Path) -> None:
     slow = Reply(tuple(event for line in LINES for event in (*says(line).events[:1], Pause(0.01))))
@@ -40,6 +41,7 @@ async def test_the_window_changes_its_size_while_an_answer_streams(tmp_path: Pat
         assert not person.window.shows("Traceback")
 
 
+@pytest.mark.fault("console terminal: a pasted megabyte")
 @pytest.mark.system
 async def test_a_pasted_megabyte_is_one_message(tmp_path: Path) -> None:
     pasted = "\n".join(f"{number:07}" for number in range(131_072))
@@ -52,6 +54,10 @@ async def test_a_pasted_megabyte_is_one_message(tmp_path: Path) -> None:
         assert len(person.window.transcript) < 100_000  # shown folded
 
 
+@pytest.mark.fault(
+    "console terminal: control sequences, C1 and bidi characters in the text of models and tools, in titles, "
+    "entities and file names"
+)
 async def test_control_sequences_of_models_and_tools_do_not_reach_the_terminal(tmp_path: Path) -> None:
     script = (wants("write_note", text=HOSTILE), says(HOSTILE))
     environ = {"AGENT_TOOL_PATHS": NOTES}
@@ -66,6 +72,7 @@ async def test_control_sequences_of_models_and_tools_do_not_reach_the_terminal(t
         assert person.window.foreign_sequences() == []
 
 
+@pytest.mark.fault("console terminal: a model that dies in a table")
 @pytest.mark.system
 @pytest.mark.parametrize(
     "dying",
@@ -87,6 +94,7 @@ async def test_a_model_that_dies_in_a_table_leaves_what_it_wrote(tmp_path: Path,
         assert "Tokyo" in str(upstream.requests[1].messages)
 
 
+@pytest.mark.fault("console: a terminal that is lost while the console answers")
 @pytest.mark.system
 async def test_a_lost_terminal_ends_the_program_and_keeps_the_session(tmp_path: Path) -> None:
     half = says("Half of it, ", "never the rest.")
@@ -106,6 +114,7 @@ async def test_a_lost_terminal_ends_the_program_and_keeps_the_session(tmp_path: 
         assert "Half of it" in str(upstream.requests[1].messages)
 
 
+@pytest.mark.fault("console: two consoles in one session")
 @pytest.mark.system
 async def test_two_consoles_in_one_session_take_turns(tmp_path: Path) -> None:
     async with openai_upstream(

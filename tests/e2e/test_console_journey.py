@@ -15,6 +15,7 @@ from tests.support.tmux import tmux
 SCREENS = documented(PAGE.read_text("utf-8"))
 
 
+@pytest.mark.fault("console: a console that is killed while it answers")
 @pytest.mark.timeout(180)
 async def test_a_conversation_with_everything_looks_as_its_page_shows(short_path: Path) -> None:
     async with journey(terminal, short_path, SCREENS) as seen:

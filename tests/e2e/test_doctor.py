@@ -84,6 +84,7 @@ async def test_an_ollama_that_the_settings_ask_for_must_answer(tmp_path: Path) -
     assert (found["ollama"].state, "ollama serve" in found["ollama"].fix) == ("bad", True)
 
 
+@pytest.mark.fault("model: a DIAL_ENDPOINT where nothing answers")
 async def test_every_problem_is_marked_and_has_a_fix(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wrong = {
@@ -121,6 +122,7 @@ async def test_an_address_that_is_not_that_of_a_working_core_is_not_blamed_on_th
     assert "core key" not in found
 
 
+@pytest.mark.fault("image: there is no image deployment")
 async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_path: Path) -> None:
     painter = {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"}
     async with local_core({"keys": {}, "models": {"painter": painter}}, tmp_path) as core:
@@ -152,6 +154,7 @@ async def test_an_upstream_that_lists_no_models_is_reported(tmp_path: Path) -> N
     assert found["model"].state == "bad"
 
 
+@pytest.mark.fault("model: an OPENAI_BASE_URL without /v1, a refused key, or nothing there, before the first question")
 async def test_an_upstream_that_cannot_be_used_has_its_own_fix(tmp_path: Path) -> None:
     async with openai_upstream(api_key="right") as upstream:
         for address, key, words, fix in (
@@ -170,6 +173,7 @@ async def test_an_upstream_that_cannot_be_used_has_its_own_fix(tmp_path: Path) -
             assert words in row.found
 
 
+@pytest.mark.fault("model: a DIAL Core that has another address for the agent")
 @pytest.mark.parametrize(("right", "state"), [(True, "ok"), (False, "bad")])
 async def test_a_core_with_another_address_of_the_agent_is_reported(right: bool, state: str, tmp_path: Path) -> None:
     async with peer(answers(200, {})) as agent:
@@ -193,6 +197,7 @@ async def test_nothing_is_claimed_about_an_entry_of_the_agent_that_core_cannot_t
     assert "core to agent" not in found
 
 
+@pytest.mark.fault("model: a DIAL Core that does not know the agent")
 async def test_a_core_that_does_not_list_the_agent_gets_the_command_that_prints_what_to_add(tmp_path: Path) -> None:
     async with local_core({"keys": {}}, tmp_path) as core:
         found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key})
@@ -208,6 +213,7 @@ async def test_a_wrong_setting_is_a_row_and_the_exit_code_1(tmp_path: Path) -> N
     assert "✗" in table.out
 
 
+@pytest.mark.fault("configuration: a setting without effect in a door")
 async def test_settings_for_the_console_only_are_a_note_that_names_each_of_them(tmp_path: Path) -> None:
     (tmp_path / "dial-agent.yaml").write_text("ui: {prompt_symbol: '$ '}\nteps: {secure_mode: true}")
     shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_HISTORY__SUMMARY_TOKENS="900")

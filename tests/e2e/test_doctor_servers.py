@@ -58,6 +58,7 @@ async def test_without_context_and_servers_the_cost_of_a_request_is_reported() -
     assert "context" not in found["system prompt"].found
 
 
+@pytest.mark.fault("context: a missing document")
 async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "FRAMEWORK_CONTEXT.md").write_text("## Documents\nguide: @guide.md\nbig: @big.md\nlost: @lost.md\n")
     (tmp_path / "guide.md").write_text("Guide.")
@@ -82,6 +83,7 @@ async def test_a_heavy_system_prompt_is_a_note() -> None:
     assert (await rows(system_prompt="word " * 10_000))["system prompt"].state == "note"
 
 
+@pytest.mark.fault("configuration: names of tools that clash")
 async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_reported() -> None:
     async with running_mcp_server(clashing_server()) as url:
         found = await rows(
@@ -96,6 +98,7 @@ async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_report
     assert "heavy: File-Content-Extraction-Tool" in found["tool schemas"].found
 
 
+@pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")
 async def test_rules_and_lists_that_match_no_tool_of_any_server_are_named() -> None:
     rules = [{"action": "deny", "tool": name} for name in ("web_search", "calculator", "other_calculatr", "write_*")]
     wrong = {"permissions": {"rules": rules, "tools": ["calculator", "clock"]}}
@@ -210,6 +213,7 @@ async def test_the_command_prints_the_table_and_the_sentences(tmp_path: Path) ->
     assert "No Python: " in printed.out
 
 
+@pytest.mark.fault("tool calling: a server that is away when schemas are printed")
 def test_the_schemas_of_all_tools_are_printed_in_the_format_of_choice(
     peer: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +236,7 @@ def test_the_schemas_of_all_tools_are_printed_in_the_format_of_choice(
         assert printed["ollama"][name]["function"]["description"] == function["description"]
 
 
+@pytest.mark.fault("tool calling: a format of schemas that nobody reads")
 def test_the_command_refuses_a_format_that_nobody_reads() -> None:
     ended = CliRunner().invoke(app, ["tools", "--format", "xml"])
     assert ended.exit_code == 2

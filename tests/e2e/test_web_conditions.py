@@ -42,6 +42,8 @@ The end.
 """
 
 
+@pytest.mark.fault("web page: `<script>`, `onerror` and `javascript:` links in model text")
+@pytest.mark.fault("web page: a remote picture in model text")
 @pytest.mark.parametrize("reloaded", [False, True], ids=["streamed", "stored"])
 async def test_hostile_model_text_is_inert_and_fetches_nothing(tmp_path: Path, *, reloaded: bool) -> None:
     async with person(says(HOSTILE), tmp_path=tmp_path) as p:
@@ -58,6 +60,7 @@ async def test_hostile_model_text_is_inert_and_fetches_nothing(tmp_path: Path, *
         assert p.visit.asked == {"127.0.0.1"}
 
 
+@pytest.mark.fault("web page: hostile text in a tool's result")
 async def test_hostile_results_of_tools_are_inert_too(tmp_path: Path) -> None:
     async with person(wants("show_things", what=HOSTILE), says("Shown."), tmp_path=tmp_path) as p:
         await p.asks("Hi")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Locator, expect
 
 from task.llm.scripted import says, wants
@@ -87,6 +88,7 @@ TABLES = {
 }
 
 
+@pytest.mark.fault("page: tables with any separator, encoding, decimal mark, or a quote that never closes")
 async def test_separated_values_are_read_as_they_are_written(tmp_path: Path) -> None:
     async with person(tmp_path=tmp_path) as p:
         for text, rows in TABLES.items():

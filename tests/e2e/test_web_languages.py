@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
 from tests.support.note_product import notes, noting_model
@@ -36,6 +37,7 @@ async def test_the_page_speaks_the_browsers_language_until_another_is_chosen(tmp
     assert sorted(notes(tmp_path)) == ["1", "2"]
 
 
+@pytest.mark.fault("page: a browser in a language without a catalogue")
 async def test_numbers_plurals_and_unknown_languages(tmp_path: Path) -> None:
     async with person(tmp_path=tmp_path, locale="fr-FR") as p:
         await expect(p.page.get_by_role("heading", name="What can I do for you?")).to_be_visible()

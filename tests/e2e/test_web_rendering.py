@@ -45,6 +45,7 @@ no diagram
 """
 
 
+@pytest.mark.fault("web page: a formula or a diagram with an error")
 async def test_formulas_code_diagrams_tasks_and_footnotes_are_shown(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says(TEXT), tmp_path=tmp_path, size=size) as p:
         assert await p.page.evaluate(VENDORED) == []
@@ -137,6 +138,7 @@ FILES = {
 }
 
 
+@pytest.mark.fault("web page: a cited file that is gone, is no PDF, or holds scripts")
 async def test_cited_passages_open_marked_in_their_documents(tmp_path: Path, size: tuple[int, int]) -> None:
     script: list[Reply] = []
     items = [lambda _, place=place: script[place] for place in range(len(FILES) + 2)]
@@ -254,6 +256,7 @@ sequenceDiagram
 """
 
 
+@pytest.mark.fault("web page: scripts, links and foreign pictures in formulas, diagrams and code")
 async def test_hostile_formulas_diagrams_and_code_do_nothing(tmp_path: Path) -> None:
     async with person(says(HOSTILE), tmp_path=tmp_path) as p:
         await p.asks("Show me")

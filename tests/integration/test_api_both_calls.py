@@ -21,6 +21,7 @@ BOTH = (
 )
 
 
+@pytest.mark.fault("http api: a call to approve and a call of the caller's own tool in one step")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("in_session", "whole"), [(False, True), (True, False), (True, True)])
 async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
@@ -42,6 +43,7 @@ async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
     assert contents == ["noted: milk", "Ann is 42", "2"]
 
 
+@pytest.mark.fault("http api: a call with the id and arguments of one that was approved before")
 async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_allows_nothing(tmp_path: Path) -> None:
     write = numbered(wants("write_note", text="milk"))
     script = (write, says("Done."), numbered(BOTH), write)
@@ -75,6 +77,7 @@ async def test_a_decision_on_the_card_continues_with_what_the_caller_found(
     assert rest == ["Ann is 42", "2"]
 
 
+@pytest.mark.fault("http api: a call to approve and a call of the caller's own tool in one step")
 async def test_a_question_that_expired_loses_no_other_result(tmp_path: Path) -> None:
     short = {"open_minutes": 0.0001}
     async with agent(BOTH, says("Then not."), tmp_path=tmp_path, permissions=short) as api:
@@ -91,6 +94,7 @@ async def test_a_question_that_expired_loses_no_other_result(tmp_path: Path) -> 
     assert (note.startswith("Error: "), rest) == (True, ["Ann is 42", "2"])
 
 
+@pytest.mark.fault("http api: a call to approve and a call of the caller's own tool in one step")
 @pytest.mark.parametrize("in_session", [False, True])
 async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_asked_about(
     tmp_path: Path, in_session: bool
@@ -105,6 +109,7 @@ async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_ask
     assert (contents[0], contents[2], len(contents)) == (INTERRUPTED, "2", 3)
 
 
+@pytest.mark.fault("http api: results that a client sends again")
 @pytest.mark.parametrize("whole", [False, True])
 async def test_results_that_a_client_sends_again_in_a_session_are_answered_again_and_taken_once(
     tmp_path: Path, whole: bool
@@ -147,6 +152,7 @@ async def test_with_responses_the_question_follows_the_outputs_of_the_functions(
     assert contents == ["noted: milk", "Ann is 42", "2"]
 
 
+@pytest.mark.fault("http api: results that a client sends again")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_results_sent_again_while_the_question_after_them_is_open_get_the_same_question(
     tmp_path: Path, stream: bool
@@ -168,6 +174,7 @@ async def test_results_sent_again_while_the_question_after_them_is_open_get_the_
     assert (done["content"], contents) == ("Done.", ["noted: milk", "Ann is 42", "2"])
 
 
+@pytest.mark.fault("http api: results that a client sends again")
 async def test_results_sent_again_after_the_same_response_are_answered_by_the_same_response(tmp_path: Path) -> None:
     tools = [{"type": "function", "name": "lookup", "parameters": {"type": "object"}}]
     async with agent(BOTH, says("Done."), says("Bob, then."), tmp_path=tmp_path) as api:
@@ -189,6 +196,7 @@ async def test_results_sent_again_after_the_same_response_are_answered_by_the_sa
     assert other["output"][0]["content"][0]["text"].startswith("**May I do this?**")
 
 
+@pytest.mark.fault("http api: results that a client sends again")
 @pytest.mark.parametrize("whole", [False, True])
 async def test_results_whose_answer_failed_are_kept_once_in_a_session(tmp_path: Path, whole: bool) -> None:
     script = (wants("lookup", name="Ann"), http_error(401), says("Done."))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from task.llm.scripted import says, wants
 from tests.support.api_client import LOOKUP, numbered, results
 from tests.support.documented import tool_calling_examples
@@ -88,6 +90,7 @@ async def test_in_a_session_the_whole_history_continues_with_our_calls_of_the_sa
     assert seen == [["4", "2+2"]] * 2
 
 
+@pytest.mark.fault("http api: a restart, or another agent, between the steps of a client without a session")
 async def test_our_calls_of_a_turn_are_known_after_a_restart(tmp_path: Path) -> None:
     both = wants("lookup", name="Ann") & wants("calculator", expression="1+1")
     async with http_api(both, tmp_path=tmp_path) as api:
@@ -120,6 +123,7 @@ async def test_the_messages_of_the_design_of_tool_calling_are_taken_and_answered
     assert offered == [request["tools"][0]["function"]]
 
 
+@pytest.mark.fault("tool calling: one tool twice, in messages and in the request")
 async def test_a_tool_of_the_request_takes_the_place_of_one_in_a_message(tmp_path: Path) -> None:
     later = {"type": "function", "function": {"name": "lookup", "description": "later"}}
     message = {**said("?"), "tools": [LOOKUP, DESIGN["Single Tool Definition"]]}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from task.llm.scripted import says, wants
 from tests.support.core_peers import answers, peer
 from tests.support.http_api import http_api, said
@@ -50,6 +52,7 @@ async def test_a_system_message_alone_is_answered_on_every_route(tmp_path: Path)
     assert all("Greet in Latin." in str(request.body["messages"][-1]) for request in api.upstream.requests)
 
 
+@pytest.mark.fault("http api: a chat on an ended session")
 async def test_a_session_starts_counts_its_messages_and_ends_once(tmp_path: Path) -> None:
     async with http_api(says("Hello!"), tmp_path=tmp_path) as api:
         started = (await api.post("/session/start", {})).json
@@ -67,6 +70,7 @@ async def test_a_session_starts_counts_its_messages_and_ends_once(tmp_path: Path
     assert (late.status, late.error["code"]) == (409, "conflict")
 
 
+@pytest.mark.fault("http api: a history that is sent again, or is another one")
 async def test_whole_history_with_a_session_repeats_no_turn_and_another_history_branches(tmp_path: Path) -> None:
     async with http_api(says("One."), says("Two."), says("Three."), tmp_path=tmp_path) as api:
         first = (await api.post("/chat", {"messages": [said("1")]})).json
@@ -93,6 +97,7 @@ async def test_the_system_prompt_is_the_first_message_else_the_field_else_the_en
     assert prompts[3].startswith("You are a General Purpose Agent.")
 
 
+@pytest.mark.fault("start: a search that is promised and not there")
 async def test_the_prompt_of_chat_promises_a_search_only_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "search.py").write_text(SEARCH)
     only = {"permissions": {"tools": ["web_search"]}}
@@ -132,6 +137,7 @@ async def test_a_stream_ends_with_its_usage_and_done(tmp_path: Path) -> None:
     assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 30)
 
 
+@pytest.mark.fault("http api: a model that always calls tools")
 async def test_a_model_that_always_calls_tools_is_stopped_with_an_explained_answer(tmp_path: Path) -> None:
     calls = [wants("calculator", expression=f"{number}+1") for number in range(3)]
     async with http_api(*calls, says("I got this far."), tmp_path=tmp_path, http={"steps": 3}) as api:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.agent import agent_process
@@ -23,6 +24,7 @@ from tests.support.upstream import never_answering, openai_upstream
 MILK, BREAD = wants("write_note", text="milk"), wants("write_note", text="bread")
 
 
+@pytest.mark.fault("http api: a code of another owner, at the HTTP door")
 async def test_a_code_of_another_owner_is_not_there_and_runs_nothing(tmp_path: Path) -> None:
     secrets = [await key_of(owner, tmp_path) for owner in ("ann", "bob")]
     async with agent(MILK, tmp_path=tmp_path, http={"mode": "keys"}) as api:
@@ -39,6 +41,7 @@ async def test_a_code_of_another_owner_is_not_there_and_runs_nothing(tmp_path: P
     assert (approval["status"], len(api.upstream.requests)) == ("waiting", 1)
 
 
+@pytest.mark.fault("http api: an expired code, at the HTTP door")
 async def test_an_expired_code_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with agent(MILK, tmp_path=tmp_path, permissions={"open_minutes": 0.0001}) as api:
         client = Client(api)
@@ -53,6 +56,7 @@ async def test_an_expired_code_is_refused_with_a_sentence(tmp_path: Path) -> Non
     assert len(api.upstream.requests) == 1
 
 
+@pytest.mark.fault("http api: a code in a file or a result, at the HTTP door")
 async def test_a_code_in_a_file_a_result_or_an_answer_decides_nothing(tmp_path: Path) -> None:
     script = MILK, wants("lookup", name="Ann")
     core: dict[str, Any] = {"dial_api_key": API_KEY, "tool_paths": [NOTES_TOOL]}
@@ -73,6 +77,7 @@ async def test_a_code_in_a_file_a_result_or_an_answer_decides_nothing(tmp_path: 
     assert approval["status"] == "waiting"
 
 
+@pytest.mark.fault("http api: two codes in one message, at the HTTP door")
 async def test_two_codes_of_one_question_both_count_and_two_of_two_questions_run_nothing(tmp_path: Path) -> None:
     async with agent(MILK & BREAD, MILK, says("Done."), tmp_path=tmp_path) as api:
         both = Client(api)
@@ -87,6 +92,7 @@ async def test_two_codes_of_one_question_both_count_and_two_of_two_questions_run
     assert (done["content"], known) == ("Done.", ["noted: milk", "noted: bread"])
 
 
+@pytest.mark.fault("http api: a code after another message, at the HTTP door")
 async def test_a_code_after_another_message_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     async with agent(MILK, says("Sure."), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
@@ -99,6 +105,7 @@ async def test_a_code_after_another_message_is_refused_and_runs_nothing(tmp_path
     assert "did not approve it" in known[0]
 
 
+@pytest.mark.fault("http api: a code after another message, at the HTTP door")
 async def test_a_code_of_a_closed_question_never_answers_the_one_that_is_open(tmp_path: Path) -> None:
     milk, bread = numbered(MILK), numbered(BREAD)  # both calls have the same id
     async with agent(milk, bread, says("Done."), tmp_path=tmp_path) as api:
@@ -114,6 +121,7 @@ async def test_a_code_of_a_closed_question_never_answers_the_one_that_is_open(tm
     assert known[-1] == "noted: bread"
 
 
+@pytest.mark.fault("http api: a word with two questions open, at the HTTP door")
 async def test_a_word_with_two_questions_open_names_a_code_and_runs_nothing(tmp_path: Path) -> None:
     async with agent(MILK & BREAD, tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
@@ -125,6 +133,7 @@ async def test_a_word_with_two_questions_open_names_a_code_and_runs_nothing(tmp_
     assert len(api.upstream.requests) == 1
 
 
+@pytest.mark.fault("http api: the same approval from two doors at once")
 async def test_the_same_approval_by_card_and_by_word_at_once_runs_the_call_once(tmp_path: Path) -> None:
     async with agent(MILK, says("Done."), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
@@ -140,6 +149,7 @@ async def test_the_same_approval_by_card_and_by_word_at_once_runs_the_call_once(
     assert (known, len(api.upstream.requests)) == (["noted: milk"], 2)
 
 
+@pytest.mark.fault("http api: a process that is killed between an answer and its call")
 async def test_an_answer_that_a_killed_process_had_not_carried_out_is_carried_out_once_when_it_is_sent_again(
     tmp_path: Path,
 ) -> None:
@@ -169,6 +179,7 @@ async def test_an_answer_that_a_killed_process_had_not_carried_out_is_carried_ou
     assert (tmp_path / "notes.txt").read_text() == "milk\n"
 
 
+@pytest.mark.fault("http api: a listener that comes after the end")
 async def test_a_listener_that_comes_after_the_end_gets_all_events(tmp_path: Path) -> None:
     async with agent(MILK, says("Done."), tmp_path=tmp_path) as api:
         run = (await api.post("/runs", {"messages": [said("note it")]})).json

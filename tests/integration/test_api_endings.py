@@ -31,6 +31,7 @@ async def both_ways(api: Api) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return whole.json, streamed.chunks
 
 
+@pytest.mark.fault("http api: an answer that is cut off, filtered or empty")
 @pytest.mark.parametrize(
     ("reply", "text", "reason"),
     [

@@ -40,6 +40,7 @@ BAD_BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.fault("http api: temperature 3, top_p 2, max_tokens 0, no messages, bad roles")
 async def test_a_malformed_body_is_a_400_in_openais_shape_and_reaches_no_model(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         for name, body in BAD_BODIES.items():
@@ -52,6 +53,7 @@ async def test_a_malformed_body_is_a_400_in_openais_shape_and_reaches_no_model(t
         assert api.upstream.requests == []
 
 
+@pytest.mark.fault("http api: a body of 10 MB, of another type, or no JSON")
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
@@ -87,6 +89,8 @@ ODD_IDS = (
 )
 
 
+@pytest.mark.fault("http api: an unknown session, trace, run, response, approval or grant")
+@pytest.mark.fault("http api: an id with odd characters")
 async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         replies = [
@@ -112,6 +116,7 @@ async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> No
     assert (wrong_method.status, wrong_method.headers["Allow"]) == (405, "POST")
 
 
+@pytest.mark.fault("http api: a provider's 401, 429, 404, 500 and time-out, or one that hangs up")
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
@@ -165,6 +170,7 @@ async def test_a_busy_model_is_reported_with_the_seconds_to_wait_on_every_way_to
     assert all("busy" in reply.error["display_message"] for reply in replies)
 
 
+@pytest.mark.fault("http api: a model that breaks off")
 async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_the_text(tmp_path: Path) -> None:
     async with http_api(broken_off(says("Half ", "a ", "sentence"), chunks=2), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
@@ -188,6 +194,7 @@ async def test_the_events_of_a_failed_run_name_its_error_as_an_error(tmp_path: P
     assert events[-2]["error"]["type"].endswith("_error")
 
 
+@pytest.mark.fault("http api: two writers on one session")
 async def test_two_writers_in_one_session_are_not_mixed(tmp_path: Path) -> None:
     async with http_api(never_answering(), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
@@ -199,6 +206,7 @@ async def test_two_writers_in_one_session_are_not_mixed(tmp_path: Path) -> None:
     assert events[-1]["status"] == "cancelled"
 
 
+@pytest.mark.fault("http api: a database that cannot be used")
 async def test_a_database_that_cannot_be_used_is_a_503_with_the_time_to_retry(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
@@ -208,6 +216,7 @@ async def test_a_database_that_cannot_be_used_is_a_503_with_the_time_to_retry(tm
     assert all(reply.headers["Retry-After"] for reply in replies)
 
 
+@pytest.mark.fault("http api: a malformed request while the database cannot be used")
 async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_400(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
@@ -233,6 +242,7 @@ async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_
     assert [reply.status for reply in replies] == [400] * len(replies)
 
 
+@pytest.mark.fault("http api: stored data that do not fit the answer's description")
 async def test_data_that_do_not_fit_their_model_leave_its_name_and_no_content_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,6 +259,7 @@ async def test_data_that_do_not_fit_their_model_leave_its_name_and_no_content_in
     assert "a secret" not in caplog.text
 
 
+@pytest.mark.fault("http api: no Core to keep files in, or one that refuses the key")
 async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_change(tmp_path: Path) -> None:
     part = {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}}
     question = {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, part]}]}

@@ -40,6 +40,7 @@ def peak_memory(pid: int) -> int:
     return int(found[1]) * 1024
 
 
+@pytest.mark.fault("http api: a file too large to hold in memory")
 @pytest.mark.system
 async def test_a_large_file_takes_little_memory_on_its_way(tmp_path: Path) -> None:
     port = free_port()
@@ -73,6 +74,7 @@ async def reading_from(content: Handler, tmp_path: Path) -> AsyncGenerator[tuple
         yield api, f"/v1/files/{file_id_of(PLACE)}/content"
 
 
+@pytest.mark.fault("http api: a file that Core cuts off in the middle")
 async def test_a_file_that_is_cut_off_is_never_a_shorter_file(tmp_path: Path) -> None:
     async def cut_off(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
@@ -87,6 +89,7 @@ async def test_a_file_that_is_cut_off_is_never_a_shorter_file(tmp_path: Path) ->
             await api.get(path)
 
 
+@pytest.mark.fault("http api: a caller who leaves in the middle of a file")
 async def test_a_caller_who_leaves_ends_the_transfer_from_core(tmp_path: Path) -> None:
     ended = asyncio.Event()
 

@@ -85,6 +85,7 @@ async def test_a_body_of_unknown_length_is_refused_as_too_large(tmp_path: Path) 
     assert "Upload large files" not in replies[-1].error["message"]
 
 
+@pytest.mark.fault("page: a file over the limit, attached on the page or uploaded")
 async def test_a_file_that_is_too_large_is_refused_in_words_about_files_before_it_is_read(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path, limits={"max_upload_bytes": 2**18}) as api:
         form = FormData()

@@ -32,6 +32,7 @@ async def runs(api: Api) -> list[str]:
     return [run["run_id"] for run in (await api.get("/runs")).json["runs"]]
 
 
+@pytest.mark.fault("http api: an Idempotency-Key that comes with another request")
 @pytest.mark.parametrize("path", list(BODIES))
 async def test_the_same_request_under_its_key_starts_one_run_and_another_is_refused(tmp_path: Path, path: str) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
@@ -59,6 +60,7 @@ async def test_a_client_that_lost_its_answer_gets_all_of_it_under_the_same_key(t
     assert (text, again.chunks[-1]["choices"][0]["finish_reason"], requests) == ("word " * 4, "stop", 1)
 
 
+@pytest.mark.fault("http api: an Idempotency-Key that comes with another request")
 async def test_one_key_at_two_addresses_is_two_requests(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
         await keyed(api, "/chat", BODIES["/chat"])
@@ -66,6 +68,7 @@ async def test_one_key_at_two_addresses_is_two_requests(tmp_path: Path) -> None:
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
 
 
+@pytest.mark.fault("http api: an Idempotency-Key that comes with another request")
 async def test_a_decision_on_a_card_under_a_key_continues_once_and_another_is_refused(tmp_path: Path) -> None:
     script = wants("write_note", text="milk"), says("Done.")
     async with agent(*script, tmp_path=tmp_path) as api:
@@ -81,6 +84,7 @@ async def test_a_decision_on_a_card_under_a_key_continues_once_and_another_is_re
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
 
 
+@pytest.mark.fault("http api: an Idempotency-Key that comes with another request")
 async def test_a_key_stands_for_the_run_that_a_repeated_decision_found(tmp_path: Path) -> None:
     async with agent(wants("write_note", text="milk"), says("Done."), tmp_path=tmp_path) as api:
         question = (await api.complete("note it")).json["choices"][0]["message"]
@@ -92,6 +96,7 @@ async def test_a_key_stands_for_the_run_that_a_repeated_decision_found(tmp_path:
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
 
 
+@pytest.mark.fault("http api: an Idempotency-Key with a body of 10 MB, or one over the limit")
 async def test_a_body_of_10_mb_is_recognised_and_so_is_one_that_differs_at_its_end(tmp_path: Path) -> None:
     async def sent(api: Api, last: str) -> Reply:
         body = json.dumps({"messages": [said(f"{'x' * 10_000_000}{last}")]}).encode()
@@ -106,6 +111,7 @@ async def test_a_body_of_10_mb_is_recognised_and_so_is_one_that_differs_at_its_e
     assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
 
 
+@pytest.mark.fault("http api: an Idempotency-Key that is empty or too long")
 @pytest.mark.parametrize("key", ["", "k" * 300])
 async def test_a_key_without_a_usable_length_is_refused(tmp_path: Path, key: str) -> None:
     async with http_api(tmp_path=tmp_path) as api:
@@ -115,6 +121,7 @@ async def test_a_key_without_a_usable_length_is_refused(tmp_path: Path, key: str
     assert "1 to 255 characters" in reply.error["message"]
 
 
+@pytest.mark.fault("http api: an Idempotency-Key of another owner, or one that has expired")
 async def test_a_key_is_its_owners(tmp_path: Path) -> None:
     secrets = [await key_of(owner, tmp_path) for owner in ("ann", "bob")]
     async with http_api(then=says("Hello."), tmp_path=tmp_path, http={"mode": "keys"}) as api:
@@ -125,6 +132,7 @@ async def test_a_key_is_its_owners(tmp_path: Path) -> None:
     assert started == [[reply.json["run_id"]] for reply in replies]
 
 
+@pytest.mark.fault("http api: an Idempotency-Key while its first request is prepared or answered")
 async def test_twenty_requests_at_once_under_one_key_start_one_run(tmp_path: Path) -> None:
     async with http_api(says("Hello."), tmp_path=tmp_path) as api:
         replies = await asyncio.gather(*(keyed(api, "/v1/chat/completions", BODIES["/chat"]) for _ in range(20)))
@@ -133,6 +141,7 @@ async def test_twenty_requests_at_once_under_one_key_start_one_run(tmp_path: Pat
     assert len(started) == 1
 
 
+@pytest.mark.fault("http api: an Idempotency-Key while its first request is prepared or answered")
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 async def test_a_repeat_during_the_run_joins_its_stream(tmp_path: Path, path: str) -> None:
     async with http_api(SLOW, tmp_path=tmp_path) as api:
@@ -146,6 +155,7 @@ async def test_a_repeat_during_the_run_joins_its_stream(tmp_path: Path, path: st
     assert len(started) == 1
 
 
+@pytest.mark.fault("http api: an Idempotency-Key of a request that failed or was refused")
 async def test_a_request_whose_run_failed_gets_the_same_failure_under_its_key(tmp_path: Path) -> None:
     async with http_api(http_error(401), then=says("Hello."), tmp_path=tmp_path) as api:
         replies = [await keyed(api, "/v1/chat/completions", BODIES["/chat"]) for _ in range(2)]
@@ -154,6 +164,7 @@ async def test_a_request_whose_run_failed_gets_the_same_failure_under_its_key(tm
     assert fresh.status == 200
 
 
+@pytest.mark.fault("http api: an Idempotency-Key of a request that failed or was refused")
 async def test_a_request_that_was_refused_may_be_corrected_under_its_key(tmp_path: Path) -> None:
     async with http_api(says("Hello."), tmp_path=tmp_path) as api:
         refused = await keyed(api, "/chat", {**BODIES["/chat"], "session_id": "sess_none"})
@@ -161,6 +172,7 @@ async def test_a_request_that_was_refused_may_be_corrected_under_its_key(tmp_pat
     assert (refused.status, corrected.status) == (404, 200)
 
 
+@pytest.mark.fault("http api: an Idempotency-Key with a body of 10 MB, or one over the limit")
 async def test_a_body_over_the_limit_is_refused_and_leaves_its_key_free(tmp_path: Path) -> None:
     async with http_api(says("Hello."), tmp_path=tmp_path, http={"body_bytes": 2_000}) as api:
         refused = await keyed(api, "/chat", {"messages": [said("x" * 4_000)]})

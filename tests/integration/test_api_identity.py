@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import ClientSession, FormData, web
 
 from task.llm.scripted import says, wants
@@ -17,6 +18,7 @@ from tests.support.product import product
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 
 
+@pytest.mark.fault("http api: no key, or a wrong one")
 async def test_without_a_key_or_with_a_wrong_one_nothing_is_given(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
         for caller in (api, api.with_key("dga-wrong"), api.with_key("ü")):
@@ -27,6 +29,7 @@ async def test_without_a_key_or_with_a_wrong_one_nothing_is_given(tmp_path: Path
         assert api.upstream.requests == []
 
 
+@pytest.mark.fault("http api: another owner's session, trace, run, response or approval")
 async def test_what_belongs_to_one_owner_is_not_there_for_another(tmp_path: Path) -> None:
     secret, other = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
     settings: dict[str, Any] = {"http": {"mode": "keys"}, "tool_paths": [NOTES]}
@@ -63,6 +66,7 @@ async def test_an_operators_key_reads_everybodys_traces(tmp_path: Path) -> None:
         assert (await api.with_key(operator).get(f"/traces/{trace_id}")).status == 200
 
 
+@pytest.mark.fault("http api: a key that asks too often")
 async def test_a_key_that_calls_too_often_receives_the_time_to_retry(tmp_path: Path) -> None:
     ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
     async with http_api(tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 2}) as api:
@@ -74,6 +78,7 @@ async def test_a_key_that_calls_too_often_receives_the_time_to_retry(tmp_path: P
     assert late.error["type"] == "rate_limit_error"
 
 
+@pytest.mark.fault("http api: a foreign web page that posts to the API")
 async def test_a_foreign_web_page_changes_nothing_and_reads_nothing(tmp_path: Path) -> None:
     async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
         evil = {"Origin": "https://evil.example"}
@@ -107,6 +112,7 @@ async def test_a_configured_origin_may_call_and_the_page_runs_no_inline_script(t
     assert page.headers["X-Content-Type-Options"] == "nosniff"
 
 
+@pytest.mark.fault("http api: another owner's file")
 async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_path: Path) -> None:
     secret, other = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
     places: list[str] = []
@@ -161,6 +167,7 @@ def token_of(user: str, **more: Any) -> str:
     return ".".join([*parts, ""])
 
 
+@pytest.mark.fault("http api: a forged token, or a token that is no JWT")
 async def test_a_users_token_travels_on_to_core_and_the_bucket_is_the_owner(tmp_path: Path) -> None:
     places: list[str] = []
 
@@ -198,6 +205,7 @@ async def test_all_tokens_of_one_user_count_together(tmp_path: Path) -> None:
     assert (statuses, beside) == ([200, 200, 429], 200)
 
 
+@pytest.mark.fault("http api: two different keys in one request")
 async def test_a_bearer_value_is_read_as_core_reads_it(tmp_path: Path) -> None:
     async with (
         product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running,
@@ -218,6 +226,7 @@ async def test_a_bearer_value_is_read_as_core_reads_it(tmp_path: Path) -> None:
     assert statuses == [200, 200, 200, 200, 400, 401]
 
 
+@pytest.mark.fault("http api: a forged token, or a token that is no JWT")
 async def test_a_token_that_is_no_jwt_is_shown_to_core_as_a_token_when_it_is_no_key(tmp_path: Path) -> None:
     seen: list[tuple[str | None, str | None]] = []
 

@@ -28,6 +28,7 @@ async def ran(api: Api) -> list[str]:
     return [result for request in range(len(api.upstream.requests)) for result in results(api, request)]
 
 
+@pytest.mark.fault("http api: a yes after another history than the one that ends with the question")
 @pytest.mark.parametrize(
     "history",
     [
@@ -53,6 +54,7 @@ async def test_a_yes_after_another_history_is_talk_on_a_branch_and_the_question_
     assert (done["content"], known) == ("Done.", ["noted: milk"])
 
 
+@pytest.mark.fault("http api: a yes after another history than the one that ends with the question")
 async def test_an_earlier_approval_sent_again_does_not_answer_the_same_question_asked_again(tmp_path: Path) -> None:
     async with client(ASKS, says("Done."), ASKS, says("Twice."), tmp_path=tmp_path) as (api, person):
         await person.send(said("note it"))
@@ -76,6 +78,7 @@ async def test_a_client_that_shows_the_question_as_a_card_sends_the_answer_witho
     assert (done["content"], known) == ("Done.", ["noted: milk"])
 
 
+@pytest.mark.fault("http api: a yes after another history than the one that ends with the question")
 async def test_a_word_decides_on_the_branch_that_the_history_has_become(tmp_path: Path) -> None:
     hello = says("Hello.")
     async with client(hello, ASKS, ASKS, says("Done."), says("The first."), tmp_path=tmp_path) as (api, person):

@@ -10,6 +10,7 @@ from task.store import prompts
 from tests.support.http_api import http_api, key_of
 
 
+@pytest.mark.fault("web page: a prompt of another owner, with a wrong name, without text, or one too many")
 async def test_prompts_are_saved_replaced_listed_and_deleted_by_their_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ async def test_an_answer_is_rated_by_any_of_its_names(tmp_path: Path) -> None:
         assert (await api.get(f"/traces/{answer['trace_id']}")).json["rating"] is None
 
 
+@pytest.mark.fault("store: a rating that is no rating, or has a comment that is too long")
 async def test_bad_ratings_are_refused_and_change_nothing(tmp_path: Path) -> None:
     async with http_api(says("Hello."), tmp_path=tmp_path) as api:
         answer = (await api.complete("Hi")).json
@@ -48,6 +49,7 @@ async def test_bad_ratings_are_refused_and_change_nothing(tmp_path: Path) -> Non
         assert (await api.get("/traces/ratings")).json == {"up": 0, "down": 0}
 
 
+@pytest.mark.fault("store: a rating or a replay of another owner's answer")
 async def test_nobody_rates_or_replays_the_answers_of_another_key(tmp_path: Path) -> None:
     keys = [await key_of(owner, tmp_path, operator=owner == "ops") for owner in ("ann", "bob", "ops")]
     async with http_api(says("Hello."), tmp_path=tmp_path, http={"mode": "keys"}) as open_api:
@@ -90,6 +92,7 @@ async def test_a_replay_asks_another_model_the_same_in_a_new_session(tmp_path: P
     assert trace["question"] == "25*47?"
 
 
+@pytest.mark.fault("store: a replay of a run whose messages are not kept, or that continues another one")
 @pytest.mark.system
 async def test_what_cannot_be_asked_again_is_refused(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
@@ -106,6 +109,7 @@ async def test_what_cannot_be_asked_again_is_refused(tmp_path: Path) -> None:
         ] == "finished"
 
 
+@pytest.mark.fault("store: a replay of a run whose messages are not kept, or that continues another one")
 @pytest.mark.system
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 async def test_a_run_that_continues_another_names_its_question_and_a_replay_asks_as_any_run(

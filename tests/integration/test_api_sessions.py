@@ -51,6 +51,7 @@ async def test_a_person_finds_pins_and_exports_a_conversation(tmp_path: Path) ->
         assert (await api.get(f"/session/{own}/export?format=pdf")).status == 400
 
 
+@pytest.mark.fault("http api: a tool's output as a session's title")
 async def test_a_title_is_never_the_output_of_a_tool(tmp_path: Path) -> None:
     tool = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
     async with http_api(wants("clock"), says("Noon."), says("Noon."), tmp_path=tmp_path) as api:
@@ -64,6 +65,7 @@ async def test_a_title_is_never_the_output_of_a_tool(tmp_path: Path) -> None:
         assert not any("SECRET" in title for title in await listed(api))
 
 
+@pytest.mark.fault("http api: sessions of another owner among those to be found, exported, pinned or deleted")
 async def test_several_are_deleted_at_once_but_only_ones_own(tmp_path: Path) -> None:
     ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
     async with http_api(then=says("yes"), tmp_path=tmp_path, http={**UNTITLED, "mode": "keys"}) as api:
@@ -79,6 +81,7 @@ async def test_several_are_deleted_at_once_but_only_ones_own(tmp_path: Path) -> 
         assert (await hers.call("PATCH", f"/session/{theirs}", {"pinned": True})).status == 404
 
 
+@pytest.mark.fault("http api: a list, an export or a deletion of sessions that cannot be meant")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -48,6 +48,7 @@ async def own_process(home: Path, upstream: Upstream) -> AsyncGenerator[tuple[Ap
         yield Api(f"http://127.0.0.1:{port}", upstream, session), process
 
 
+@pytest.mark.fault("http api: database locked while it serves")
 async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_started(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
         before = (await api.post("/chat", {"messages": [said("Hi")]})).json
@@ -64,6 +65,7 @@ async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_
     assert [message["content"] for message in messages] == ["Hi", "Hello.", "And?", "Hello."]
 
 
+@pytest.mark.fault("http api: disk full while it serves")
 @pytest.mark.system
 async def test_on_a_full_disk_nothing_is_started_and_with_room_again_all_continues(tmp_path: Path) -> None:
     async with (
@@ -82,6 +84,7 @@ async def test_on_a_full_disk_nothing_is_started_and_with_room_again_all_continu
     assert (read.status, again.status, again.json["response"]) == (200, 200, "Hello.")
 
 
+@pytest.mark.fault("http api: database gone and back while it serves")
 @pytest.mark.system
 async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Path) -> None:
     async with (
@@ -102,6 +105,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Pat
     assert (again.status, again.json["session_id"]) == (200, before["session_id"])
 
 
+@pytest.mark.fault("http api: kill -9 in the middle of a run, and a restart")
 @pytest.mark.system
 async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_continues(tmp_path: Path) -> None:
     script = (hanging(says("Half", " a sentence"), chunks=3), says("Here I am."))
@@ -131,6 +135,7 @@ async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_con
     assert [message["content"][:4] for message in session] == ["Tell", "Half", "Go o", "Here"]
 
 
+@pytest.mark.fault("store: a request repeated after its agent died without a word")
 @pytest.mark.system
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_repeated_after_its_agent_died_without_a_word_is_a_503_that_says_so(
@@ -153,6 +158,7 @@ async def test_a_request_repeated_after_its_agent_died_without_a_word_is_a_503_t
     )  # fmt: skip
 
 
+@pytest.mark.fault("store: a database that goes away while events are streamed")
 @pytest.mark.system
 async def test_the_events_of_a_run_end_early_while_the_database_is_away_and_are_followed_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -180,6 +186,7 @@ def stored(tmp_path: Path, table: str) -> str:
         return str(reader.execute(f"SELECT data FROM {table}").fetchall())
 
 
+@pytest.mark.fault("http api: disk full while it serves")
 @pytest.mark.system
 async def test_an_answer_that_ends_on_a_full_disk_ends_with_an_error_and_is_kept_when_there_is_room(
     tmp_path: Path,

@@ -31,6 +31,7 @@ def foreign_tool(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "page_tool.py")]
 
 
+@pytest.mark.fault("http api: a made-up address in a stored answer")
 async def test_a_stored_answer_holds_made_up_addresses_as_the_stream_showed_them(tmp_path: Path) -> None:
     script = (wants("read_page"), says(*(MADE_UP[n : n + 7] for n in range(0, len(MADE_UP), 7))), says("Sure."))
     async with http_api(*script, tmp_path=tmp_path, tool_paths=foreign_tool(tmp_path)) as api:
@@ -48,6 +49,7 @@ async def test_a_stored_answer_holds_made_up_addresses_as_the_stream_showed_them
     assert said(SHOWN, "assistant") in sent
 
 
+@pytest.mark.fault("http api: a made-up address in a stored answer")
 async def test_what_a_broken_off_answer_leaves_is_as_harmless(tmp_path: Path) -> None:
     cut = hanging(says("See https://evil.example/?d=1 ", "and ", "more"), chunks=3)
     script = (wants("read_page"), cut)
@@ -58,6 +60,7 @@ async def test_what_a_broken_off_answer_leaves_is_as_harmless(tmp_path: Path) ->
     assert messages[-1]["content"].startswith("See https[://]evil[.]example/?d=1")
 
 
+@pytest.mark.fault("http api: a run that is stopped after an approved call")
 async def test_an_approved_call_is_made_once_though_the_run_is_stopped_after_it(tmp_path: Path) -> None:
     script = (wants("write_note", text="milk"), hanging(says("Noted", " it"), chunks=3), says("Yes."))
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
@@ -108,6 +111,7 @@ async def when_it_speaks(api: Api, run_id: str, method: str, path: str) -> Reply
     return reply
 
 
+@pytest.mark.fault("http api: a made-up address in a stored answer")
 async def test_text_beside_a_question_is_stored_as_harmless(tmp_path: Path) -> None:
     asks = says("As on https://evil.example/2.") & wants("write_note", text="milk")
     tools = [*foreign_tool(tmp_path), NOTES]

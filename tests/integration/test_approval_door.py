@@ -55,6 +55,7 @@ async def test_calls_are_approved_one_by_one_with_check_boxes_and_shown_folded(t
     assert len([stage for stage in asked.stages.values() if stage.parent is None]) <= 3
 
 
+@pytest.mark.fault("tool: arguments that are too long to be approved")
 async def test_a_call_too_long_to_be_approved_is_refused_and_the_state_stays_small(tmp_path: Path) -> None:
     long = wants("write_note", text="é" * 60_000)
     async with noting(tmp_path, then=lambda received: says("No.") if called(received) else long) as p:
@@ -103,6 +104,7 @@ async def completed(client: AsyncDial, messages: list[Any], *, stream: bool) -> 
     return {"content": content, "custom_content": custom}
 
 
+@pytest.mark.fault("approval: an approval by another user")
 async def test_a_person_may_only_approve_what_they_were_asked(tmp_path: Path) -> None:
     async with noting(tmp_path) as p:
         await p.reader.ask("Note 1")
@@ -112,6 +114,7 @@ async def test_a_person_may_only_approve_what_they_were_asked(tmp_path: Path) ->
     assert notes(tmp_path) == []
 
 
+@pytest.mark.fault("approval: an approval used twice")
 async def test_a_second_try_of_an_approval_is_refused_by_every_process(tmp_path: Path) -> None:
     async with noting(tmp_path, state_secret="of both") as p:
         settings = {"dial_endpoint": p.core.url, "deployment_name": MODEL, "state_secret": "of both"}
@@ -132,6 +135,7 @@ async def test_a_second_try_of_an_approval_is_refused_by_every_process(tmp_path:
     assert notes(tmp_path) == ["1"]
 
 
+@pytest.mark.fault("approval: an approval used twice")
 async def test_of_twenty_who_approve_at_once_one_is_first(tmp_path: Path) -> None:
     async with noting(tmp_path) as p, aiohttp.ClientSession() as session:
         rivals = [CoreClaims(session, p.core.url) for _ in range(20)]
@@ -156,6 +160,7 @@ async def test_a_person_lists_and_takes_back_what_is_always_allowed(tmp_path: Pa
     assert notes(tmp_path) == ["1"]
 
 
+@pytest.mark.fault("state: a chat that was renamed")
 async def test_what_is_always_allowed_holds_in_the_renamed_chat(tmp_path: Path) -> None:
     async with noting(tmp_path) as p:
         p.reader.conversation_id = "conversations/bucket/New chat"
@@ -176,6 +181,7 @@ async def asking(p: Product, home: Path, *options: str, **streams: Any) -> Proce
     return await asyncio.create_subprocess_exec(*arguments, cwd=home, env=environ, **streams)
 
 
+@pytest.mark.fault("approval: an approval where nobody can be asked")
 async def test_without_a_terminal_it_ends_with_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
     async with noting(tmp_path) as p:
         process = await asking(p, tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE)

@@ -124,6 +124,7 @@ async def test_hundreds_of_answers_stream_at_once(tmp_path: Path) -> None:
         assert [await answer.read() for answer in answers] == [b"first second"] * MANY
 
 
+@pytest.mark.fault("compose: one of two agents is away, or breaks a request off")
 async def test_an_agent_that_is_away_is_left_out(tmp_path: Path) -> None:
     one = Agent()
     away = f"http://127.0.0.1:{free_port()}"
@@ -134,6 +135,7 @@ async def test_an_agent_that_is_away_is_left_out(tmp_path: Path) -> None:
     assert one.requests == 6
 
 
+@pytest.mark.fault("compose: one of two agents is away, or breaks a request off")
 async def test_a_request_that_an_agent_has_received_is_never_sent_to_the_other(tmp_path: Path) -> None:
     one, two = Agent(), Agent()
     one.breaks = two.breaks = True
@@ -147,6 +149,7 @@ async def test_a_request_that_an_agent_has_received_is_never_sent_to_the_other(t
     assert one.requests + two.requests == 1
 
 
+@pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
 async def test_who_follows_a_run_is_led_from_a_frozen_agent_to_the_other_and_no_answer_is_asked_for_twice(
     tmp_path: Path,
 ) -> None:
@@ -163,6 +166,7 @@ async def test_who_follows_a_run_is_led_from_a_frozen_agent_to_the_other_and_no_
         assert set(other.received()) == {b"GET /runs/run_1/events HTTP/1.1"}
 
 
+@pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
 async def test_the_request_that_a_frozen_agent_holds_leads_the_next_ones_to_the_other(tmp_path: Path) -> None:
     one = Agent()
     with frozen() as other:
@@ -180,6 +184,7 @@ async def test_the_request_that_a_frozen_agent_holds_leads_the_next_ones_to_the_
         assert other.received() == [b"POST /chat HTTP/1.1"]
 
 
+@pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
 async def test_who_follows_a_run_of_an_agent_that_freezes_meanwhile_can_soon_ask_again(tmp_path: Path) -> None:
     one, two = Agent(), Agent()
     async with (

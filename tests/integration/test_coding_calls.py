@@ -44,12 +44,14 @@ async def test_the_documented_calls_block_and_plan_and_work_in_the_working_direc
         assert (folder / "b.txt").read_text() == "two\n"
 
 
+@pytest.mark.fault("coding: a synchronous call inside an event loop")
 @pytest.mark.parametrize(("call", "twin"), [(get_plan, get_plan_async), (execute, execute_async)])
 async def test_inside_an_event_loop_an_error_names_the_asynchronous_twin(call: Any, twin: Any) -> None:
     with pytest.raises(RuntimeError, match=f"await {twin.__name__}"):
         call("Do it.")
 
 
+@pytest.mark.fault("coding: a wrong key, or a model that is gone, for planner and coder")
 async def test_a_provider_that_refuses_is_an_error_with_its_status(folder: Path) -> None:
     async with ollama_peer(refusal(401, "unauthorized"), refusal(404, "gone"), models=MODELS) as peer:
         with pytest.raises(ProviderError) as refused:
@@ -60,6 +62,10 @@ async def test_a_provider_that_refuses_is_an_error_with_its_status(folder: Path)
         assert missing.value.status_code == 404
 
 
+@pytest.mark.fault(
+    "coding: an unknown tool, wrong or cut arguments, missing ids, a call in the text, NDJSON cut at any byte,"
+    " in a coding run"
+)
 async def test_every_bad_call_is_answered_and_the_work_goes_on(folder: Path) -> None:
     script = (
         wants("fs_delete", path="a.txt"),
@@ -102,6 +108,7 @@ async def test_every_bad_call_is_answered_and_the_work_goes_on(folder: Path) -> 
         assert (folder / "b.txt").read_text() == "two"
 
 
+@pytest.mark.fault("coding: a coder that repeats a failing call")
 async def test_a_call_that_keeps_failing_is_pointed_out_and_then_withdrawn(folder: Path) -> None:
     looping = [wants("fs_read", path="missing.txt") for _ in range(6)]
     async with ollama_peer(*looping, says("I gave up."), models=MODELS) as peer:
@@ -116,6 +123,7 @@ async def test_a_call_that_keeps_failing_is_pointed_out_and_then_withdrawn(folde
         assert "fs_read" not in {tool["function"]["name"] for tool in last["tools"]}
 
 
+@pytest.mark.fault("coding: a setup or a call that asks where nobody can answer")
 async def test_what_the_coding_rules_leave_to_a_person_is_refused_where_nobody_can_be_asked(folder: Path) -> None:
     script = (wants("shell_run", cmd="rm -rf a.txt"), says("I could not."))
     async with ollama_peer(*script, models=MODELS) as peer:

@@ -109,6 +109,8 @@ CHANGES: dict[str, Change] = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("coding: names that are no text, pipes, links and closed folders in an undone workspace")
+@pytest.mark.fault("coding: a file or a folder with the name of undo's own")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_undo_makes_the_tree_what_it_was(workspace: Path, tmp_path: Path, change: Change) -> None:
     snapshots = Snapshots(workspace, tmp_path / "kept")
@@ -132,6 +134,7 @@ def test_what_was_changed_while_the_run_was_alive_is_its_work(workspace: Path, t
     assert with_tail(before, now, before.taken_ns - 10**9).entries.keys() == before.entries.keys()
 
 
+@pytest.mark.fault("coding: Ctrl-C or a kill while a run plans, codes, runs a command or verifies")
 async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +151,9 @@ async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
     assert (await store.coding.get(OWNER, checkpoints.run.run_id)).undone_at is not None
 
 
+@pytest.mark.fault(
+    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
+)
 async def test_what_somebody_has_changed_since_is_refused_by_name_and_nothing_is_touched(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
@@ -168,6 +174,9 @@ async def test_what_somebody_has_changed_since_is_refused_by_name_and_nothing_is
     assert (workspace / "main.py").read_text() == "print(1)\n"
 
 
+@pytest.mark.fault(
+    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
+)
 async def test_files_of_somebody_else_stay(store: Store, workspace: Path, tmp_path: Path) -> None:
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "made").mkdir()
@@ -183,6 +192,9 @@ async def test_files_of_somebody_else_stay(store: Store, workspace: Path, tmp_pa
     assert (workspace / "pkg" / "one.py").read_text() == "theirs"
 
 
+@pytest.mark.fault(
+    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
+)
 async def test_what_was_changed_after_a_killed_run_was_last_alive_is_not_its_work(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
@@ -222,6 +234,9 @@ async def test_a_continued_run_is_undone_to_its_first_beginning_but_for_what_cam
     assert (workspace / "theirs.py").read_text() == "theirs"
 
 
+@pytest.mark.fault(
+    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
+)
 async def test_a_file_that_somebody_changed_between_two_parts_of_a_run_is_refused(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
@@ -241,6 +256,7 @@ async def test_a_file_that_somebody_changed_between_two_parts_of_a_run_is_refuse
     assert (await last.planned_undo()).others == ("main.py",)
 
 
+@pytest.mark.fault("coding: an unknown run, one in progress, or one that was undone")
 async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continued(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
@@ -256,6 +272,7 @@ async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continue
         await store.coding.resume(OWNER, checkpoints.run.run_id)
 
 
+@pytest.mark.fault("coding: `git status` or `git add` between a run and its undoing")
 async def test_a_status_of_git_is_no_change_of_its_index(store: Store, workspace: Path, tmp_path: Path) -> None:
     index = workspace / ".git" / "index"
     index.write_bytes(git_index(b"main.py", digest=b"a"))
@@ -273,6 +290,7 @@ async def test_a_status_of_git_is_no_change_of_its_index(store: Store, workspace
     assert index.read_bytes() == before
 
 
+@pytest.mark.fault("coding: `git status` or `git add` between a run and its undoing")
 async def test_an_index_to_which_somebody_added_is_refused(store: Store, workspace: Path, tmp_path: Path) -> None:
     index = workspace / ".git" / "index"
     index.write_bytes(git_index(b"main.py", digest=b"a"))
@@ -338,6 +356,7 @@ async def test_the_data_folder_inside_of_a_workspace_is_no_part_of_it(store: Sto
     assert not any(path.startswith("data") for path in checkpoints.snapshots.take().entries)
 
 
+@pytest.mark.fault("coding: a 1 GB file, or more than a snapshot may hold")
 def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspace: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with pytest.raises(SnapshotError, match="more than 2 files and folders"):
@@ -358,6 +377,7 @@ def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspa
     )
 
 
+@pytest.mark.fault("coding: what undo cannot make again")
 async def test_what_cannot_be_made_again_is_named(store: Store, workspace: Path, tmp_path: Path) -> None:
     (workspace / "node_modules").mkdir()
     checkpoints = await started(store, workspace, tmp_path)
@@ -371,6 +391,7 @@ async def test_what_cannot_be_made_again_is_named(store: Store, workspace: Path,
     assert plan.steps == {}
 
 
+@pytest.mark.fault("coding: a 1 GB file, or more than a snapshot may hold")
 async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, workspace: Path, tmp_path: Path) -> None:
     before = tree(workspace)
     checkpoints = await started(store, workspace, tmp_path)
@@ -389,6 +410,7 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     assert tree(workspace) == before
 
 
+@pytest.mark.fault("coding: a link in place of a folder while undo works")
 def test_a_link_in_place_of_a_folder_leads_neither_snapshot_nor_undo_outside(workspace: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -408,6 +430,7 @@ def test_a_link_in_place_of_a_folder_leads_neither_snapshot_nor_undo_outside(wor
     assert (outside / "one.py").read_text() == "canary"
 
 
+@pytest.mark.fault("coding: a second run in one folder, or in a folder of it")
 @pytest.mark.parametrize("below", ["", "pkg"], ids=["the same folder", "a folder in it"])
 def test_a_second_run_in_one_folder_is_refused_until_the_first_is_over_or_killed(workspace: Path, below: str) -> None:
     holding = "import sys\nfrom pathlib import Path\nfrom task.coding.checkpoints import held_alone\n"
@@ -446,6 +469,7 @@ def killed_when(command: list[str], holds: Callable[[], bool]) -> None:
         process.kill()
 
 
+@pytest.mark.fault("coding: a kill during a snapshot or an undo")
 def test_a_snapshot_that_was_killed_leaves_nothing_that_the_next_one_takes_for_whole(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -466,6 +490,7 @@ def test_a_snapshot_that_was_killed_leaves_nothing_that_the_next_one_takes_for_w
     assert wrong == []
 
 
+@pytest.mark.fault("coding: a kill during a snapshot or an undo")
 def test_an_undo_that_was_killed_is_completed_by_the_next_one(workspace: Path, tmp_path: Path) -> None:
     for number in range(MANY):
         (workspace / f"{number}.txt").write_text(f"{number}\n")
@@ -490,6 +515,7 @@ def test_an_undo_that_was_killed_is_completed_by_the_next_one(workspace: Path, t
     assert tree(workspace) == before.id
 
 
+@pytest.mark.fault("coding: a disk that is full while a snapshot is written")
 def test_a_full_disk_ends_a_snapshot_with_a_sentence_and_leaves_no_half_content(
     workspace: Path, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def spoken(request: Received) -> list[str]:
     return [item["content"] for item in request.messages if item["role"] != "system"]
 
 
+@pytest.mark.fault("console: a model that refuses, or dies in the middle of a table")
 @pytest.mark.parametrize(
     ("fault", "kept"),
     [
@@ -64,6 +65,7 @@ async def test_a_model_that_fails_is_one_line_with_a_reference_and_the_next_turn
     assert said[-1] == "Here it is again."
 
 
+@pytest.mark.fault("console: an error that nobody expected")
 async def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(tmp_path: Path) -> None:
     async with openai_upstream(then=says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
         console.conversation.show = console.conversation.product = None  # type: ignore[assignment]
@@ -78,6 +80,7 @@ async def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(t
     assert "Traceback" in whole
 
 
+@pytest.mark.fault("console: two consoles in one session")
 async def test_two_consoles_share_a_session_and_only_one_of_them_is_answered_at_a_time(tmp_path: Path) -> None:
     async with (
         openai_upstream(says("One."), hanging(says("Two and more."), chunks=1), says("Three.")) as upstream,
@@ -100,6 +103,7 @@ async def test_two_consoles_share_a_session_and_only_one_of_them_is_answered_at_
     assert (kept[0], kept[2], kept[-1]) == ("1", "2", "Three.")
 
 
+@pytest.mark.fault("console: a session that was deleted elsewhere")
 async def test_a_session_that_was_deleted_elsewhere_is_named_and_another_one_starts(tmp_path: Path) -> None:
     async def deleted() -> None:
         await (await console.product.store.get()).sessions.delete(console.caller.owner, console.session_id or "")
@@ -117,6 +121,7 @@ async def test_a_session_that_was_deleted_elsewhere_is_named_and_another_one_sta
     assert "deleted elsewhere. /clear starts another one" in gone
 
 
+@pytest.mark.fault("console: another provider in the middle of a conversation")
 async def test_another_provider_continues_the_conversation(tmp_path: Path) -> None:
     async with openai_upstream(wants("calculator", expression="25*47"), says("1175"), says("Yes.")) as upstream:
         async with command_console(tmp_path, upstream.url) as console:
@@ -150,6 +155,7 @@ async def test_the_state_file_brings_the_conversation_back(tmp_path: Path) -> No
     assert "Be brief." in upstream.requests[-1].messages[0]["content"]
 
 
+@pytest.mark.fault("console: a state file whose session is gone")
 async def test_the_state_of_a_session_that_is_gone_starts_another_one(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     console_settings = {"state_file": str(state)}
@@ -186,6 +192,7 @@ def configured(folder: Path, **settings: Any) -> ConfigurationManager:
     return ConfigurationManager(str(file))
 
 
+@pytest.mark.fault("console: a context, a policy or a state file that cannot be used")
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

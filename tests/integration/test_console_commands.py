@@ -48,6 +48,7 @@ async def stored(console: ListedConsole, *sessions: str) -> list[str]:
     return await asyncio.to_thread(run_blocking, made)
 
 
+@pytest.mark.fault("console commands: an unknown command, and one a megabyte long")
 async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_path: Path) -> None:
     async with openai_upstream() as upstream, command_console(tmp_path, upstream.url) as console:
         listed = await console.types("/help")
@@ -69,6 +70,9 @@ async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_pa
     assert upstream.requests == []
 
 
+@pytest.mark.fault("console commands: a command without its argument, or with a wrong one")
+@pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
+@pytest.mark.fault("console commands: a folder, or a file over the limit, to attach")
 async def test_a_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         shown = {line: await console.types(line) for line in WRONG}
@@ -101,6 +105,7 @@ async def test_debug_is_switched_on_and_off(tmp_path: Path) -> None:
     assert switched == ["Debug mode enabled.", "Debug mode disabled."]
 
 
+@pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
     (tmp_path / "coder.md").write_text("You write code.")
     (tmp_path / "poet.md").write_text("You write verse.")
@@ -124,6 +129,7 @@ async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
     assert back == ["Persona: coder."]
 
 
+@pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
     async with openai_upstream(says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
         listed = await console.types("/model")
@@ -174,6 +180,7 @@ async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp
     assert "- files of DIAL Core: none is connected" in listed
 
 
+@pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -> None:
     async def granted(console: ListedConsole) -> None:
         store = await console.product.store.get()
@@ -198,6 +205,7 @@ async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -
     assert nothing == ["Nothing is allowed for longer than one call."]
 
 
+@pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_sessions_of_every_door_are_listed_and_chosen_by_number_or_id(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         nothing = await console.types("/resume")
@@ -216,6 +224,7 @@ async def test_sessions_of_every_door_are_listed_and_chosen_by_number_or_id(tmp_
     assert missing == "Command: There is no session 9; /resume lists 2."
 
 
+@pytest.mark.fault("console commands: a conversation saved over a file, a folder, or where nothing can be written")
 async def test_a_saved_conversation_is_the_same_when_it_is_read_and_is_never_overwritten(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         console.history.add_system_message("Be brief.")
@@ -276,6 +285,7 @@ async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> Non
     assert before != after
 
 
+@pytest.mark.fault("console commands: a command while a turn runs")
 async def test_while_a_turn_runs_only_commands_that_need_none_run(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         console.answering = True
@@ -309,6 +319,8 @@ async def test_files_are_uploaded_to_core_and_go_with_the_next_message(tmp_path:
     assert after == ["No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."]
 
 
+@pytest.mark.fault("console commands: a folder, or a file over the limit, to attach")
+@pytest.mark.fault("console commands: a file attached without DIAL Core")
 async def test_without_core_pictures_travel_along_and_files_stay_where_tools_read_them(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -345,6 +357,7 @@ async def test_a_system_message_and_its_persona_are_in_the_next_request(tmp_path
     assert "Answer in French." in prompt["content"]
 
 
+@pytest.mark.fault("console commands: a bad or unknown setting at /reload")
 async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they_are_bad(
     tmp_path: Path,
 ) -> None:

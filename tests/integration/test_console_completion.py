@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from task.console.commands.completion import LONGEST, MOST, MOST_READ, Completion
 from task.console.terminal.typed import last_word
 from tests.support.command_console import command_console
@@ -41,6 +43,7 @@ async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> Non
     assert found["/persona poet x"] == found["re"] == found[""] == resumable == []
 
 
+@pytest.mark.fault("console commands: secrets and hidden files to complete")
 async def test_files_are_completed_after_an_at_sign_and_in_commands(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         for name in ("report.pdf", "my report.txt", ".hidden", "sub/inner.txt", ".env", "server.pem", "id_rsa", "a\nb"):
@@ -66,6 +69,7 @@ async def test_files_are_completed_after_an_at_sign_and_in_commands(tmp_path: Pa
     assert attached == ["all", "my\\ report.txt"]
 
 
+@pytest.mark.fault("console commands: a huge folder, or a huge text before the cursor, to complete")
 async def test_a_huge_folder_and_a_huge_text_are_completed_within_bounds(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         for number in range(MOST + 20):

@@ -66,6 +66,7 @@ async def test_an_approved_call_runs_once_and_a_denied_one_tells_the_model_why(t
     assert shown[-1] == "Kept."
 
 
+@pytest.mark.fault("console: several calls of one turn that all wait")
 async def test_the_calls_of_one_turn_are_asked_one_by_one_and_resumed_once(tmp_path: Path) -> None:
     person = AtTheTerminal(YES, NO, YES)
     calls = bash("touch a") & bash("touch b") & bash("touch c") & wants("calculator", expression="25*47")
@@ -80,6 +81,7 @@ async def test_the_calls_of_one_turn_are_asked_one_by_one_and_resumed_once(tmp_p
         assert len(results(upstream)) == 4
 
 
+@pytest.mark.fault("console: a question that is answered elsewhere, too late, or not at all")
 async def test_a_question_that_is_not_answered_in_time_is_a_no(tmp_path: Path) -> None:
     person = AtTheTerminal(None)
     async with (
@@ -91,6 +93,7 @@ async def test_a_question_that_is_not_answered_in_time_is_a_no(tmp_path: Path) -
         assert "came too late" in results(upstream)[0]
 
 
+@pytest.mark.fault("console: input that is no terminal, where a call would be asked about")
 async def test_without_a_terminal_what_would_ask_is_denied(tmp_path: Path) -> None:
     async with (
         openai_upstream(bash("touch a"), says("Then not.")) as upstream,
@@ -101,6 +104,7 @@ async def test_without_a_terminal_what_would_ask_is_denied(tmp_path: Path) -> No
         assert "nobody is at a terminal" in results(upstream)[0]
 
 
+@pytest.mark.fault("console: arguments that a person changes and that do not fit")
 async def test_changed_arguments_run_and_those_that_do_not_fit_are_asked_again(tmp_path: Path) -> None:
     wrong = PermissionAnswer(True, arguments={"cmd": 7})
     right = PermissionAnswer(True, arguments={"command": "touch other"})
@@ -115,6 +119,7 @@ async def test_changed_arguments_run_and_those_that_do_not_fit_are_asked_again(t
     assert any("cmd" in line for line in shown)
 
 
+@pytest.mark.fault("console: a question that is answered elsewhere, too late, or not at all")
 @pytest.mark.parametrize("resumes", [False, True], ids=["answers", "answers_and_resumes"])
 async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_path: Path, resumes: bool) -> None:
     console: ListedConsole
@@ -140,6 +145,7 @@ async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_p
     assert len(upstream.requests) == 2
 
 
+@pytest.mark.fault("console: a question that is answered elsewhere, too late, or not at all")
 async def test_a_question_that_was_left_open_is_asked_again_when_the_session_continues(tmp_path: Path) -> None:
     def leaves() -> None:
         raise KeyboardInterrupt
@@ -208,6 +214,7 @@ async def test_what_may_not_run_is_refused_before_anybody_is_asked(tmp_path: Pat
     assert reason in result
 
 
+@pytest.mark.fault("teps: a question of the console that is answered at a server, while it waits or when it is gone")
 @pytest.mark.parametrize("gone", [False, True], ids=["waits", "gone"])
 async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path: Path, gone: bool) -> None:
     answered = list[RunRequest | None]()
@@ -237,6 +244,7 @@ async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path:
     assert (console.folder / "a").read_text() == "once\n"
 
 
+@pytest.mark.fault("teps: a question of the console that is answered at a server, while it waits or when it is gone")
 async def test_a_code_that_is_written_at_a_server_counts_and_the_console_runs_the_call(tmp_path: Path) -> None:
     async def at_the_server() -> None:
         server = Product(console.config.settings)

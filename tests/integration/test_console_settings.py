@@ -69,6 +69,7 @@ async def test_the_state_file_keeps_the_conversation_for_the_next_console(tmp_pa
     assert "Be brief." in upstream.requests[1].messages[0]["content"]
 
 
+@pytest.mark.fault("teps: a state file that is something else, or cannot be written")
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"messages": 3}', '{"messages": [{"role": "judge"}]}', "\udcff"])
 async def test_a_state_file_that_is_no_conversation_is_one_line_and_stays(tmp_path: Path, content: str) -> None:
     kept = tmp_path / "state.json"
@@ -85,6 +86,7 @@ async def test_a_state_file_that_is_no_conversation_is_one_line_and_stays(tmp_pa
     assert kept.read_bytes() == content.encode(errors="surrogateescape")
 
 
+@pytest.mark.fault("teps: a state file that is something else, or cannot be written")
 async def test_a_state_file_that_cannot_be_written_is_said_and_the_conversation_goes_on(tmp_path: Path) -> None:
     async with (
         openai_upstream(says("One."), says("Two.")) as upstream,
@@ -239,6 +241,9 @@ async def test_an_answer_with_other_arguments_is_what_runs(tmp_path: Path) -> No
     assert not (tmp_path / "work" / "a.txt").exists()
 
 
+@pytest.mark.fault(
+    "teps: a blocked command, a path or link outside the folder, a tool, an ending or a size that is not allowed"
+)
 async def test_what_the_settings_refuse_is_refused_without_a_question_and_the_model_reads_why(tmp_path: Path) -> None:
     teps = {"allowed_tools": ["bash", "file_write", "calculator"], "bash": {"blocked_commands": ["rm"]},
             "file_write": {"allowed_extensions": ["md"]}}  # fmt: skip
@@ -258,6 +263,7 @@ async def test_what_the_settings_refuse_is_refused_without_a_question_and_the_mo
     assert "There is no tool 'file_read'" in read[3]
 
 
+@pytest.mark.fault("teps: a tool that takes too long, or a command that fails")
 async def test_a_tool_of_the_console_has_the_documented_timeout(tmp_path: Path) -> None:
     async with (
         openai_upstream(wants("bash", command="sleep 60"), says("Too slow.")) as upstream,

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from tests.support.terminal import KEYS, SECONDS, Terminal, terminal
@@ -94,6 +95,7 @@ async def test_lines_are_edited_completed_and_remembered(tmp_path: Path) -> None
     assert (tmp_path / "history").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.fault("console terminal: words typed before a card, and a reply that is neither yes nor no")
 async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tmp_path: Path) -> None:
     async with screen(tmp_path, rows=40) as window:
         await window.send("ask\r")
@@ -158,6 +160,7 @@ async def test_colours_and_prefixes_follow_the_configuration(tmp_path: Path) -> 
         assert set(COLOR.findall(bytes(window.transcript))) <= {b"\x1b[0m", b"\x1b[m"}
 
 
+@pytest.mark.fault("console terminal: a terminal without pictures, or one that does not say")
 async def test_a_picture_is_drawn_where_the_terminal_can_and_named_everywhere(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
     async with screen(tmp_path, TERM="xterm-kitty") as window:
@@ -170,6 +173,7 @@ async def test_a_picture_is_drawn_where_the_terminal_can_and_named_everywhere(tm
         assert window.foreign_sequences() == []
 
 
+@pytest.mark.fault("console terminal: a terminal that cannot be drawn on, or none")
 async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> None:
     async with screen(tmp_path, TERM="dumb") as window:
         await enter(window, "stream 50", "complete")
@@ -183,6 +187,7 @@ async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> 
         assert b"\x1b" not in window.transcript
 
 
+@pytest.mark.fault("console terminal: a terminal that cannot be drawn on, or none")
 async def test_without_a_terminal_lines_are_messages_and_nothing_is_asked(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND, cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=str(ROOT), PYTHONIOENCODING="ascii"),
@@ -196,6 +201,7 @@ async def test_without_a_terminal_lines_are_messages_and_nothing_is_asked(tmp_pa
     assert (err, process.returncode) == (b"", 0)
 
 
+@pytest.mark.fault("console terminal: a line of status that fails")
 async def test_a_line_of_status_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
     environ = environment(tmp_path, PYTHONPATH=str(ROOT))
     async with terminal([sys.executable, "-c", FAILING_STATUS], environ, tmp_path) as window:

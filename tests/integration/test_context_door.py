@@ -53,6 +53,7 @@ async def test_the_context_is_part_of_the_system_prompt(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.fault("context: a missing or unreadable definition")
 @pytest.mark.parametrize(
     ("chosen", "says_so"),
     [
@@ -72,6 +73,7 @@ def test_without_a_definition_there_is_no_context() -> None:
     assert Product(Settings()).context is None
 
 
+@pytest.mark.fault("history: a conversation longer than the model takes")
 async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whole_in_the_chat(tmp_path: Path) -> None:
     def answer(request: Received) -> Reply:
         return wants("calculator", expression="1+1") if request.last["role"] == "user" else says("long " * 200)
@@ -88,6 +90,7 @@ async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whol
     assert last[2]["content"].startswith("[Summary of earlier messages")
 
 
+@pytest.mark.fault("history: a conversation longer than the model takes")
 async def test_a_conversation_that_the_model_refuses_as_too_long_is_sent_shorter_once(tmp_path: Path) -> None:
     too_long = http_error(
         400,
@@ -200,6 +203,7 @@ async def test_every_request_has_a_trace_of_its_own(tmp_path: Path) -> None:
     assert (second.history, len(second.turns)) == (2, 2)
 
 
+@pytest.mark.fault("store: no database at the start")
 async def test_an_answer_does_not_need_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
     nowhere = {"url": f"sqlite:///{tmp_path / 'no-database'}"}

@@ -69,6 +69,7 @@ async def run(api: Api, messages: list[dict[str, Any]], **more: Any) -> Reply:
 DOORS = pytest.mark.parametrize("ask", [chat, complete, respond, run])
 
 
+@pytest.mark.fault("context: a caller's own system message")
 @DOORS
 async def test_a_callers_own_system_message_stands_beside_the_context(ask: Any, tmp_path: Path) -> None:
     async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
@@ -80,6 +81,7 @@ async def test_a_callers_own_system_message_stands_beside_the_context(ask: Any, 
     assert "General Purpose Agent" not in sent
 
 
+@pytest.mark.fault("context: prose that no model received")
 async def test_the_prose_of_the_sections_reaches_the_model(tmp_path: Path) -> None:
     async with product(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as p:
         await p.reader.ask("Hi")
@@ -98,6 +100,7 @@ async def test_a_request_chooses_its_persona(ask: Any, tmp_path: Path) -> None:
     assert "Never round money." in default
 
 
+@pytest.mark.fault("context: an unknown persona")
 @DOORS
 async def test_an_unknown_persona_is_refused_with_those_there_are(ask: Any, tmp_path: Path) -> None:
     async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
@@ -106,6 +109,7 @@ async def test_an_unknown_persona_is_refused_with_those_there_are(ask: Any, tmp_
     assert refused.error["message"] == "There is no persona 'pope'. There are: critic, poet."
 
 
+@pytest.mark.fault("context: an unknown persona")
 async def test_without_a_context_there_are_no_personas(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         refused, listed = await api.complete("Hi", persona="critic"), await api.get("/personas")
@@ -131,6 +135,7 @@ async def test_a_run_that_was_asked_about_keeps_its_persona(tmp_path: Path) -> N
     assert "Doubt everything." in prompt(api.upstream.requests[1])
 
 
+@pytest.mark.fault("context: a document over the budget")
 async def test_a_document_over_the_budget_is_read_by_a_tool(tmp_path: Path) -> None:
     turns = (wants(READ, id="handbook"), wants(READ, id="handbook", page=2), says("Knock 800 times."))
     async with product(*turns, tmp_path=tmp_path, context=context(tmp_path)) as p:
@@ -152,6 +157,7 @@ async def test_what_is_read_of_the_context_does_not_taint_a_conversation(tmp_pat
     assert answer.content == "See [the site](https://example.org/a)."
 
 
+@pytest.mark.fault("context: a document over the budget")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -203,6 +209,7 @@ async def test_dial_chat_offers_the_personas_and_sends_the_one_chosen(tmp_path: 
     assert "Rhyme." in prompt(p.upstream.requests[0])
 
 
+@pytest.mark.fault("context: an unknown persona")
 async def test_dial_chat_learns_which_personas_there_are(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path, context=context(tmp_path)) as p, aiohttp.ClientSession() as session:
         path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"

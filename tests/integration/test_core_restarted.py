@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from task.llm.scripted import says
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
@@ -13,6 +15,7 @@ from tests.support.product import core_config, settings_of
 from tests.support.upstream import openai_upstream
 
 
+@pytest.mark.fault("compose: Core restarted under the agent")
 async def test_an_agent_answers_through_a_core_that_was_away_and_one_that_was_restarted(tmp_path: Path) -> None:
     port, core_port = free_port(), free_port()
     async with openai_upstream(then=says("Here.")) as upstream:

@@ -117,6 +117,7 @@ async def refused(server: DaprServer, *given: Any, **more: Any) -> str:
 # What is sent
 
 
+@pytest.mark.fault("dapr: a history of thousands of messages, and every script")
 async def test_the_whole_history_is_sent_each_time_in_daprs_own_messages(peer: DaprPeer, server: DaprServer) -> None:
     call = ToolCall("c1", FunctionCall("count", '{"to":2}'))
     history = [
@@ -165,6 +166,7 @@ async def test_a_named_choice_of_a_tool_is_that_tool_alone(
     assert (body.get("tool_choice"), [tool["function"]["name"] for tool in body["tools"]]) == (sent, names)
 
 
+@pytest.mark.fault("dapr: a choice of a tool that there is not, or without tools")
 async def test_without_tools_there_is_no_choice_and_a_choice_of_no_tool_is_refused(
     peer: DaprPeer, server: DaprServer
 ) -> None:
@@ -182,6 +184,7 @@ async def test_options_that_dapr_carries_are_sent(peer: DaprPeer, server: DaprSe
     assert (first["temperature"], first["max_tokens"]) == (0.5, "50")
 
 
+@pytest.mark.fault("dapr: options that Dapr cannot carry")
 async def test_a_limit_of_tokens_is_reported_where_the_sidecar_does_not_carry_it(peer: DaprPeer) -> None:
     reported: list[list[str]] = []
     for version in ("1.18.3", "edge", "1.19.0"):
@@ -191,6 +194,7 @@ async def test_a_limit_of_tokens_is_reported_where_the_sidecar_does_not_carry_it
     assert reported == [["max_tokens had no effect: this version of Dapr does not carry it"]] * 2 + [[]]
 
 
+@pytest.mark.fault("dapr: a sidecar whose configuration allows conversations only")
 async def test_a_sidecar_that_may_not_describe_itself_answers_where_the_component_is_set(peer: DaprPeer) -> None:
     await peer.script(metadata=False)
     async with connected(peer.address, component=MODEL) as server:
@@ -219,6 +223,7 @@ def shaped(schema: Any) -> ModelOptions:
     return ModelOptions(extra={"response_format": {"type": "json_schema", "json_schema": named}})
 
 
+@pytest.mark.fault("dapr: a response format that the sidecar would drop without a word")
 async def test_a_response_format_is_flattened_to_what_the_sidecar_reads(peer: DaprPeer, server: DaprServer) -> None:
     schema: Any = {
         "type": "object",
@@ -247,6 +252,7 @@ async def test_a_response_format_is_flattened_to_what_the_sidecar_reads(peer: Da
     assert (read["properties"]["mood"]["enum"], read["properties"]["level"].get("enum")) == (["good", "bad"], None)
 
 
+@pytest.mark.fault("dapr: a response format that the sidecar would drop without a word")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -271,6 +277,7 @@ async def test_the_sidecar_drops_a_schema_with_alternatives_without_a_word() -> 
     assert response_format({"response_format": {"anyOf": [{"type": "string"}, {"type": "null"}]}}) is None
 
 
+@pytest.mark.fault("dapr: a response format that the sidecar would drop without a word")
 async def test_json_without_a_schema_is_reported_and_text_is_what_comes_anyway(server: DaprServer) -> None:
     formats = ({"type": "json_object"}, {"type": "text"})
     found = [
@@ -279,12 +286,14 @@ async def test_json_without_a_schema_is_reported_and_text_is_what_comes_anyway(s
     assert found == [["response_format had no effect: Dapr carries schemas only"], []]
 
 
+@pytest.mark.fault("dapr: a picture")
 async def test_a_picture_is_refused_with_what_to_do(server: DaprServer) -> None:
     sentence = await refused(server, [user([{"type": "text", "text": "What is it?"}, PICTURE])])
     assert sentence == "Dapr cannot carry pictures. Leave them out, or use another provider."
     assert not await server.accepts_images(MODEL)
 
 
+@pytest.mark.fault("dapr: a schema that is nested too deeply")
 async def test_a_schema_that_is_nested_too_deeply_is_refused_with_a_sentence(server: DaprServer) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(200):
@@ -304,6 +313,7 @@ async def test_an_answer_comes_as_one_delta_with_its_usage(peer: DaprPeer, serve
     ]  # fmt: skip
 
 
+@pytest.mark.fault("dapr: calls without ids, in several outputs")
 async def test_all_outputs_are_one_answer_and_missing_ids_are_filled(peer: DaprPeer, server: DaprServer) -> None:
     calls = [{"name": "count", "arguments": json.dumps({"to": n}), "id": ""} for n in (1, 2)]
     await peer.script(
@@ -318,6 +328,7 @@ async def test_all_outputs_are_one_answer_and_missing_ids_are_filled(peer: DaprP
     assert second not in ("", first)
 
 
+@pytest.mark.fault("dapr: an answer without output, or with a finish reason that nobody knows")
 @pytest.mark.parametrize(
     ("reasons", "finish"),
     [(["unknown"], "stop"), ([""], "stop"), (["tool_calls"], "stop"), (["stop", "length"], "length"),
@@ -330,6 +341,7 @@ async def test_the_finish_reason_is_one_that_callers_know(
     assert (await answered(server)).finish_reason == finish
 
 
+@pytest.mark.fault("dapr: whole numbers that became floats")
 async def test_whole_numbers_that_became_floats_are_whole_again_where_the_schema_wants_them(
     peer: DaprPeer, server: DaprServer
 ) -> None:
@@ -338,6 +350,7 @@ async def test_whole_numbers_that_became_floats_are_whole_again_where_the_schema
     assert found == ['{"to":5,"by":2.0}', '{"to": 2.5}']
 
 
+@pytest.mark.fault("dapr: arguments with numbers or a depth out of bounds")
 @pytest.mark.parametrize(
     "arguments",
     ['{"to": 1e30}', '{"to": 2.0, "more": ' + "[" * 300 + "]" * 300 + "}", "[" * 1000 + "]" * 1000],
@@ -351,6 +364,7 @@ async def test_arguments_out_of_bounds_are_left_as_they_are_for_the_tool_to_refu
     assert call.arguments == arguments
 
 
+@pytest.mark.fault("dapr: arguments that are not JSON, from a component that always calls")
 async def test_arguments_that_are_not_json_are_a_problem_of_their_call(peer: DaprPeer) -> None:
     await peer.script(components={"echo": "conversation.echo"})
     async with connected(peer.address) as server:
@@ -366,6 +380,7 @@ async def test_a_call_in_an_open_models_text_is_made_where_the_profile_says_so(p
     assert (call.name, json.loads(call.function.arguments)) == ("count", {"to": 3})
 
 
+@pytest.mark.fault("dapr: an answer without output, or with a finish reason that nobody knows")
 async def test_an_answer_without_output_is_a_failure(peer: DaprPeer, server: DaprServer) -> None:
     await peer.script(answer())
     assert await refused(server) == f"The model {MODEL} did not answer properly. Try again, or choose another model."
@@ -394,6 +409,7 @@ async def test_the_component_is_that_of_the_settings_else_the_models_namesake_el
     assert listed == ([chosen] if chosen else components)
 
 
+@pytest.mark.fault("dapr: a component that there is not, or several")
 @pytest.mark.parametrize(
     ("components", "chosen", "sentence"),
     [
@@ -414,6 +430,7 @@ async def test_a_component_that_there_is_not_is_refused_with_those_that_there_ar
         assert await refused(server) == f"The Dapr sidecar at {peer.address} has {sentence}"
 
 
+@pytest.mark.fault("dapr: a component that there is not, or several")
 async def test_a_component_that_is_added_is_found_at_the_next_request(peer: DaprPeer) -> None:
     await peer.script(components={})
     async with connected(peer.address) as server:
@@ -425,6 +442,7 @@ async def test_a_component_that_is_added_is_found_at_the_next_request(peer: Dapr
 # What every fault becomes
 
 
+@pytest.mark.fault("dapr: a provider's status in the text only")
 @pytest.mark.parametrize(
     ("status", "requests", "sentence"),
     [
@@ -449,6 +467,7 @@ async def test_the_providers_status_decides_about_a_retry_as_with_every_other_pr
     assert len((await peer.seen()).requests) == requests + 1
 
 
+@pytest.mark.fault("dapr: a provider's status in the text only")
 @pytest.mark.parametrize(
     "words",
     [
@@ -466,6 +485,7 @@ async def test_the_words_of_other_components_are_read_too(peer: DaprPeer, words:
         assert (await answered(server)).text == "Here."
 
 
+@pytest.mark.fault("dapr: a context that is too long for the model")
 async def test_a_context_that_is_too_long_is_recognised_and_cut(peer: DaprPeer, server: DaprServer) -> None:
     text = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
     await peer.script(refusal(400, text))
@@ -479,6 +499,7 @@ async def test_a_context_that_is_too_long_is_recognised_and_cut(peer: DaprPeer, 
     assert 0 < len(shorter) < len(history)
 
 
+@pytest.mark.fault("dapr: a request above 4 MiB")
 async def test_a_request_above_the_sidecars_limit_is_named_with_its_flag_and_can_be_cut(
     peer: DaprPeer, server: DaprServer
 ) -> None:
@@ -494,6 +515,7 @@ async def test_a_request_above_the_sidecars_limit_is_named_with_its_flag_and_can
     assert (await answered(server, shorter)).text == "Hello from the peer."
 
 
+@pytest.mark.fault("dapr: a token that is missing, wrong, or repeated in a refusal")
 async def test_the_token_is_sent_and_a_wrong_one_is_named(peer: DaprPeer) -> None:
     await peer.script(token="right")
     async with connected(peer.address, "right") as server:
@@ -504,6 +526,7 @@ async def test_the_token_is_sent_and_a_wrong_one_is_named(peer: DaprPeer) -> Non
         assert sentence.startswith(f"The Dapr sidecar at {peer.address} refuses the token. Set DAPR_API_TOKEN to")
 
 
+@pytest.mark.fault("dapr: a token that is missing, wrong, or repeated in a refusal")
 async def test_the_token_is_never_shown(peer: DaprPeer) -> None:
     await peer.script(refusal(400, "you sent s3cret-token"), token="s3cret-token")
     async with connected(peer.address, "s3cret-token") as server:
@@ -512,6 +535,7 @@ async def test_the_token_is_never_shown(peer: DaprPeer) -> None:
     assert caught.value.text.endswith("you sent ***")
 
 
+@pytest.mark.fault("dapr: a runtime without conversations with tools, or no sidecar at all")
 async def test_a_runtime_that_is_too_old_is_named(peer: DaprPeer) -> None:
     await peer.script(version="1.15.9")
     async with connected(peer.address) as server:
@@ -520,6 +544,7 @@ async def test_a_runtime_that_is_too_old_is_named(peer: DaprPeer) -> None:
         )
 
 
+@pytest.mark.fault("dapr: a runtime without conversations with tools, or no sidecar at all")
 async def test_something_else_in_the_sidecars_place_is_no_sidecar() -> None:
     async with openai_upstream() as upstream:
         place = upstream.url.removeprefix("http://").partition("/")[0]
@@ -527,6 +552,7 @@ async def test_something_else_in_the_sidecars_place_is_no_sidecar() -> None:
             assert f"does not answer at {place}" in await refused(server)
 
 
+@pytest.mark.fault("dapr: a sidecar that is away, or whose host does not exist")
 async def test_a_sidecar_that_is_away_is_named_with_host_and_port_within_the_usual_pauses() -> None:
     place, pauses = f"127.0.0.1:{free_port()}", list[float]()
 
@@ -542,6 +568,7 @@ async def test_a_sidecar_that_is_away_is_named_with_host_and_port_within_the_usu
     assert 0 < sum(pauses) / 2 < 2, "each of the two waits for less than two seconds"
 
 
+@pytest.mark.fault("dapr: a sidecar that is away, or whose host does not exist")
 @pytest.mark.parametrize(
     "words",
     [
@@ -555,6 +582,7 @@ def test_a_host_that_there_is_not_is_named_too(words: str) -> None:
     assert "does not answer at sidecar:50001" in (error.display_message or "")
 
 
+@pytest.mark.fault("dapr: a sidecar that takes connections and is silent")
 async def test_while_a_sidecar_is_silent_the_event_loop_works_on() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -570,6 +598,7 @@ async def test_while_a_sidecar_is_silent_the_event_loop_works_on() -> None:
     assert rounds > 10
 
 
+@pytest.mark.fault("dapr: a sidecar that is killed in mid-call, or restarts")
 async def test_a_sidecar_that_is_back_answers_the_next_request(process: tuple[ServerProcess, int]) -> None:
     async with scripted_peer(process) as peer, connected(peer.address) as server:
         assert (await answered(server)).text == "Hello from the peer."
@@ -580,6 +609,7 @@ async def test_a_sidecar_that_is_back_answers_the_next_request(process: tuple[Se
             assert (await answered(server)).text == "Hello from the peer."
 
 
+@pytest.mark.fault("dapr: a sidecar that is killed in mid-call, or restarts")
 async def test_a_sidecar_that_is_killed_in_mid_call_is_a_lost_connection(process: tuple[ServerProcess, int]) -> None:
     async with scripted_peer(process, HANGS) as peer, connected(peer.address) as server:
         asking = asyncio.create_task(refused(server))
@@ -589,6 +619,7 @@ async def test_a_sidecar_that_is_killed_in_mid_call_is_a_lost_connection(process
         await asyncio.to_thread(peer.start)
 
 
+@pytest.mark.fault("dapr: a sidecar that is killed in mid-call, or restarts")
 async def test_a_sidecar_that_restarts_in_mid_call_answers_the_retry(process: tuple[ServerProcess, int]) -> None:
     async with scripted_peer(process, HANGS) as peer:
         with at_the_first_retry(peer.start) as retries:
@@ -599,6 +630,7 @@ async def test_a_sidecar_that_restarts_in_mid_call_answers_the_retry(process: tu
                 assert (await asking).text == "Hello from the peer."
 
 
+@pytest.mark.fault("dapr: a slow answer, and an endless one")
 @pytest.mark.system
 async def test_a_slow_answer_is_waited_for_and_an_endless_one_is_ended_at_the_sidecar_too(peer: DaprPeer) -> None:
     await peer.script(answer({"text": "At last."}, seconds=0.3), HANGS)
@@ -611,6 +643,7 @@ async def test_a_slow_answer_is_waited_for_and_an_endless_one_is_ended_at_the_si
     assert (await peer.seen(stopped=1)).stopped == [MODEL]
 
 
+@pytest.mark.fault("dapr: a caller that gives up")
 async def test_a_cancelled_request_is_cancelled_at_the_sidecar(peer: DaprPeer, server: DaprServer) -> None:
     await peer.script(HANGS)
     asking = asyncio.create_task(answered(server))
@@ -622,6 +655,7 @@ async def test_a_cancelled_request_is_cancelled_at_the_sidecar(peer: DaprPeer, s
     assert (await answered(server)).text == "Hello from the peer."
 
 
+@pytest.mark.fault("dapr: a history of thousands of messages, and every script")
 async def test_a_long_history_in_many_messages_is_sent_whole(peer: DaprPeer, server: DaprServer) -> None:
     history = [message for n in range(1500) for message in (user(f"Question {n} ü"), assistant(f"Answer {n}"))]
     assert (await answered(server, [*history, user("?")])).text == "Hello from the peer."
@@ -631,6 +665,7 @@ async def test_a_long_history_in_many_messages_is_sent_whole(peer: DaprPeer, ser
 # Settings
 
 
+@pytest.mark.fault("dapr: an address that is none, or a client that is not installed")
 @pytest.mark.parametrize("address", ["nowhere/path", "ftp://host:1", "host:1?x=y", "host:port"])
 def test_an_address_that_is_none_stops_the_start(address: str) -> None:
     with pytest.raises(SettingsError, match="DAPR_GRPC_ENDPOINT is not an address such as"):
@@ -650,12 +685,14 @@ def test_an_address_leads_where_daprs_own_clients_go(address: str, target: tuple
     assert target_of(address) == target
 
 
+@pytest.mark.fault("console commands: a token that cannot be sent")
 @pytest.mark.parametrize("token", ["tökén", "a\nb", "a\0b"])
 def test_a_token_that_cannot_be_sent_stops_the_start(token: str) -> None:
     with pytest.raises(SettingsError, match="DAPR_API_TOKEN has a character that cannot be sent"):
         check_backend(Settings.model_validate({"backend": "dapr", "dapr_api_token": token}))
 
 
+@pytest.mark.fault("dapr: an address that is none, or a client that is not installed")
 def test_without_its_client_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "task.llm.dapr", None)
     with pytest.raises(SettingsError) as caught:

@@ -109,6 +109,7 @@ async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_
     assert len(traces) == 2
 
 
+@pytest.mark.fault("tool calling: a Dapr application with a wrong key")
 async def test_with_a_wrong_key_the_application_learns_that(process: Process, tmp_path: Path) -> None:
     async with (
         http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api,

@@ -101,6 +101,7 @@ async def test_a_call_of_the_callers_own_tool_is_handed_out_as_the_design_writes
     assert seen.prompts[1][-1]["content"] == '{"sky": "clear"}'
 
 
+@pytest.mark.fault("dapr: options that Dapr cannot carry")
 async def test_options_that_dapr_cannot_carry_stand_in_the_trace(
     process: tuple[ServerProcess, int], tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ async def test_a_marked_message_of_dial_is_scrubbed_too(process: tuple[ServerPro
         assert (await peer.seen()).prompts[0][-1]["content"] == "I am <EMAIL_ADDRESS>."
 
 
+@pytest.mark.fault("dapr: scrub_pii for a provider that cannot")
 async def test_other_providers_report_that_nothing_is_scrubbed(tmp_path: Path) -> None:
     async with http_api(then=says("Hi."), tmp_path=tmp_path) as api:
         traces = [
@@ -198,6 +200,7 @@ async def test_a_system_prompt_that_is_marked_is_reported(process: tuple[ServerP
     assert trace["warnings"] == ["scrub_pii had no effect on the system prompt"]
 
 
+@pytest.mark.fault("dapr: a picture")
 async def test_a_picture_becomes_a_sentence(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
     question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, PICTURE]}
     async with agent(process, tmp_path) as (api, peer):
@@ -206,6 +209,7 @@ async def test_a_picture_becomes_a_sentence(process: tuple[ServerProcess, int], 
     assert reply.status == 200
 
 
+@pytest.mark.fault("dapr: arguments that are not JSON, from a component that always calls")
 async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(
     process: tuple[ServerProcess, int], tmp_path: Path
 ) -> None:
@@ -218,6 +222,7 @@ async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(
     assert len(seen.requests) <= 4
 
 
+@pytest.mark.fault("dapr: a request above 4 MiB")
 async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_and_stays_marked(
     process: tuple[ServerProcess, int], tmp_path: Path
 ) -> None:
@@ -235,6 +240,7 @@ async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_an
     assert "a@b.de" not in str(prompt), "nor in the note on what was left out"
 
 
+@pytest.mark.fault("dapr: a provider's status in the text only")
 async def test_the_sentence_of_a_failure_reaches_the_caller(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
     async with agent(process, tmp_path, refusal(401, "no")) as (api, peer):
         refused = await api.complete("Hi")

@@ -64,6 +64,7 @@ async def test_the_designs_conversation_runs_over_the_sdks_client(
     assert (final.role, final.content, final.tool_calls) == ("assistant", "It is sunny.", None)
 
 
+@pytest.mark.fault("tool calling: an answer of the SDK in several outputs, a call without an id")
 async def test_all_outputs_of_an_answer_are_one_message(
     process: tuple[ServerProcess, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_every_role_has_its_message_and_scrubbing_is_marked_for_each() -> None:
     assert (list(calling.content), calling.tool_calls[0].function.name) == ([], "get_weather")
 
 
+@pytest.mark.fault("tool calling: tools where Dapr's interface has none")
 def test_texts_go_through_alpha1_as_before_and_tools_do_not() -> None:
     [converted] = alpha1([ConversationInput("Call +1 234 567 8901", "user", scrub_pii=True)])
     assert (converted.content, converted.role, converted.scrub_pii) == ("Call +1 234 567 8901", "user", True)

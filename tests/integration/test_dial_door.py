@@ -83,6 +83,7 @@ async def test_an_answer_without_tools_leaves_an_empty_history(tmp_path: Path) -
             assert (await p.reader.ask("Hi")).state == {TOOL_CALL_HISTORY_KEY: []}
 
 
+@pytest.mark.fault("tool: arguments of 300 kB")
 async def test_a_long_argument_is_stored_as_a_file_and_shortened_for_the_model_and_the_state(tmp_path: Path) -> None:
     expression = "+".join(["1"] * 150_000)
     items = (wants("calculator", expression=expression), says("Too long."), says("Yes."))
@@ -106,6 +107,8 @@ def signature_outside_ascii(state: dict[str, Any]) -> None:
     state["signature"] = "Unterschrift für 1175"
 
 
+@pytest.mark.fault("state: tampered state")
+@pytest.mark.fault("state: a signature that is not ASCII, or any other value in a state")
 @pytest.mark.parametrize("forge", [other_result, signature_outside_ascii])
 async def test_a_tampered_state_is_dropped_and_the_chat_continues(
     forge: Callable[[dict[str, Any]], None], tmp_path: Path
@@ -118,6 +121,7 @@ async def test_a_tampered_state_is_dropped_and_the_chat_continues(
     assert [message["role"] for message in p.upstream.requests[2].messages] == ["system", "user", "assistant", "user"]
 
 
+@pytest.mark.fault("state: another principal's state")
 async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
     async with product(SUM, says("It is 1175."), says("Hello."), tmp_path=tmp_path) as p:
         await p.reader.ask("25*47?")
@@ -181,6 +185,7 @@ async def test_further_steps_are_grouped_so_that_three_stages_show(tmp_path: Pat
     assert {stage.status for stage in answer.stages.values()} == {"completed"}
 
 
+@pytest.mark.fault("calls: endless identical calls")
 async def test_a_model_that_never_stops_calling_ends_at_the_limit_with_an_explanation(tmp_path: Path) -> None:
     async with product(then=always(SUM), tmp_path=tmp_path, limits={"steps": 4}) as p:
         answer = await p.reader.ask("Keep generating random numbers until you find 123456789")
@@ -194,6 +199,7 @@ async def test_a_person_learns_that_the_model_stopped_at_its_limit_of_tokens(tmp
     assert answer.content == "It is 11\n\n[The answer was cut off at the model's token limit.]"
 
 
+@pytest.mark.fault("calls: an unknown tool")
 async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tmp_path: Path) -> None:
     tries: list[Item] = [
         wants("calculator", expression=2),
@@ -214,6 +220,7 @@ async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tm
     assert (group.name, group.status) == ("Further steps (1 failed)", "failed")
 
 
+@pytest.mark.fault("calls: 200 parallel calls")
 async def test_two_hundred_parallel_calls_are_all_answered(tmp_path: Path) -> None:
     calls = parallel_calls("calculator", 200, expression="1+1")
     async with product(calls, says("Done."), tmp_path=tmp_path) as p:
@@ -222,6 +229,10 @@ async def test_two_hundred_parallel_calls_are_all_answered(tmp_path: Path) -> No
     assert [message["role"] for message in p.upstream.requests[1].messages[-200:]] == ["tool"] * 200
 
 
+@pytest.mark.fault("model: the model answers 401")
+@pytest.mark.fault("model: malformed chunks")
+@pytest.mark.fault("model: the stream ends in the middle")
+@pytest.mark.fault("model: an error in the middle of the stream")
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -253,12 +264,17 @@ async def test_a_failing_model_ends_in_a_sentence_never_in_a_swallowed_status(
         assert [stage.status for stage in answer.stages.values()] == ["completed"]
 
 
+@pytest.mark.fault("model: the model answers 429")
+@pytest.mark.fault("model: the model answers 500")
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(status: int, tmp_path: Path) -> None:
     async with product(http_error(status, retry_after=0.01), says("Hello."), tmp_path=tmp_path) as p:
         assert (await p.reader.ask("Hi")).content == "Hello."
 
 
+@pytest.mark.fault("request: no messages")
+@pytest.mark.fault("request: the last message is not the user's")
+@pytest.mark.fault("request: an unknown or impossible configuration")
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -299,6 +315,8 @@ async def test_behind_an_old_core_a_persons_mistake_is_reported_inside_the_strea
     assert "colour" in answer.error["display_message"]
 
 
+@pytest.mark.fault("request: no key")
+@pytest.mark.fault("request: unknown fields")
 async def test_a_missing_key_and_unknown_fields(tmp_path: Path) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "addons": [], "unheard_of": {"a": 1}, "stream": False}
     async with product(says("Hello."), tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
@@ -319,6 +337,9 @@ async def test_attachments_beside_the_messages_belong_to_the_last_one(tmp_path: 
     assert p.upstream.requests[0].messages[-1]["content"].endswith("- report.csv (text/csv): files/b/report.csv")
 
 
+@pytest.mark.fault("client: it disconnects before the first token")
+@pytest.mark.fault("client: it disconnects while text streams")
+@pytest.mark.fault("client: it disconnects after a tool has run")
 @pytest.mark.parametrize("phase", ["waiting", "writing", "tool"])
 async def test_a_person_who_leaves_stops_the_model_in_every_phase(phase: str, tmp_path: Path) -> None:
     faults: dict[str, list[Item]] = {
@@ -356,6 +377,7 @@ async def dig(folder: str) -> str:
 """
 
 
+@pytest.mark.fault("client: it disconnects while a tool runs")
 async def test_a_person_who_leaves_stops_a_running_tool(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW_TOOL)
     dig = wants("dig", folder=str(tmp_path))
@@ -408,6 +430,7 @@ async def test_the_configuration_chooses_model_and_temperature(tmp_path: Path) -
     assert (answer.content, p.upstream.requests[0].body["temperature"]) == ("Hello.", 0.5)
 
 
+@pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_rating_in_dial_chat_is_kept_with_the_trace_of_its_answer(kept: bool, tmp_path: Path) -> None:
     async with (

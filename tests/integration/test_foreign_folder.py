@@ -12,6 +12,7 @@ from task.cli.companions import INTERPRETER, SEARCH
 from task.cli.up import COMMAND
 
 
+@pytest.mark.fault("workspace: a folder with modules called like the product's own")
 @pytest.mark.parametrize("command", [SANDBOX, SEARCH, INTERPRETER, COMMAND], ids=lambda command: command[-1])
 def test_a_module_of_the_folder_does_not_take_the_place_of_ours(tmp_path: Path, command: tuple[str, ...]) -> None:
     package = tmp_path

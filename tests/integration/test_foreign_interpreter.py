@@ -23,6 +23,7 @@ def tool_result(p: Product) -> str:
     return str(p.upstream.requests[1].messages[-1]["content"])
 
 
+@pytest.mark.fault("interpreter: an interpreter server of another kind")
 async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_attached(tmp_path: Path) -> None:
     with foreign_interpreter("plain") as server:
         turns = [wants("execute_code", code=CODE), says("42")]
@@ -60,6 +61,7 @@ async def test_a_server_with_its_own_sessions_runs_code_too(tmp_path: Path) -> N
     assert answer.stages[0].status == "completed"
 
 
+@pytest.mark.fault("interpreter: an interpreter server of another kind")
 @pytest.mark.parametrize(
     ("kind", "code", "sentence"),
     [
@@ -76,6 +78,7 @@ async def test_what_such_a_server_refuses_is_a_sentence(kind: str, code: str, se
     assert (answer.stages[0].status, answer.content) == ("failed", "It did not work.")
 
 
+@pytest.mark.fault("interpreter: an interpreter server of another kind")
 async def test_a_server_of_another_protocol_is_reported_in_a_sentence(tmp_path: Path) -> None:
     turns = [wants("execute_code", code=CODE), says("It did not work.")]
     async with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from task.llm.scripted import says, wants
@@ -16,6 +17,7 @@ from tests.support.http_api import NOWHERE, http_api
 from tests.support.ports import free_port
 
 
+@pytest.mark.fault("observability: a model's server, a store or a server of tools that is down, at the readiness probe")
 async def test_without_its_model_the_agent_lives_but_is_not_ready_and_says_why(tmp_path: Path) -> None:
     dead = {"name": "dead", "url": f"http://127.0.0.1:{free_port()}/mcp"}
     async with http_api(tmp_path=tmp_path, openai_base_url=f"{NOWHERE}/v1", mcp_servers=[dead]) as api:
@@ -29,6 +31,7 @@ async def test_without_its_model_the_agent_lives_but_is_not_ready_and_says_why(t
     assert "127.0.0.1" not in reply.text
 
 
+@pytest.mark.fault("observability: a model's server, a store or a server of tools that is down, at the readiness probe")
 async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_seconds(tmp_path: Path) -> None:
     (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
     now = [0.0]
@@ -49,6 +52,7 @@ async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_se
         await product.close()
 
 
+@pytest.mark.fault("observability: a model's server, a store or a server of tools that is down, at the readiness probe")
 async def test_a_failing_server_of_tools_is_asked_every_few_seconds_however_often_readiness_is(tmp_path: Path) -> None:
     requests, now = [0], [0.0]
 

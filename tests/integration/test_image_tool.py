@@ -96,6 +96,7 @@ async def test_the_next_turn_knows_where_the_picture_is(tmp_path: Path) -> None:
     assert first.attachments[0]["url"] in history
 
 
+@pytest.mark.fault("image: the image deployment returns base64")
 async def test_a_picture_that_comes_as_content_is_stored_and_no_base64_reaches_model_or_state(tmp_path: Path) -> None:
     answer_of = attaching({"title": "Image", "type": "image/png", "data": BASE64})
     turns = [wants(TOOL, prompt=PROMPT), says("Here.")]
@@ -109,6 +110,7 @@ async def test_a_picture_that_comes_as_content_is_stored_and_no_base64_reaches_m
     assert BASE64[:40] not in tool_result(p) + json.dumps(answer.state) + answer.stages[0].content
 
 
+@pytest.mark.fault("image: the image deployment refuses")
 async def test_a_refused_picture_is_explained_to_the_model_and_the_run_continues(tmp_path: Path) -> None:
     error = {"message": "Rejected by our safety system.", "code": "content_policy_violation"}
     turns = [wants(TOOL, prompt=PROMPT), says("There is no picture.")]
@@ -122,6 +124,7 @@ async def test_a_refused_picture_is_explained_to_the_model_and_the_run_continues
     assert (answer.stages[0].status, answer.attachments) == ("failed", {})
 
 
+@pytest.mark.fault("image: the image deployment times out")
 @pytest.mark.parametrize("limits", [{"deployments": {"image_seconds": 0.5}}, {"limits": {"tool_seconds": 0.5}}])
 async def test_a_deployment_that_takes_too_long_is_stopped(limits: dict[str, Any], tmp_path: Path) -> None:
     turns = [wants(TOOL, prompt=PROMPT), says("It took too long.")]
@@ -150,6 +153,7 @@ async def test_a_person_who_leaves_stops_the_deployment(tmp_path: Path) -> None:
             await images.peer.cancelled.wait()
 
 
+@pytest.mark.fault("image: there is no image deployment")
 async def test_without_an_image_deployment_the_tool_is_not_offered(tmp_path: Path) -> None:
     async with product(wants(TOOL, prompt=PROMPT), says("No."), tmp_path=tmp_path, dial_api_key="key-one") as p:
         await p.reader.ask("Draw a cat")
@@ -160,6 +164,7 @@ async def test_without_an_image_deployment_the_tool_is_not_offered(tmp_path: Pat
     assert "calculator" in ready
 
 
+@pytest.mark.fault("image: an image deployment that the caller's role may not use")
 async def test_the_tool_is_offered_to_the_people_whose_role_may_use_the_deployment(tmp_path: Path) -> None:
     async with image_deployment() as images:
         entry = {**images.models[NAME], "userRoles": ["painter"]}

@@ -17,6 +17,11 @@ CASES = load_cases(Path(__file__).with_name("injections.yaml"))
 SAMPLED = [case if place % 4 == 0 else pytest.param(case, marks=pytest.mark.system) for place, case in enumerate(CASES)]
 
 
+@pytest.mark.fault("gate: an address with data in the title of a step or of a waiting call")
+@pytest.mark.fault(
+    "gate: text that gives orders: files, pages, results, descriptions, hidden, coded, in steps, with fake approvals"
+)
+@pytest.mark.fault("gate: an attribute whose address browsers read to the end of its quotes")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 async def test_an_obeyed_injection_does_nothing_unasked(case: Case) -> None:
     assert await harm_of(case, guarded=True) == []
@@ -29,6 +34,7 @@ async def test_without_the_gate_the_same_texts_do_harm(as_text: bool) -> None:
     assert len(harmless) <= 0.05 * len(CASES), harmless
 
 
+@pytest.mark.fault("calls: a page that orders a call, and a model that writes it as text")
 @pytest.mark.parametrize("case", SAMPLED, ids=lambda case: case.id)
 async def test_an_obeyed_injection_does_nothing_unasked_by_calls_in_the_models_text(case: Case) -> None:
     assert await harm_of(case, guarded=True, as_text=True) == []
@@ -56,6 +62,9 @@ def obeys_the_file(received: Received) -> Reply:
     return says("Here: ", *re.split(r"(?<=[d(])", str(shown and shown[1]).replace("WORD", "SECRET-7F3K")))
 
 
+@pytest.mark.fault(
+    "gate: text that gives orders: files, pages, results, descriptions, hidden, coded, in steps, with fake approvals"
+)
 async def test_an_attached_file_gives_no_orders_and_no_approval_in_the_chat(tmp_path: Path) -> None:
     async with noting(tmp_path, obeys_the_file) as p:
         file = await p.reader.upload("report.txt", FILE.encode(), "text/plain")

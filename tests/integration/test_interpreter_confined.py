@@ -41,16 +41,19 @@ async def test_code_in_our_sandbox_runs_without_a_question(tmp_path: Path) -> No
     assert "42" in result.text()
 
 
+@pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
 async def test_code_without_a_sandbox_is_asked_about(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--bare", "--spares", "0", "--unsafe") as server:
         assert isinstance(await called(server.url), Pending)
 
 
+@pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
 async def test_a_server_of_another_kind_is_asked_about() -> None:
     with foreign_interpreter("plain") as server:
         assert isinstance(await called(server.url), Pending)
 
 
+@pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
 @pytest.mark.parametrize(
     ("status", "health"),
     [(200, {"sandbox_tier": "none"}), (200, {"sandbox_tier": "mine"}), (200, {"sandbox_tier": ["landlock"]}), (200, {}),

@@ -37,6 +37,7 @@ async def number_of(fleet: Fleet, talk: Conversation) -> int:
     return names.index(talk.server)
 
 
+@pytest.mark.fault("interpreter: one of several interpreter servers that is killed and comes back")
 async def test_a_server_that_is_killed_loses_its_own_conversations_only_and_their_files_are_put_back(
     tmp_path: Path,
 ) -> None:
@@ -61,6 +62,7 @@ async def test_a_server_that_is_killed_loses_its_own_conversations_only_and_thei
         assert LOST in await second.output("print('x' in dir())")
 
 
+@pytest.mark.fault("interpreter: an interpreter server that freezes, idle or while code runs")
 async def test_a_frozen_server_is_left_and_what_it_still_has_is_never_used_again(tmp_path: Path) -> None:
     async with interpreter_fleet(tmp_path, 2, *BARE, changes=HASTE) as fleet:
         by_server = await spread(fleet)
@@ -84,6 +86,7 @@ async def test_a_frozen_server_is_left_and_what_it_still_has_is_never_used_again
         assert "\n42\n" not in fresh
 
 
+@pytest.mark.fault("interpreter: an address behind which no interpreter server answers")
 async def test_while_no_server_answers_nothing_is_sent_and_the_first_one_that_does_is_used(tmp_path: Path) -> None:
     async with interpreter_fleet(tmp_path, 1, *BARE, changes={"fail_timeout=10s": "fail_timeout=1s"}) as fleet:
         talk = fleet.talk()
@@ -103,6 +106,7 @@ async def test_while_no_server_answers_nothing_is_sent_and_the_first_one_that_do
         assert "[kept.txt](" in result.text()
 
 
+@pytest.mark.fault("interpreter: an interpreter server that is replaced under load")
 @pytest.mark.timeout(300)
 async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fails(tmp_path: Path) -> None:
     async with interpreter_fleet(tmp_path, 2, *BARE, "--drain-seconds", "30") as fleet:
@@ -139,6 +143,7 @@ async def test_servers_that_are_replaced_one_by_one_end_what_runs_and_no_call_fa
         assert "\ndone\n" in text
 
 
+@pytest.mark.fault("interpreter: one person whose calls would take the places of all interpreter servers")
 async def test_one_persons_share_holds_over_all_servers_and_everybody_is_shown_a_place(tmp_path: Path) -> None:
     async with interpreter_fleet(tmp_path, 2, *BARE, "--running", "2", "--seconds", "100") as fleet:
         by_server = await spread(fleet)
@@ -157,6 +162,7 @@ async def test_one_persons_share_holds_over_all_servers_and_everybody_is_shown_a
             assert not any(message.failed for message in await asyncio.gather(*calls))
 
 
+@pytest.mark.fault("interpreter: a draining interpreter server that its balancer leaves at once")
 async def test_where_a_draining_server_is_left_at_once_the_files_of_its_last_calls_still_come(tmp_path: Path) -> None:
     location = "location ~ ^/(ready|health)$ {\n"
     left = {location: f"{location}      proxy_next_upstream error timeout http_503;\n"}

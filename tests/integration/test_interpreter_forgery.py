@@ -46,6 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpr
         yield running
 
 
+@pytest.mark.fault("interpreter: a kernel message forged by its code")
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 async def test_a_forged_message_does_not_spoil_a_call(server: RunningInterpreter, forged: str) -> None:
     async with server.client() as client:

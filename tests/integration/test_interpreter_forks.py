@@ -53,6 +53,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("interpreter: a template of kernels that dies")
 @pytest.mark.parametrize("tier", SAMPLED)
 async def test_a_template_that_dies_takes_no_kernel_with_it_and_is_started_again(tmp_path: Path, tier: str) -> None:
     async with talks(tmp_path, "--tier", tier) as (server, talk):
@@ -64,6 +65,7 @@ async def test_a_template_that_dies_takes_no_kernel_with_it_and_is_started_again
         assert template_of(server) != first
 
 
+@pytest.mark.fault("interpreter: a kernel whose server is killed")
 @pytest.mark.system
 @pytest.mark.parametrize("tier", WORKING)
 async def test_kernels_end_with_a_server_that_is_killed(tmp_path: Path, tier: str) -> None:
@@ -74,6 +76,7 @@ async def test_kernels_end_with_a_server_that_is_killed(tmp_path: Path, tier: st
         await until(lambda: not any(map(is_running, children)))
 
 
+@pytest.mark.fault("interpreter: kernel after kernel")
 @pytest.mark.system
 async def test_many_kernels_leave_no_dead_process_and_no_open_file(tmp_path: Path) -> None:
     async with talks(tmp_path, "--tier", WORKING[0], "--sessions", "8") as (server, talk):
@@ -89,6 +92,7 @@ async def test_many_kernels_leave_no_dead_process_and_no_open_file(tmp_path: Pat
         await until(lambda: process.num_fds() <= files + 4)  # connections of the client
 
 
+@pytest.mark.fault("interpreter: kernels with the same random numbers")
 @pytest.mark.system
 async def test_kernels_have_random_numbers_and_variables_of_their_own(tmp_path: Path) -> None:
     code = "import random, uuid, sys; import numpy; print(random.random(), uuid.uuid4(), numpy.random.random())"
@@ -98,6 +102,7 @@ async def test_kernels_have_random_numbers_and_variables_of_their_own(tmp_path: 
     assert len({*answers[0], *answers[1]}) == 6
 
 
+@pytest.mark.fault("interpreter: code that changes the program that runs it")
 @pytest.mark.system
 async def test_code_cannot_reach_the_file_of_the_program_that_runs_it(tmp_path: Path) -> None:
     code = "import os\nos.chmod('/proc/self/exe', 0o500)\nopen('/proc/self/exe', 'r+b')"
@@ -118,6 +123,7 @@ raise SystemExit(server.serve(lambda *_: 0))
 """
 
 
+@pytest.mark.fault("interpreter: a fork for which there is no memory or no process left")
 def test_a_fork_that_fails_is_an_error_of_that_request_alone(tmp_path: Path) -> None:
     requests, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with requests, subprocess.Popen([sys.executable, "-c", NO_MORE_PROCESSES], cwd=ROOT, stdin=its.fileno()) as starter:
@@ -134,12 +140,14 @@ def test_a_fork_that_fails_is_an_error_of_that_request_alone(tmp_path: Path) -> 
         assert starter.wait(PATIENCE) == 0
 
 
+@pytest.mark.fault("interpreter: a template that cannot start")
 @pytest.mark.system
 async def test_where_no_template_runs_kernels_are_started_from_their_program(tmp_path: Path) -> None:
     async with one_kernel(tmp_path, program=Path("/nothing.py")) as kernel:
         assert (await kernel.execute("1 + 1", lambda message: None)).status == "ok"
 
 
+@pytest.mark.fault("interpreter: variables of an idle kernel that cannot be saved")
 @pytest.mark.system
 async def test_an_idle_kernel_returns_memory_and_keeps_what_no_file_could_hold(tmp_path: Path) -> None:
     shown: list[object] = []

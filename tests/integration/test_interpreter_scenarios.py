@@ -103,6 +103,7 @@ async def test_13_a_file_that_the_message_carries_itself_is_read_like_an_attache
     assert carried["data"][:40] not in str(p.upstream.requests[1].body)
 
 
+@pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")
 async def test_the_stage_of_code_that_prints_much_stays_below_what_the_chat_shows(
     server: RunningInterpreter, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ async def test_14_a_client_without_conversation_ids_keeps_its_session_in_the_sta
     assert "```\n84\n```" in answer.stages[0].content
 
 
+@pytest.mark.fault("state: a chat that was renamed")
 async def test_14_a_renamed_chat_keeps_its_variables_and_files(server: RunningInterpreter, tmp_path: Path) -> None:
     turns = (runs("x = 42"), says("Done."), says("Fine."), runs("print(x * 2, len(open('report.csv').read()))"))
     async with product(*turns, says("84"), tmp_path=tmp_path, **settings(server)) as p:
@@ -152,6 +154,7 @@ async def test_14_a_renamed_chat_keeps_its_variables_and_files(server: RunningIn
     assert "```\n84 4\n```" in answer.stages[0].content
 
 
+@pytest.mark.fault("interpreter: a session id of another principal")
 async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
     server: RunningInterpreter, tmp_path: Path
 ) -> None:
@@ -163,6 +166,7 @@ async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
     assert "```\nFalse\n```" in answer.stages[0].content
 
 
+@pytest.mark.fault("interpreter: a restarted interpreter server")
 @pytest.mark.system
 async def test_14_a_restarted_interpreter_is_reported_and_files_are_copied_again(tmp_path: Path) -> None:
     read = "print(len(open('report.csv', 'rb').read()), 'x' in dir())"
@@ -244,6 +248,7 @@ async def test_failing_code_is_a_failed_stage_and_a_message_the_model_can_act_on
     assert answer.stages[0].content.count("```python") == 1
 
 
+@pytest.mark.fault("interpreter: an interpreter server that is down")
 async def test_a_server_that_is_away_is_a_sentence_and_comes_back_by_itself(tmp_path: Path) -> None:
     with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as gone:
         pass

@@ -57,6 +57,7 @@ async def put(server: RunningInterpreter, result: dict[str, str], name: str) -> 
         await http.put(f"{server.origin}{result['files_path']}inputs/{name}", content=b"", headers=headers)
 
 
+@pytest.mark.fault("interpreter: two agents on one session")
 async def test_variables_stay_and_parallel_calls_take_turns(server: RunningInterpreter, talk: Talk) -> None:
     await talk.run("n = 0")
     async with server.client() as second:
@@ -67,6 +68,7 @@ async def test_variables_stay_and_parallel_calls_take_turns(server: RunningInter
     assert (result["error"], result["ending"], result["generation"]) == (None, "done", 1)
 
 
+@pytest.mark.fault("interpreter: a session id of another principal")
 async def test_another_person_with_the_same_conversation_id_has_another_session(talk: Talk) -> None:
     mine = await talk.run("secret = 1; open('mine.txt', 'w').write('x')")
     stranger = Talk(talk.client, talk.conversation, "another person")
@@ -113,6 +115,7 @@ async def test_long_tables_and_long_output_are_cut_and_kept_whole_as_a_file(
     assert len((await fetch(server, result, log["path"])).content) == 200_001
 
 
+@pytest.mark.fault("interpreter: input()")
 async def test_errors_and_input_come_back_as_plain_tracebacks(same: Talk) -> None:
     error = (await same.run("1 / 0"))["error"]
     assert error["ename"] == "ZeroDivisionError"
@@ -121,6 +124,7 @@ async def test_errors_and_input_come_back_as_plain_tracebacks(same: Talk) -> Non
     assert (asked["error"]["ename"], asked["ending"]) == ("StdinNotImplementedError", "done")
 
 
+@pytest.mark.fault("interpreter: an endless loop")
 async def test_a_long_loop_is_interrupted_and_its_variables_stay(same: Talk) -> None:
     result = await same.run("kept = 7\nwhile True: pass", meta=BRIEFLY)
     assert (result["timed_out"], result["state_lost"], result["error"]["ename"]) == (True, False, "KeyboardInterrupt")
@@ -128,6 +132,7 @@ async def test_a_long_loop_is_interrupted_and_its_variables_stay(same: Talk) -> 
     assert (await same.run("kept"))["result"] == "7"
 
 
+@pytest.mark.fault("interpreter: C code that ignores interrupts")
 async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_reported(talk: Talk) -> None:
     await talk.run("open('kept.txt', 'w').write('still here'); x = 1")
     result = await talk.run("sum(range(10**12))", meta=BRIEFLY)
@@ -137,12 +142,14 @@ async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_reported(t
     assert (after["stdout"], after["generation"], after["state_lost"]) == ("still here False\n", 2, False)
 
 
+@pytest.mark.fault("interpreter: endless output")
 async def test_endless_output_is_stopped_and_the_session_continues(same: Talk) -> None:
     result = await same.run("while True: print('y' * 100_000)")
     assert (result["ending"], result["truncated"]) == ("flooded", True)
     assert (await same.run("'fine'"))["result"] == "'fine'"
 
 
+@pytest.mark.fault("interpreter: a kernel that is killed")
 @pytest.mark.parametrize("death", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
 async def test_a_kernel_that_dies_is_reported_and_replaced(death: str, talk: Talk) -> None:
     result = await talk.run(f"import os, ctypes\n{death}")
@@ -150,6 +157,7 @@ async def test_a_kernel_that_dies_is_reported_and_replaced(death: str, talk: Tal
     assert (await talk.run("1 + 1"))["result"] == "2"
 
 
+@pytest.mark.fault("interpreter: a kernel that is killed")
 async def test_a_kernel_that_dies_between_two_calls_is_reported_in_the_next(talk: Talk) -> None:
     await talk.run("import threading, os; threading.Timer(0.05, os._exit, [1]).start()")
     await asyncio.sleep(1)  # its own clock, not ours
@@ -158,12 +166,14 @@ async def test_a_kernel_that_dies_between_two_calls_is_reported_in_the_next(talk
     assert "ended between two calls" in result["notes"][0]
 
 
+@pytest.mark.fault("interpreter: code that takes all memory")
 async def test_too_much_memory_is_an_error_of_the_code(same: Talk) -> None:
     result = await same.run("x = 5\ny = bytearray(10**12)")
     assert (result["error"]["ename"], result["state_lost"]) == ("MemoryError", False)
     assert (await same.run("x"))["result"] == "5"
 
 
+@pytest.mark.fault("interpreter: a fork bomb")
 async def test_a_fork_bomb_stays_in_its_session_and_is_gone_with_it(talk: Talk) -> None:
     code = "import os, time\nwhile True:\n  try:\n    if os.fork() == 0: time.sleep(99)\n  except OSError: pass"
     folder = Path((await talk.run("import os; os.getcwd()"))["result"].strip("'")).parent
@@ -175,6 +185,7 @@ async def test_a_fork_bomb_stays_in_its_session_and_is_gone_with_it(talk: Talk) 
     await all_ended(folder.name)
 
 
+@pytest.mark.fault("interpreter: processes that leave their group")
 async def test_processes_that_leave_their_group_end_with_the_session(talk: Talk) -> None:
     seconds = f"{time.time_ns() % 10**6 + 10**6}"
     await talk.run(f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)")
@@ -195,6 +206,7 @@ async def all_ended(word: str) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("interpreter: background threads")
 async def test_threads_that_keep_writing_do_not_disturb_later_calls(same: Talk) -> None:
     code = """
 import threading, time
@@ -209,6 +221,7 @@ threading.Thread(target=chatter, daemon=True).start()
     assert [result["error"] for result in results] == [None] * 5
 
 
+@pytest.mark.fault("interpreter: a deleted working directory")
 async def test_a_deleted_working_directory_is_there_again(talk: Talk) -> None:
     await talk.run("import os, shutil\nopen('a', 'w').close()\nshutil.rmtree(os.getcwd(), ignore_errors=True)")
     result = await talk.run("open('b.txt', 'w').write('new'); import os; os.listdir('.')")
@@ -216,6 +229,7 @@ async def test_a_deleted_working_directory_is_there_again(talk: Talk) -> None:
     assert [file["name"] for file in result["files"]] == ["b.txt"]
 
 
+@pytest.mark.fault("interpreter: links, sockets and pipes in the outputs")
 async def test_only_plain_new_files_are_handed_over(server: RunningInterpreter, same: Talk) -> None:
     code = """
 import os, socket, pathlib, shutil
@@ -237,6 +251,7 @@ os.chdir("..")
         assert (await fetch(server, result, path)).status_code == 404
 
 
+@pytest.mark.fault("interpreter: file names that are not UTF-8")
 async def test_names_that_are_no_text_are_reported_and_their_files_stay(talk: Talk) -> None:
     code = r"""
 import os
@@ -253,6 +268,7 @@ for name in (b"\xff.txt", b"b\xe4d/x.csv", "gr\xfcn.txt"):
     assert [file["name"] for file in listed["files"]] == ["grün.txt"]
 
 
+@pytest.mark.fault("interpreter: half characters in output and errors")
 async def test_half_characters_in_output_do_not_fail_the_call(talk: Talk) -> None:
     result = await talk.run("print('\\udcff out'); display('\\udcff shown'); '\\udcff result'")
     assert "out" in result["stdout"]
@@ -260,12 +276,14 @@ async def test_half_characters_in_output_do_not_fail_the_call(talk: Talk) -> Non
     assert "why" in raised["error"]["evalue"]
 
 
+@pytest.mark.fault("interpreter: 10,000 files in the outputs")
 async def test_ten_thousand_files_are_counted_not_sent(talk: Talk) -> None:
     result = await talk.run("for n in range(10_000): open(f'{n:05}.txt', 'w').close()")
     assert len(result["files"]) == 50
     assert "9,950 more new files" in result["notes"][0]
 
 
+@pytest.mark.fault("interpreter: code that reaches for network, files and processes outside")
 async def test_code_reaches_neither_network_nor_foreign_files(server: RunningInterpreter, same: Talk) -> None:
     code = f"""
 import os, socket
@@ -285,6 +303,7 @@ print([name for name in os.environ if "TOKEN" in name or "KEY" in name])
     assert result["stdout"].endswith("[]\n")
 
 
+@pytest.mark.fault("interpreter: a cancelled call")
 async def test_a_cancelled_call_stops_the_code_and_the_session_continues(same: Talk) -> None:
     await same.run("import time; n = 0")
     for seconds in (0.1, 1, 10):  # how long it takes until the code runs is not to be seen from here
@@ -315,6 +334,7 @@ async def test_a_cleared_session_is_deleted_although_who_cleared_it_has_left(ser
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("interpreter: a link where an input goes")
 async def test_files_go_in_once_per_version_and_never_through_a_link(server: RunningInterpreter, same: Talk) -> None:
     inputs = {"dial-general-purpose-agent/inputs": {"data.csv": "v1"}}
     asked = await same.run("print(open('data.csv').read())", meta=inputs)
@@ -332,6 +352,7 @@ async def test_files_go_in_once_per_version_and_never_through_a_link(server: Run
     assert (result["stdout"], result["files"]) == ("a,b\n False\n", [])
 
 
+@pytest.mark.fault("interpreter: a session that another interpreter server has continued")
 async def test_a_session_that_the_server_does_not_have_is_refused_until_a_new_one_is_accepted(talk: Talk) -> None:
     lost = {KERNEL: "server-that-is-gone.0123"}
     await talk.run("x = 'of another branch'")
@@ -350,6 +371,7 @@ async def test_a_session_that_the_server_does_not_have_is_refused_until_a_new_on
     assert (after["result"], after["notes"]) == ("(1, 1)", [])
 
 
+@pytest.mark.fault("interpreter: files that are put back late, or outside the working directory")
 async def test_files_of_a_lost_session_go_back_before_its_first_call_and_never_over_newer_ones(
     server: RunningInterpreter, talk: Talk
 ) -> None:
@@ -368,6 +390,7 @@ async def test_files_of_a_lost_session_go_back_before_its_first_call_and_never_o
     assert (await talk.run("open('sub/made.txt').read()", meta={MADE: {"other.txt": "v1"}}))["result"] == "'new'"
 
 
+@pytest.mark.fault("interpreter: no token, a wrong token, another host")
 async def test_requests_without_the_token_or_with_another_host_name_are_refused(server: RunningInterpreter) -> None:
     async with httpx.AsyncClient(trust_env=False, base_url=server.origin) as http:
         assert (await http.get("/health")).json()["sandbox_tier"] in ("bubblewrap", "landlock")
@@ -388,6 +411,7 @@ async def test_a_call_without_a_conversation_has_its_own_session_and_says_so(ser
     assert second.structured["result"] == "False"
 
 
+@pytest.mark.fault("interpreter: a restarted interpreter server")
 async def test_a_restarted_server_reports_that_the_variables_are_lost(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--spares", "0", "--bare") as first:
         async with first.client() as client:
@@ -401,6 +425,7 @@ async def test_a_restarted_server_reports_that_the_variables_are_lost(tmp_path: 
             assert not (await talk.run("1"))["state_lost"]
 
 
+@pytest.mark.fault("interpreter: more sessions than there may be")
 @pytest.mark.system
 async def test_the_oldest_session_makes_room_and_an_unused_one_ends(tmp_path: Path) -> None:
     options = ("--spares", "0", "--bare", "--sessions", "1", "--idle-minutes", "0.01")
@@ -426,6 +451,7 @@ async def test_sessions_that_come_at_once_are_no_more_than_allowed(tmp_path: Pat
     assert "every Python session is busy" in "".join(result.text for result in results)
 
 
+@pytest.mark.fault("interpreter: one person who opens session after session")
 @pytest.mark.system
 async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--spares", "0", "--bare", "--sessions", "2") as server:
@@ -445,6 +471,8 @@ async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses
             assert await sessions(server) == 2
 
 
+@pytest.mark.fault("interpreter: more calls of code than may run")
+@pytest.mark.fault("interpreter: a call waiting while its session is deleted")
 @pytest.mark.system
 async def test_calls_wait_in_one_line_that_shows_their_places(tmp_path: Path) -> None:
     shown: asyncio.Queue[str | None] = asyncio.Queue()

@@ -112,6 +112,7 @@ async def test_a_fork_bomb_hits_the_limit_of_its_own_uid_and_ends_with_its_sessi
             assert processes_of(uid) == []
 
 
+@pytest.mark.fault("sandbox: files, queues and shared memory that a run leaves behind")
 @pytest.mark.root
 async def test_a_server_that_was_killed_leaves_nothing_that_a_later_kernel_meets(python: Path, tmp_path: Path) -> None:
     options = ("--bare", "--spares", "0", "--tier", "landlock", "--python", str(python))
@@ -134,6 +135,7 @@ async def test_a_server_that_was_killed_leaves_nothing_that_a_later_kernel_meets
     assert not Path(left).exists()
 
 
+@pytest.mark.fault("sandbox: files, queues and shared memory that a run leaves behind")
 @pytest.mark.root
 @pytest.mark.parametrize("options", [("--tier", "landlock"), ("--tier", "bubblewrap"), ("--unsafe",)])
 async def test_nothing_of_a_session_is_left_when_it_ends_and_its_uid_is_not_lent_next(
@@ -148,6 +150,7 @@ async def test_nothing_of_a_session_is_left_when_it_ends_and_its_uid_is_not_lent
     assert left_by(uid) == []
 
 
+@pytest.mark.fault("interpreter: code that takes the names by which servers reserve user ids")
 @pytest.mark.root
 async def test_a_kernel_is_started_whatever_names_another_one_has_taken(python: Path, tmp_path: Path) -> None:
     squat = (

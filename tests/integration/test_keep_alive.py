@@ -74,6 +74,7 @@ async def _opened(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.S
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
 @pytest.mark.system
 async def test_the_agent_answers_after_a_silence_and_stops_without_waiting_for_idle_connections(tmp_path: Path) -> None:
     port = str(free_port())
@@ -93,6 +94,7 @@ async def test_the_agent_answers_after_a_silence_and_stops_without_waiting_for_i
             await process.wait()
 
 
+@pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
 @pytest.mark.system
 async def test_every_server_of_the_product_keeps_idle_connections_for_the_seconds_of_the_setting(
     tmp_path: Path,
@@ -179,6 +181,7 @@ async def _mcp(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[obje
 CLIENTS = [_model, _files, _interpreter, _local_core, _mcp]
 
 
+@pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
 @pytest.mark.system
 async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_about_to_close(tmp_path: Path) -> None:
     ports = await asyncio.gather(*(_ports_of(client, tmp_path) for client in CLIENTS))
@@ -188,6 +191,7 @@ async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_a
         assert before.isdisjoint(after), client.__name__
 
 
+@pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
 @pytest.mark.system
 async def test_requests_in_the_moment_of_closing_are_all_answered_at_the_first_try() -> None:
     async with served_asgi(_answering, lifespan="off", timeout_keep_alive=5) as peer:

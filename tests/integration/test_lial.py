@@ -62,6 +62,7 @@ async def test_the_initial_prompt_of_the_context_comes_first_unless_there_is_ano
     assert prompts == ["Be a pirate.", "Be a poet."]
 
 
+@pytest.mark.fault("console: a model that refuses, or dies in the middle of a table")
 async def test_a_model_that_refuses_is_the_documented_error_without_its_key() -> None:
     async with openai_upstream(http_error(401)) as upstream:
         with pytest.raises(LIALError) as error:
@@ -77,6 +78,10 @@ async def test_what_is_no_conversation_is_the_documented_error(messages: list[di
             await answered(started("openai", at(upstream, "openai")), messages)
 
 
+@pytest.mark.fault(
+    "console: bad YAML, an unknown key, a missing variable, an unknown provider, an empty question or an "
+    "unknown session at the start"
+)
 @pytest.mark.parametrize(
     ("provider", "settings", "words"),
     [

@@ -87,6 +87,7 @@ async def test_a_result_without_text_is_rendered_as_json(peer: ServerProcess) ->
     assert '"numbers"' in result.text
 
 
+@pytest.mark.fault("mcp: a result of 5 MB")
 async def test_five_megabytes_are_cut_to_what_can_be_kept(peer: ServerProcess) -> None:
     async with MCPClient.create(peer.url, token="sesame") as client:
         result = await client.call("large", {}, on_progress=lambda *_: None)
@@ -106,6 +107,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(peer: ServerProcess, 
         await noted(folder, "wait cancelled", before + 1)
 
 
+@pytest.mark.fault("mcp: a call that takes too long")
 async def test_a_call_that_takes_too_long_is_ended_on_both_sides(peer: ServerProcess, folder: Path) -> None:
     before = notes(folder).count("wait cancelled")
     async with MCPClient.create(peer.url, token="sesame", name="peer") as client:
@@ -117,6 +119,7 @@ async def test_a_call_that_takes_too_long_is_ended_on_both_sides(peer: ServerPro
     assert caught.value.fault is Fault.TIMEOUT
 
 
+@pytest.mark.fault("mcp: somebody else's key")
 async def test_calls_at_once_do_not_see_each_others_keys(peer: ServerProcess) -> None:
     def who(number: int) -> Identity:
         return Identity({"Api-Key": f"key-{number}"}, partition=f"user-{number}", own=True)
@@ -134,6 +137,8 @@ async def test_no_more_calls_run_at_once_than_allowed(peer: ServerProcess) -> No
     assert perf_counter() - started >= 0.3
 
 
+@pytest.mark.fault("mcp: a server restarted between calls")
+@pytest.mark.fault("mcp: a server of the older protocol")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_server_that_comes_late_and_one_that_was_restarted_are_used(era: str, tmp_path: Path) -> None:
     with mcp_peer(tmp_path, legacy=era == "legacy", started=False) as server:
@@ -154,6 +159,7 @@ async def test_a_server_that_comes_late_and_one_that_was_restarted_are_used(era:
     assert caught.value.fault is Fault.UNAVAILABLE
 
 
+@pytest.mark.fault("mcp: a server that dies in a call")
 async def test_only_a_call_that_may_be_repeated_is_made_twice_when_the_connection_breaks(
     peer: ServerProcess, folder: Path
 ) -> None:
@@ -172,6 +178,10 @@ async def test_only_a_call_that_may_be_repeated_is_made_twice_when_the_connectio
     assert notes(folder).count(f"write {once}") == 1
 
 
+@pytest.mark.fault("mcp: a server that answers 401")
+@pytest.mark.fault("mcp: a server that answers 404")
+@pytest.mark.fault("mcp: a server that answers 421")
+@pytest.mark.fault("mcp: a server that answers 500")
 @pytest.mark.parametrize(
     ("status", "fault"),
     [
@@ -191,6 +201,7 @@ async def test_a_refusal_is_classified_by_its_status(status: int, fault: Fault) 
     assert url not in str(caught.value)
 
 
+@pytest.mark.fault("mcp: a server that hangs")
 async def test_a_server_that_hangs_is_given_up_in_time() -> None:
     async def hang(_: web.Request) -> web.Response:
         await asyncio.sleep(60)
@@ -217,6 +228,7 @@ async def test_calls_at_once_to_a_server_that_hangs_do_not_wait_for_one_another(
     assert {failure.fault for failure in failures if isinstance(failure, MCPFailure)} == {Fault.TIMEOUT}
 
 
+@pytest.mark.fault("mcp: an answer of an unknown content type")
 @pytest.mark.parametrize(
     ("kind", "body"), [("application/x-unknown", b"\x00\x01"), ("application/json", b"{"), ("text/html", b"<p>Hi</p>")]
 )
@@ -230,6 +242,7 @@ async def test_an_answer_of_another_kind_is_broken(kind: str, body: bytes) -> No
     assert caught.value.fault is Fault.BROKEN
 
 
+@pytest.mark.fault("mcp: an answer of an unknown content type")
 async def test_content_that_no_protocol_knows_is_broken() -> None:
     results = {"tools/list": listed("smell"), "tools/call": {"content": [{"type": "smell", "data": "roses"}]}}
     async with raw_server(results) as url, MCPClient.create(url, name="it") as client:
@@ -237,6 +250,7 @@ async def test_content_that_no_protocol_knows_is_broken() -> None:
             await client.call("smell", {})
 
 
+@pytest.mark.fault("mcp: a list of tools without an end")
 async def test_all_pages_of_a_list_are_read_and_an_endless_list_ends() -> None:
     def page(parameters: dict[str, Any]) -> dict[str, Any]:
         number = int(parameters.get("cursor", 0))
@@ -265,6 +279,7 @@ async def test_a_kept_list_still_sends_arguments_as_headers_and_lets_every_resul
     assert [request["method"] for request in seen].count("tools/list") == 1
 
 
+@pytest.mark.fault("mcp: a server that answers 401")
 async def test_a_wrong_token_is_a_matter_for_an_operator(tmp_path: Path, peer: ServerProcess) -> None:
     async with MCPClient.create(peer.url, token="wrong") as client:
         with pytest.raises(MCPFailure, match="An operator has to look at its token") as caught:

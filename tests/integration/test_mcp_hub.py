@@ -32,6 +32,7 @@ async def names(hub: MCPHub, who: Caller | None = None) -> list[str]:
     return [tool.name for tool in (await hub.discover(who or caller())).tools]
 
 
+@pytest.mark.fault("mcp: a list of tools that changes")
 async def test_a_list_is_kept_and_refreshed_behind_the_requests() -> None:
     offered, asked, clock = ["one"], list[dict[str, Any]](), FakeClock()
     async with raw_server({"tools/list": lambda _: listed(*offered)}, asked) as url:
@@ -79,6 +80,7 @@ async def test_an_alias_of_another_tool_is_no_name_for_a_servers_own() -> None:
         await hub.close()
 
 
+@pytest.mark.fault("mcp: a server that hangs")
 async def test_a_server_that_hangs_delays_one_request_and_no_more() -> None:
     asked: list[str] = []
 
@@ -119,6 +121,7 @@ async def test_without_issues_nothing_is_said() -> None:
     assert (choice.stages, found.note()) == ([], "")
 
 
+@pytest.mark.fault("mcp: somebody else's key")
 async def test_a_trusted_server_lists_with_the_callers_key_and_lists_are_not_shared_between_people() -> None:
     asked: list[dict[str, Any]] = []
     async with raw_server({"tools/list": listed("one")}, asked) as url:
@@ -144,6 +147,7 @@ async def test_other_servers_see_the_trace_alone() -> None:
     assert all("Api-Key" not in request["headers"] and "X-Tag" not in request["headers"] for request in asked)
 
 
+@pytest.mark.fault("mcp: a list of tools without an end")
 async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() -> None:
     many = [f"tool_{number}" for number in range(150)]
     async with raw_server({"tools/list": listed(*many)}) as url:
@@ -157,6 +161,7 @@ async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() ->
         await all_of_them.close()
 
 
+@pytest.mark.fault("mcp: names that models may not use, and names that clash")
 async def test_two_servers_with_one_tool_keep_both_apart() -> None:
     async with (
         raw_server({"tools/list": listed("find")}) as one,

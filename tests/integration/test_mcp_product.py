@@ -49,6 +49,7 @@ def first_snippet(received: Received) -> Reply:
     return says(f"{found[2]} Source: {found[1]}") if found else says("The web cannot be searched right now.")
 
 
+@pytest.mark.fault("mcp: a server that is stopped between two turns")
 async def test_15_16_25_the_web_is_searched_refused_stopped_and_searched_again(tmp_path: Path) -> None:
     search_first = [wants(SEARCH, query="weather in Quillhaven"), first_snippet]
     lighthouse = [wants(SEARCH, query="Who founded the lighthouse?"), first_snippet]
@@ -81,6 +82,7 @@ async def test_15_16_25_the_web_is_searched_refused_stopped_and_searched_again(t
     assert "Initialization issues" not in [s.name for s in back.stages.values()]
 
 
+@pytest.mark.fault("mcp: a server that is down at the start")
 async def test_25_an_agent_starts_without_its_search_server_and_finds_it_later(tmp_path: Path) -> None:
     async with search_site() as site:
         with search_server(site.url, started=False) as server:
@@ -96,6 +98,7 @@ async def test_25_an_agent_starts_without_its_search_server_and_finds_it_later(t
     assert with_it.content.startswith(EIFFEL[2])
 
 
+@pytest.mark.fault("mcp: two agents on one server")
 async def test_21_five_at_once_get_their_own_results_and_two_agents_share_one_server(
     peer: ServerProcess, tmp_path: Path
 ) -> None:
@@ -133,6 +136,7 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: Se
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
 
 
+@pytest.mark.fault("mcp: a source with Markdown, HTML, line ends or another scheme in its link")
 async def test_pages_for_the_model_are_cited_by_an_answer_that_waited_for_approval(
     peer: ServerProcess, tmp_path: Path
 ) -> None:
@@ -172,6 +176,7 @@ async def test_a_call_of_a_server_ends_at_its_own_limit_or_at_that_of_every_tool
     assert [stage.status for stage in answer.stages.values()] == ["failed"]
 
 
+@pytest.mark.fault("file: a picture of an earlier answer that was deleted, or is too large to show again")
 async def test_a_made_picture_reaches_a_model_that_sees_in_the_next_turns_until_it_is_deleted(
     peer: ServerProcess, tmp_path: Path
 ) -> None:
@@ -207,6 +212,7 @@ async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_
     assert "api-key" in second
 
 
+@pytest.mark.fault("mcp: names that models may not use, and names that clash")
 async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_path: Path) -> None:
     offered = ["search files!", "calculator", "x" * 80]
     calls: list[str] = []
@@ -228,6 +234,7 @@ async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_
     assert len(names) == len(set(names))
 
 
+@pytest.mark.fault("mcp: a schema that points elsewhere")
 @pytest.mark.parametrize("broken", [{"$ref": "http://127.0.0.1:9/schema.json"}, {"type": "string"}, {"type": 7}])
 async def test_a_tool_whose_schema_cannot_be_trusted_is_left_out(broken: dict[str, object], tmp_path: Path) -> None:
     tools = {"tools": [*listed("good")["tools"], {"name": "bad", "inputSchema": {"type": "object", **broken}}]}
@@ -239,6 +246,7 @@ async def test_a_tool_whose_schema_cannot_be_trusted_is_left_out(broken: dict[st
     assert "bad" not in p.upstream.requests[0].tools
 
 
+@pytest.mark.fault("mcp: a server that is down at the start")
 async def test_several_dead_servers_cost_an_answer_no_noticeable_time(tmp_path: Path) -> None:
     servers = [{"name": f"dead-{n}", "url": f"http://127.0.0.1:{free_port()}/mcp"} for n in range(3)]
     async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=servers) as p:
@@ -248,6 +256,7 @@ async def test_several_dead_servers_cost_an_answer_no_noticeable_time(tmp_path: 
     assert all(f"## dead-{n}" in stage.content for n in range(3))
 
 
+@pytest.mark.fault("mcp: a server of the older protocol")
 async def test_a_toolset_of_core_is_reached_by_name_with_the_callers_own_key(
     older_peer: ServerProcess, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ async def test_a_server_of_the_official_package_is_understood() -> None:
         assert await client.call_tool("add", {"left": 2, "right": 3}) == "5"
 
 
+@pytest.mark.fault("mcp: a server's program that wants more files or hosts than its entry names")
 @pytest.mark.parametrize("tier", WORKING)
 async def test_it_reads_and_writes_what_its_entry_names_and_nothing_else(tmp_path: Path, tier: str) -> None:
     folders = {name: tmp_path / name for name in ("readable", "writable", "other")}
@@ -97,6 +98,7 @@ async def test_it_has_its_own_environment_and_a_home_of_its_own(monkeypatch: pyt
     assert not Path(found["HOME"]).exists()
 
 
+@pytest.mark.fault("mcp: a server's program that wants more files or hosts than its entry names")
 @pytest.mark.parametrize("tier", NETWORKED)
 async def test_it_reaches_the_hosts_of_its_entry_and_no_others(tier: str) -> None:
     async with peer(answers(200, {"it": "works"})) as named, peer(answers()) as other:
@@ -112,6 +114,7 @@ async def test_it_reaches_the_hosts_of_its_entry_and_no_others(tier: str) -> Non
     assert (len(named.requests), other.requests) == (1, [])
 
 
+@pytest.mark.fault("mcp: a server's program that dies")
 async def test_one_that_dies_in_a_call_fails_this_call_and_is_started_again() -> None:
     async with running() as client:
         before = await client.call_tool("started", {})
@@ -122,6 +125,7 @@ async def test_one_that_dies_in_a_call_fails_this_call_and_is_started_again() ->
     assert before != after
 
 
+@pytest.mark.fault("mcp: a server's program that dies")
 async def test_one_that_dies_between_two_calls_is_started_again() -> None:
     async with running() as client:
         before = after = await client.call_tool("started", {})
@@ -198,6 +202,8 @@ NOT_STARTED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("mcp: a server's program that wants more files or hosts than its entry names")
+@pytest.mark.fault("mcp: a server's program that cannot be started")
 @pytest.mark.parametrize("case", NOT_STARTED)
 async def test_one_that_cannot_be_started_says_why(case: str) -> None:
     entry, words = NOT_STARTED[case]

@@ -36,6 +36,9 @@ def settings(tmp_path: Path, dial_endpoint: str, **more: Any) -> Settings:
     return Settings.model_validate({**values, **more})
 
 
+@pytest.mark.fault(
+    "model: a person's token or request limit at DIAL Core is spent, at a door, in a tool, or without its time"
+)
 async def test_a_persons_spent_limit_is_named_at_every_door(tmp_path: Path) -> None:
     sentence = "Your limit for the model test-model is used up: 58 of 50 tokens in the last minute. "
     sentence += "It opens again in 44 seconds."
@@ -55,6 +58,9 @@ async def test_a_persons_spent_limit_is_named_at_every_door(tmp_path: Path) -> N
     assert reply.error["message"].startswith(sentence)
 
 
+@pytest.mark.fault(
+    "model: a person's token or request limit at DIAL Core is spent, at a door, in a tool, or without its time"
+)
 async def test_a_limit_that_is_spent_in_a_tool_reaches_the_model_as_one(tmp_path: Path) -> None:
     call = wants("image_generation_tool", prompt="a cat")
     async with (
@@ -67,6 +73,7 @@ async def test_a_limit_that_is_spent_in_a_tool_reaches_the_model_as_one(tmp_path
     assert "Your limit for the model dall-e-3 is used up: 58 of 50 tokens in the last minute" in result
 
 
+@pytest.mark.fault("model: DIAL Core is away, for a model, for a caller's identity, or for a file")
 async def test_a_core_that_is_away_is_named_and_only_the_log_has_its_address(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,6 +86,7 @@ async def test_a_core_that_is_away_is_named_and_only_the_log_has_its_address(
     assert reply.error["reference"] in caplog.text
 
 
+@pytest.mark.fault("model: DIAL Core is away, for a model, for a caller's identity, or for a file")
 async def test_a_core_that_cannot_be_asked_for_a_key_or_a_file_is_named_and_only_the_log_has_its_address(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +101,7 @@ async def test_a_core_that_cannot_be_asked_for_a_key_or_a_file_is_named_and_only
         assert line.endswith(f"no answer from DIAL Core at {NOWHERE}")
 
 
+@pytest.mark.fault("model: the model's server behind Core is down")
 async def test_an_upstream_that_is_down_behind_core_is_not_blamed_on_core(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +112,7 @@ async def test_an_upstream_that_is_down_behind_core_is_not_blamed_on_core(
     assert f"nothing answers at {NOWHERE}" in caplog.text
 
 
+@pytest.mark.fault("model: a provider's address without /v1, or another path without a chat")
 async def test_an_address_without_v1_is_not_taken_for_a_missing_model(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from aiohttp import web
 
 from mcp_servers.duckduckgo.fetch import PageFetcher
@@ -35,6 +36,7 @@ class Cookies:
         return web.Response(text="text", headers={**COOKIE, "Content-Type": "text/plain"})
 
 
+@pytest.mark.fault("mcp: a server that sets a cookie for one caller")
 async def test_files_of_dial() -> None:
     seen = Cookies()
     async with http_server(seen.answer) as url:
@@ -45,6 +47,7 @@ async def test_files_of_dial() -> None:
     assert seen.seen == [None, None]
 
 
+@pytest.mark.fault("mcp: a server that sets a cookie for one caller")
 async def test_mcp_servers() -> None:
     requests: list[dict[str, Any]] = []
     result = {"content": [{"type": "text", "text": "done"}]}
@@ -57,6 +60,7 @@ async def test_mcp_servers() -> None:
     assert {request["headers"].get("Api-Key") for request in requests} >= {"key-one", "key-two"}
 
 
+@pytest.mark.fault("mcp: a server that sets a cookie for one caller")
 async def test_the_interpreters_files() -> None:
     seen = Cookies()
     async with http_server(seen.answer) as url:
@@ -67,6 +71,7 @@ async def test_the_interpreters_files() -> None:
     assert seen.seen == [None, None]
 
 
+@pytest.mark.fault("web search: a site that sets cookies")
 async def test_web_pages_also_within_one_redirect() -> None:
     seen = Cookies()
 
@@ -82,6 +87,7 @@ async def test_web_pages_also_within_one_redirect() -> None:
     assert seen.seen == [None, None]
 
 
+@pytest.mark.fault("mcp: a server that sets a cookie for one caller")
 def test_every_http_client_is_made_without_cookies() -> None:
     calls = [
         f"{path.relative_to(ROOT)}:{call.lineno}"

@@ -145,6 +145,7 @@ async def test_calls_of_a_server_carry_the_span_of_the_tool(tmp_path: Path) -> N
     assert seen == [f"00-{TRACE}-{call}-01"] * 2
 
 
+@pytest.mark.fault("observability: a collector that is absent, fails or never answers")
 @pytest.mark.system
 @pytest.mark.parametrize("collector_is", ["away", "failing", "silent"])
 async def test_a_collector_without_an_answer_costs_no_answer_and_delays_the_end_by_seconds(
@@ -164,6 +165,7 @@ async def test_a_collector_without_an_answer_costs_no_answer_and_delays_the_end_
                 assert (await api.complete("Hi")).status == 200
 
 
+@pytest.mark.fault("observability: a scrape of metrics that is slow")
 async def test_a_port_of_their_own_answers_metrics_while_another_scrape_is_stuck() -> None:
     metrics, port = PrometheusMetrics(), free_port()
     metrics.serve("127.0.0.1", port)
@@ -176,6 +178,7 @@ async def test_a_port_of_their_own_answers_metrics_while_another_scrape_is_stuck
         await writer.wait_closed()
 
 
+@pytest.mark.fault("observability: a port of metrics that is taken")
 def test_a_port_of_metrics_that_is_taken_stops_the_start_with_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -185,6 +188,7 @@ def test_a_port_of_metrics_that_is_taken_stops_the_start_with_one_line() -> None
             serve_metrics(PrometheusMetrics(), "127.0.0.1", port, 5030)
 
 
+@pytest.mark.fault("observability: a port of metrics that is the agent's own")
 @pytest.mark.system
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_a_port_of_metrics_that_is_the_agents_own_stops_the_start_with_one_line(

@@ -165,6 +165,7 @@ async def test_a_history_with_calls_is_sent_as_ollama_wants_it(peer: OllamaPeer,
     ]  # fmt: skip
 
 
+@pytest.mark.fault("ollama: a schema with references, defaults, alternatives or itself inside")
 async def test_schemas_keep_their_meaning_in_the_few_keywords_that_ollama_reads(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -205,6 +206,7 @@ async def test_schemas_keep_their_meaning_in_the_few_keywords_that_ollama_reads(
     assert tree == {"type": "object", "properties": {"child": {}}}
 
 
+@pytest.mark.fault("ollama: a schema with references, defaults, alternatives or itself inside")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -239,6 +241,7 @@ async def test_pictures_go_as_base64_to_a_model_that_sees(peer: OllamaPeer, serv
     ]
 
 
+@pytest.mark.fault("ollama: a picture for a model that cannot see, or by its address")
 async def test_a_picture_that_the_model_cannot_see_is_refused_with_what_to_do(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -290,6 +293,7 @@ async def test_structured_output_is_enforced_where_that_leaves_room_for_what_is_
     assert ["prompt only" in text for text in (*beside.warnings, *cloud.warnings)] == [True, True]
 
 
+@pytest.mark.fault("ollama: a model without tools")
 async def test_a_model_without_tools_answers_without_them_and_the_trace_says_so(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -343,6 +347,7 @@ async def test_a_call_in_the_text_is_made_and_what_was_invented_after_it_is_drop
     assert (received.text, received.finish_reason) == ("I calculate.\n", "tool_calls")
 
 
+@pytest.mark.fault("ollama: two calls with the same index, or without ids")
 async def test_calls_over_several_lines_with_one_index_and_without_ids_are_all_kept(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -357,6 +362,7 @@ async def test_calls_over_several_lines_with_one_index_and_without_ids_are_all_k
     assert len({call.id for call in found}) == 3
 
 
+@pytest.mark.fault("ollama: arguments that are a string of JSON")
 @pytest.mark.parametrize("arguments", ['{"expression": "1"}', {"expression": "1"}])
 async def test_arguments_may_be_an_object_or_a_string_of_json(
     peer: OllamaPeer, server: OllamaServer, arguments: object
@@ -366,6 +372,8 @@ async def test_arguments_may_be_an_object_or_a_string_of_json(
     assert (call.function.arguments.replace(" ", ""), call.problem) == ('{"expression":"1"}', None)
 
 
+@pytest.mark.fault("ollama: lines cut anywhere, also within a character")
+@pytest.mark.fault("ollama: a proxy that buffers")
 @pytest.mark.parametrize("look", [{"bytes_per_write": 1}, {"bytes_per_write": 7}, {"buffered": True}])
 async def test_lines_may_be_cut_anywhere_also_within_a_character_and_may_arrive_all_at_once(
     peer: OllamaPeer, server: OllamaServer, look: dict[str, object]
@@ -378,6 +386,7 @@ async def test_lines_may_be_cut_anywhere_also_within_a_character_and_may_arrive_
     assert json.loads(message.tool_calls[0].function.arguments) == {"expression": "é"}
 
 
+@pytest.mark.fault("ollama: a server that cuts a request although it is asked not to")
 async def test_a_server_that_cuts_all_the_same_leaves_a_warning(peer: OllamaPeer, server: OllamaServer) -> None:
     line = {
         "message": {"role": "assistant", "content": "x"},
@@ -405,6 +414,7 @@ async def test_an_answer_that_is_left_stops_the_server(peer: OllamaPeer, server:
     assert (await peer.seen(stopped=1)).stopped == [2]
 
 
+@pytest.mark.fault("ollama: an error line after text")
 async def test_an_error_line_after_text_is_a_failure_and_the_text_was_received(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -416,6 +426,7 @@ async def test_an_error_line_after_text_is_a_failure_and_the_text_was_received(
     assert "did not answer properly" in explained(caught.value, MODEL)
 
 
+@pytest.mark.fault("ollama: an answer that ends within a line, without its last line, or is not Ollama's")
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
@@ -436,6 +447,7 @@ async def test_an_answer_that_ends_early_or_is_something_else_is_a_failure(
     assert sentence in await refused(server)
 
 
+@pytest.mark.fault("ollama: a conversation that is too long for the context")
 async def test_a_prompt_that_is_too_long_is_an_error_that_the_window_knows(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -445,6 +457,7 @@ async def test_a_prompt_that_is_too_long_is_an_error_that_the_window_knows(
     assert await server.request_tokens(MODEL) == 16_384 - 4096
 
 
+@pytest.mark.fault("ollama: memory too small for the context")
 async def test_memory_that_is_too_small_for_the_context_is_named_and_logged(
     peer: OllamaPeer, server: OllamaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -456,6 +469,7 @@ async def test_memory_that_is_too_small_for_the_context_is_named_and_logged(
     assert "model requires more system memory (21.3 GiB) than is available (7.9 GiB)" in caplog.text
 
 
+@pytest.mark.fault("ollama: a model that is missing, or deleted between two turns")
 async def test_a_model_that_is_missing_or_deleted_between_two_turns_is_named(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -484,6 +498,7 @@ async def test_a_refusal_says_what_to_do(
     assert sentence in await refused(server)
 
 
+@pytest.mark.fault("ollama: a server that is away, or that starts later")
 async def test_a_server_that_is_away_is_named_and_one_that_starts_later_is_found() -> None:
     with ollama_process(started=False) as process:
         async with new_session() as session:
@@ -497,6 +512,7 @@ async def test_a_server_that_is_away_is_named_and_one_that_starts_later_is_found
                 assert (await answered(server)).text == "here"
 
 
+@pytest.mark.fault("ollama: a server that is killed in mid-answer")
 async def test_a_server_that_is_killed_in_mid_answer_is_a_lost_connection_and_serves_again_later() -> None:
     with ollama_process() as process:
         async with scripted_peer(process) as peer, new_session() as session:
@@ -509,6 +525,7 @@ async def test_a_server_that_is_killed_in_mid_answer_is_a_lost_connection_and_se
             assert (await answered(server)).text == "Hello from the peer."
 
 
+@pytest.mark.fault("ollama: something else in Ollama's place")
 async def test_something_else_in_ollamas_place_is_named_as_that() -> None:
     async with openai_upstream() as other, new_session() as session:
         server = OllamaServer(session, other.endpoint, retries=Retries(1))
@@ -527,6 +544,7 @@ async def test_a_model_of_the_cloud_has_its_own_context_whatever_this_machine_ha
     assert "format" not in second
 
 
+@pytest.mark.fault("ollama: a key in a refusal")
 async def test_the_key_is_sent_and_never_shown(peer: OllamaPeer) -> None:
     await peer.script(says("yes"), refusal(400, "bad key secret-key"), key="secret-key")
     async with new_session() as session:

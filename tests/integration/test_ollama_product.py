@@ -40,6 +40,7 @@ async def agent(process: ServerProcess, folder: Path, **settings: Any) -> AsyncG
         yield api, peer
 
 
+@pytest.mark.fault("ollama: a picture for a model that cannot see, or by its address")
 async def test_a_model_that_cannot_see_is_sent_a_sentence_and_one_that_can_the_picture(
     process: ServerProcess, tmp_path: Path
 ) -> None:
@@ -54,6 +55,7 @@ async def test_a_model_that_cannot_see_is_sent_a_sentence_and_one_that_can_the_p
     assert (sees["content"], len(sees["images"])) == ("What is it?", 1)
 
 
+@pytest.mark.fault("ollama: a conversation that is too long for the context")
 async def test_a_conversation_beyond_the_context_loses_its_oldest_turns_and_nothing_else(
     process: ServerProcess, tmp_path: Path
 ) -> None:
@@ -69,6 +71,7 @@ async def test_a_conversation_beyond_the_context_loses_its_oldest_turns_and_noth
     assert {load[1] for load in seen.loads} == {8192}
 
 
+@pytest.mark.fault("ollama: a conversation that is too long for the context")
 async def test_a_prompt_longer_than_estimated_is_refused_once_and_then_cut(
     process: ServerProcess, tmp_path: Path
 ) -> None:
@@ -81,6 +84,7 @@ async def test_a_prompt_longer_than_estimated_is_refused_once_and_then_cut(
     assert seen.bodies[0]["messages"][0] == seen.bodies[1]["messages"][0], "the system prompt stays"
 
 
+@pytest.mark.fault("ollama: a model without tools")
 async def test_what_had_no_effect_and_what_was_dropped_stands_in_the_trace_once(
     process: ServerProcess, tmp_path: Path
 ) -> None:
@@ -104,6 +108,7 @@ async def test_a_person_who_leaves_stops_the_model(process: ServerProcess, tmp_p
         assert (await peer.seen(stopped=1)).stopped == [2]
 
 
+@pytest.mark.fault("ollama: a model that is missing, or deleted between two turns")
 async def test_a_missing_model_is_a_404_that_says_how_to_get_it(process: ServerProcess, tmp_path: Path) -> None:
     async with agent(process, tmp_path, deployment_name="llama9") as (api, _):
         reply = await api.complete("Hi")

@@ -110,6 +110,9 @@ async def test_later_pieces_of_a_page_cost_no_request() -> None:
     assert len(seen.asked) == 1
 
 
+@pytest.mark.fault("web search: a private address in any spelling, also behind a redirect")
+@pytest.mark.fault("web search: a name with one good and one bad address")
+@pytest.mark.fault("web search: a cloud's own address outside the private networks")
 @pytest.mark.parametrize(
     "url",
     [
@@ -147,6 +150,10 @@ async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
             assert seen.asked == ["docs.example/away"]
 
 
+@pytest.mark.fault(
+    "gate: an address that the gate and the fetcher read differently: blanks, quotes, backslashes, hidden "
+    "marks, user names"
+)
 @pytest.mark.parametrize(
     "url",
     [
@@ -163,6 +170,8 @@ async def test_an_address_that_the_parser_would_rewrite_is_not_fetched(url: str)
     assert seen.dialled == []
 
 
+@pytest.mark.fault("web search: a private address in any spelling, also behind a redirect")
+@pytest.mark.fault("web search: a cloud's own address outside the private networks")
 @pytest.mark.parametrize(
     ("address", "public"),
     [
@@ -183,6 +192,7 @@ def test_a_host_of_circled_digits_is_the_number_it_looks_like_or_none() -> None:
         checked_port(httpx2.URL("http://①②⑦.⓪.⓪.①:22/"))
 
 
+@pytest.mark.fault("web search: a redirect loop")
 async def test_redirects_are_followed_to_public_pages_and_end() -> None:
     seen = Web({"/a": leading_to("/b"), "/b": leading_to("http://docs.example/c"), "/c": giving("Here.", "text/plain"),
                 "/loop": leading_to("/loop")})  # fmt: skip
@@ -193,6 +203,7 @@ async def test_redirects_are_followed_to_public_pages_and_end() -> None:
     assert seen.asked.count("docs.example/loop") == 6
 
 
+@pytest.mark.fault("web search: a gzip bomb")
 async def test_a_gzip_bomb_is_read_no_further_than_its_bound() -> None:
     bomb = gzip.compress(b"0" * 50_000_000)
     seen = Web({"/bomb": giving(bomb, "text/plain", **{"Content-Encoding": "gzip"})})
@@ -202,6 +213,7 @@ async def test_a_gzip_bomb_is_read_no_further_than_its_bound() -> None:
     assert "larger than what is read of a page" in page_piece(page, 99_990, 100)
 
 
+@pytest.mark.fault("web search: a PDF of a kilobyte that is gigabytes of text")
 @pytest.mark.system
 async def test_a_pdf_bomb_is_reported_and_the_next_page_is_read() -> None:
     seen = Web({"/bomb": giving(bomb_pdf(1_000_000), "application/pdf"), "/bridge": giving(ARTICLE)})
@@ -225,6 +237,7 @@ async def test_usual_encodings_are_read(encoding: str, body: bytes) -> None:
         assert (await pages.page("http://docs.example/")).text == "plain words"
 
 
+@pytest.mark.fault("web search: a page of a type that is not read")
 @pytest.mark.parametrize(
     ("kind", "headers", "sentence"),
     [
@@ -239,6 +252,7 @@ async def test_unreadable_content_is_named(kind: str, headers: dict[str, str], s
             await pages.page("http://docs.example/")
 
 
+@pytest.mark.fault("web search: a slow server")
 async def test_a_slow_page_is_given_up_in_time() -> None:
     async def drip(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})

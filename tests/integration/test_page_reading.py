@@ -44,6 +44,7 @@ def limited(process: psutil.Process) -> int | None:
     return bound if bound != psutil.RLIM_INFINITY else None
 
 
+@pytest.mark.fault("web search: a PDF of a kilobyte that is gigabytes of text")
 async def test_a_pdf_of_a_kilobyte_that_is_a_gigabyte_ends_its_reader_only() -> None:
     bomb, before = bomb_pdf(300_000), peak()
     reader = PageReader(ReadingLimits(memory_bytes=256 * 2**20))
@@ -58,12 +59,14 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@pytest.mark.fault("web search: a page that takes minutes to read")
 async def test_a_page_that_takes_too_long_is_given_up_and_its_reader_gone() -> None:
     with pytest.raises(Unreadable, match=r"longer than 0\.3 s"):
         await PageReader(ReadingLimits(seconds=0.3)).read(SLOW, HTML, None)
     assert readers() == []
 
 
+@pytest.mark.fault("web search: many slow pages at once")
 async def test_readers_are_few_and_limited_know_no_secret_and_end_when_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -81,6 +84,7 @@ async def test_readers_are_few_and_limited_know_no_secret_and_end_when_nobody_wa
     assert readers() == []
 
 
+@pytest.mark.fault("web search: a damaged page, or one of endless text")
 async def test_a_damaged_page_is_named_and_a_long_text_is_cut() -> None:
     reader = PageReader(ReadingLimits(characters=1000))
     with pytest.raises(Unreadable, match="PdfiumError"):

@@ -66,6 +66,7 @@ def expected(texts: list[str]) -> Any:
     return np.stack([word_vector(text) for text in texts])
 
 
+@pytest.mark.fault("search in documents: vectors in another order, as numbers or base64")
 @pytest.mark.parametrize("as_base64", [False, True])
 async def test_vectors_are_ordered_by_their_index_as_numbers_or_base64(as_base64: bool) -> None:
     def shuffled(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -87,6 +88,7 @@ async def test_a_document_goes_in_batches_few_at_a_time_and_reports_progress() -
     assert news[-1] == Progress(len(TEXTS), len(TEXTS))
 
 
+@pytest.mark.fault("search in documents: more texts than an embeddings server takes at once")
 async def test_a_batch_that_is_too_large_is_halved_and_so_are_the_next() -> None:
     async with embeddings_peer(most=10) as found:
         model = of(found, batch=64)
@@ -96,6 +98,7 @@ async def test_a_batch_that_is_too_large_is_halved_and_so_are_the_next() -> None
         assert max(found.batches[before:]) <= 10
 
 
+@pytest.mark.fault("search in documents: an embeddings server that is busy, down, refuses or breaks off")
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_busy_server_is_asked_again_after_as_long_as_it_says(status: int) -> None:
     waits = Waits()
@@ -104,6 +107,7 @@ async def test_a_busy_server_is_asked_again_after_as_long_as_it_says(status: int
     assert waits.seconds == [7]
 
 
+@pytest.mark.fault("search in documents: an embeddings server that is busy, down, refuses or breaks off")
 async def test_an_answer_that_breaks_off_is_requested_again() -> None:
     cut = web.Response(body=b'{"data": [', headers={"Content-Length": "500"})
     cut.force_close()
@@ -112,6 +116,8 @@ async def test_an_answer_that_breaks_off_is_requested_again() -> None:
         assert len(found.batches) == 2
 
 
+@pytest.mark.fault("search in documents: an embeddings server that is busy, down, refuses or breaks off")
+@pytest.mark.fault("search in documents: vectors that are too few, empty, not finite, or none")
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
@@ -140,6 +146,7 @@ async def test_a_server_that_fails_or_answers_nonsense_is_named_with_what_to_do(
     assert "sk-word" not in str(raised.value)
 
 
+@pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")
 async def test_vectors_of_different_lengths_in_one_answer_are_refused() -> None:
     def cut(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**item, "embedding": item["embedding"][: 64 - item["index"]]} for item in items]
@@ -169,6 +176,7 @@ async def test_a_question_is_kept_in_no_store() -> None:
     assert store.values == {}
 
 
+@pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")
 async def test_kept_vectors_of_another_length_are_never_mixed_with_new_ones() -> None:
     store = MemoryStore()
     async with embeddings_peer() as found:
@@ -180,6 +188,7 @@ async def test_kept_vectors_of_another_length_are_never_mixed_with_new_ones() ->
             assert rows.shape == (len(TEXTS) + 1, 32)
 
 
+@pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")
 async def test_an_index_of_another_length_is_made_again_when_the_model_has_changed() -> None:
     store = MemoryStore()
     caller = Caller("key", nobody)
@@ -208,6 +217,7 @@ async def test_tokens_count_for_the_caller() -> None:
     assert spent == [(Usage(prompt_tokens=3), MODEL)]
 
 
+@pytest.mark.fault("search in documents: an embeddings deployment the caller may not use")
 async def test_a_caller_who_may_not_use_the_deployment_is_refused_and_others_go_on() -> None:
     ann, bob = Caller("key-ann", nobody), Caller("key-bob", nobody)
     async with embeddings_peer(open_keys={"key-bob"}) as found:
@@ -248,6 +258,7 @@ async def test_with_embeddings_by_address_nothing_has_to_be_installed(capsys: py
     assert (await tool.state()).kind == "ready"
 
 
+@pytest.mark.fault("search in documents: an address of embeddings or of an index that is none")
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -113,6 +113,7 @@ async def test_agents_share_what_one_has_indexed_and_find_what_is_found_in_memor
     assert isinstance(found.dense, StoredVectors)
 
 
+@pytest.mark.fault("search in documents: agents that index one document at the same time")
 async def test_agents_that_index_one_document_at_the_same_time_embed_it_once(server: PostgresServer) -> None:
     agents = [Agent(server.url) for _ in range(3)]
     for agent in agents:
@@ -137,6 +138,7 @@ async def test_texts_that_another_document_has_too_are_known_with_their_model(se
     assert await agent.vectors.known("another model", list(rows)) == {}
 
 
+@pytest.mark.fault("search in documents: an index that expired, or that somebody deleted")
 async def test_an_index_ends_after_its_time_and_is_deleted_by_the_next(server: PostgresServer) -> None:
     agent = Agent(server.url, kept_seconds=0)
     await agent.found()  # made, and expired at once
@@ -152,6 +154,7 @@ async def test_an_index_ends_after_its_time_and_is_deleted_by_the_next(server: P
         await connection.close()
 
 
+@pytest.mark.fault("search in documents: an index that expired, or that somebody deleted")
 async def test_an_index_that_somebody_deleted_is_made_again(server: PostgresServer) -> None:
     agent = Agent(server.url)
     before = await agent.found()
@@ -162,6 +165,7 @@ async def test_an_index_that_somebody_deleted_is_made_again(server: PostgresServ
     assert agent.model.calls == 2
 
 
+@pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")
 async def test_an_index_of_another_length_is_replaced(server: PostgresServer) -> None:
     agent = Agent(server.url)
     await agent.found()
@@ -173,6 +177,9 @@ async def test_an_index_of_another_length_is_replaced(server: PostgresServer) ->
     assert agent.model.calls == 3  # and it was asked anew, not answered from the index
 
 
+@pytest.mark.fault(
+    "search in documents: a PostgreSQL of vectors that is gone, silent, read-only, full or without the extension"
+)
 @pytest.mark.parametrize("how", ["stopped", "frozen", "read-only", "full", "no extension"])
 async def test_while_the_database_cannot_be_used_the_search_goes_on_in_memory(
     server: PostgresServer, how: str, caplog: pytest.LogCaptureFixture
@@ -218,6 +225,9 @@ async def test_while_the_database_cannot_be_used_the_search_goes_on_in_memory(
     assert "tester" not in lines[0]
 
 
+@pytest.mark.fault(
+    "search in documents: a PostgreSQL of vectors that is gone, silent, read-only, full or without the extension"
+)
 async def test_a_database_that_is_back_is_used_again_after_a_rest(server: PostgresServer) -> None:
     agent = Agent(server.url)
     await server.stop()
@@ -231,6 +241,10 @@ async def test_a_database_that_is_back_is_used_again_after_a_rest(server: Postgr
     assert await agent.vectors.find((await other.opened()).key, len((await other.opened()).document.chunks))
 
 
+@pytest.mark.fault(
+    "search in documents: a certificate of a PostgreSQL of vectors that is foreign or missing, or an option "
+    "that is none"
+)
 async def test_a_server_with_a_certificate_is_used_and_one_with_a_foreign_certificate_is_not(
     server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -286,6 +300,10 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
+@pytest.mark.fault(
+    "search in documents: a certificate of a PostgreSQL of vectors that is foreign or missing, or an option "
+    "that is none"
+)
 async def test_a_certificate_that_is_missing_or_an_option_that_is_none_is_one_log_line(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -295,6 +313,7 @@ async def test_a_certificate_that_is_missing_or_an_option_that_is_none_is_one_lo
         assert len([record for record in caplog.records if "AGENT_RAG__INDEX_URL" in record.getMessage()]) == 1
 
 
+@pytest.mark.fault("search in documents: a PostgreSQL of vectors that lacks something, in the eyes of an operator")
 async def test_doctor_names_what_the_database_lacks(server: PostgresServer) -> None:
     async def row(url: str) -> tuple[str, str]:
         [check] = await index_check(Settings.model_validate({"rag": {"index_url": url}}))

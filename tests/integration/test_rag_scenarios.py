@@ -202,6 +202,8 @@ async def test_two_searches_in_one_answer_number_their_sources_once_and_the_answ
     assert {notice["title"], leave["title"]} == set(shown)
 
 
+@pytest.mark.fault("search in documents: a scanned PDF")
+@pytest.mark.fault("search in documents: an empty document")
 @pytest.mark.parametrize(
     ("name", "content", "kind", "text"),
     [
@@ -220,6 +222,7 @@ async def test_a_file_without_text_is_explained(
     assert text in p.upstream.requests[1].messages[-1]["content"]
 
 
+@pytest.mark.fault("search in documents: access withdrawn")
 async def test_another_persons_file_is_refused_even_if_it_is_indexed(tmp_path: Path, settings: dict[str, Any]) -> None:
     asked: list[str] = []
 
@@ -236,6 +239,7 @@ async def test_another_persons_file_is_refused_even_if_it_is_indexed(tmp_path: P
     assert "soapy" not in text + answer.stages[0].content
 
 
+@pytest.mark.fault("search in documents: a deployment that cannot answer")
 async def test_a_deployment_that_fails_leaves_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(PLATE), http_error(400), repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
@@ -260,6 +264,7 @@ async def test_switched_off_the_tool_is_not_offered(tmp_path: Path) -> None:
     assert RAG not in p.upstream.requests[0].tools
 
 
+@pytest.mark.fault("search in documents: a caller who leaves while a file is indexed")
 @pytest.mark.system
 async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: dict[str, Any]) -> None:
     long = "\n\n".join(

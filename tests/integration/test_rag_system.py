@@ -35,6 +35,7 @@ def stage_of(answer: Answer) -> str:
     return answer.stages[0].content
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_redis_may_go_and_come_back(tmp_path: Path) -> None:
     seconds = 0.0
     async with redis_server() as redis:
@@ -57,6 +58,7 @@ async def test_redis_may_go_and_come_back(tmp_path: Path) -> None:
         await store.close()
 
 
+@pytest.mark.fault("search in documents: a damaged entry of the store")
 async def test_a_damaged_entry_in_redis_is_made_again(tmp_path: Path, embedding_dir: Path) -> None:
     from redis.asyncio import Redis
 
@@ -73,6 +75,7 @@ async def test_a_damaged_entry_in_redis_is_made_again(tmp_path: Path, embedding_
             await client.set(key, b"damaged")
 
 
+@pytest.mark.fault("search in documents: a PDF of 2,000 pages")
 async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page(embedding_dir: Path) -> None:
     content = text_pdf(2000, 3)
     readers, embedder = ReaderPool(), Embedder(embedding_dir)

@@ -65,6 +65,8 @@ def test_a_reader_of_pages_reads_in_every_tier(tier: str) -> None:
     assert "page 1" in json.loads(done.stdout)[1].lower(), done.stderr
 
 
+@pytest.mark.fault("sandbox: a document that takes over its reader")
+@pytest.mark.fault("web search: a page that takes over its reader")
 @pytest.mark.parametrize("command", COMMANDS, ids=["documents", "pages"])
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_reader_reaches_nothing_outside(command: Sequence[str], tier: str, tmp_path: Path) -> None:

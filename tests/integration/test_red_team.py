@@ -36,6 +36,14 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningIn
         yield running
 
 
+@pytest.mark.fault(
+    "gate: an order in a file, page, result, name, quote, chart, picture, tool description or schema, obeyed "
+    "by the model"
+)
+@pytest.mark.fault(
+    "workspace: orders in a workspace's files: to send, to publish, to write outside or into git, and an "
+    "address that the model wrote there"
+)
 @pytest.mark.parametrize("case", [case for case in CASES if case.id in SAMPLE], ids=lambda case: case.id)
 async def test_an_injection_obeyed_by_the_whole_product_does_nothing_unasked(case: Case, tmp_path: Path) -> None:
     assert await harm_in_product(case, tmp_path) == []
@@ -62,6 +70,10 @@ async def harm_of_all(
     return {name: found for name, found in harm.items() if found}
 
 
+@pytest.mark.fault(
+    "gate: an order in a file, page, result, name, quote, chart, picture, tool description or schema, obeyed "
+    "by the model"
+)
 @pytest.mark.system
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cases", [CASES, EARLIER], ids=["in the product", "in the loop"])
@@ -81,6 +93,10 @@ async def test_where_everything_is_trusted_the_same_texts_do_harm(
     assert len(CASES) - len(harm) <= HELD_BY_MORE_THAN_THE_GATE, sorted({case.id for case in CASES} - harm.keys())
 
 
+@pytest.mark.fault(
+    "workspace: orders in a workspace's files: to send, to publish, to write outside or into git, and an "
+    "address that the model wrote there"
+)
 def test_the_list_covers_every_place_in_three_languages() -> None:
     kinds, languages = (Counter(getattr(case, name) for case in CASES) for name in ("kind", "language"))
     assert len({case.id for case in CASES}) == len(CASES)

@@ -60,6 +60,7 @@ async def until(check: Callable[[], Any]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("search in documents: many requests at once at several agents, some with wrong clocks")
 async def test_a_limit_counts_over_all_agents_however_many_ask_at_once() -> None:
     async with redis_server() as redis, agents(redis, 4) as stores:
         began = monotonic()
@@ -71,6 +72,7 @@ async def test_a_limit_counts_over_all_agents_however_many_ask_at_once() -> None
     assert other == 0.0
 
 
+@pytest.mark.fault("search in documents: many requests at once at several agents, some with wrong clocks")
 async def test_clocks_of_agents_that_differ_by_minutes_move_no_limit(tmp_path: Path) -> None:
     def skewed(seconds: float) -> float:
         return time.time() + seconds
@@ -86,6 +88,7 @@ async def test_clocks_of_agents_that_differ_by_minutes_move_no_limit(tmp_path: P
     assert allowed == [True, True, False, False]
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_when_redis_goes_limits_are_counted_in_the_store_and_it_comes_back_by_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,6 +113,7 @@ async def test_when_redis_goes_limits_are_counted_in_the_store_and_it_comes_back
         await store.close()
 
 
+@pytest.mark.fault("search in documents: a Redis that is silent or frozen")
 async def test_a_frozen_redis_delays_a_request_by_its_short_patience_once() -> None:
     async with redis_server() as redis, agents(redis, 1, short_seconds=0.5, rest_seconds=3600) as [store]:
         async with asyncio.timeout(PATIENT):
@@ -139,6 +143,7 @@ REFUSING: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.fault("search in documents: a Redis that is read-only, full, or refuses its user or a command")
 @pytest.mark.parametrize(("options", "named"), REFUSING.values(), ids=REFUSING)
 async def test_a_redis_that_refuses_is_named_once_and_breaks_nothing(
     options: tuple[str, ...], named: str, caplog: pytest.LogCaptureFixture
@@ -173,6 +178,7 @@ async def test_the_documented_rights_of_a_user_are_enough() -> None:
         assert store.fault == ""
 
 
+@pytest.mark.fault("search in documents: a Redis that is read-only, full, or refuses its user or a command")
 async def test_a_wrong_password_is_named_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         redis_server("--requirepass", "right") as redis,
@@ -183,6 +189,7 @@ async def test_a_wrong_password_is_named_and_not_shown(caplog: pytest.LogCapture
     assert "not-right" not in caplog.text
 
 
+@pytest.mark.fault("search in documents: a Redis that is read-only, full, or refuses its user or a command")
 async def test_a_redis_that_refuses_writes_still_answers_what_is_read() -> None:
     async with redis_server() as redis, agents(redis, 1) as [store]:
         await store.put("text", b"content", 60)
@@ -192,6 +199,7 @@ async def test_a_redis_that_refuses_writes_still_answers_what_is_read() -> None:
         assert await store.get("text") == b"content"
 
 
+@pytest.mark.fault("search in documents: a Redis whose certificate is not trusted or is another host's")
 async def test_a_certificate_is_verified_and_its_authority_can_be_named(tmp_path: Path) -> None:
     made, foreign = certificate(tmp_path / "here"), certificate(tmp_path / "other", "elsewhere.test")
 
@@ -219,6 +227,7 @@ async def test_a_certificate_is_verified_and_its_authority_can_be_named(tmp_path
         assert await taken(redis, redis.url.replace("redis:", "rediss:")) == (None, "Redis does not answer in time")
 
 
+@pytest.mark.fault("search in documents: an agent killed while it answers a caller's requests")
 async def test_places_are_limited_and_a_killed_agents_are_free_after_its_lease() -> None:
     async with redis_server() as redis, agents(redis, 2, lease_seconds=1, beat_seconds=0.2) as [one, other]:
         assert [await one.hold("room", "a", 2), await other.hold("room", "b", 2)] == [1, 2]
@@ -234,6 +243,7 @@ async def test_places_are_limited_and_a_killed_agents_are_free_after_its_lease()
         await until(free)
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_what_is_held_is_there_again_after_redis_was_restarted_empty() -> None:
     clock = FakeClock()
     async with redis_server() as redis, agents(redis, 2, clock=clock.now) as [one, other]:
@@ -247,6 +257,7 @@ async def test_what_is_held_is_there_again_after_redis_was_restarted_empty() -> 
         assert await other.replicas() == 1
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_a_listener_at_another_agent_is_noted_in_redis_and_in_the_store_without_it(tmp_path: Path) -> None:
     clock, url = FakeClock(), sqlite_url(tmp_path)
     async with redis_server() as redis, agents(redis, 2, clock=clock.now) as shared, AsyncExitStack() as stack:
@@ -291,6 +302,7 @@ async def names(hub: MCPHub, name: str) -> list[str]:
     return [tool.name for tool in (await hub.discover(person(name))).tools]
 
 
+@pytest.mark.fault("search in documents: a damaged or another person's listing in Redis")
 async def test_an_agent_that_starts_finds_the_listing_of_another_until_it_is_old() -> None:
     offered, asked = ["one"], list[dict[str, Any]]()
     clock = FakeClock()
@@ -323,6 +335,7 @@ async def test_an_agent_that_starts_finds_the_listing_of_another_until_it_is_old
         await until(refreshed)
 
 
+@pytest.mark.fault("search in documents: a damaged or another person's listing in Redis")
 async def test_a_listing_for_one_person_is_never_anothers() -> None:
     asked: list[dict[str, Any]] = []
     async with (
@@ -344,6 +357,7 @@ def _lists(asked: list[dict[str, Any]]) -> int:
     return sum(request["method"] == "tools/list" for request in asked)
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_requests_of_a_caller_are_counted_over_agents_and_by_each_without_redis() -> None:
     async def ann() -> str:
         return "ann"
@@ -367,6 +381,7 @@ async def test_requests_of_a_caller_are_counted_over_agents_and_by_each_without_
                 await stack.enter_async_context(other.admitted(ann))
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_a_redis_that_is_away_degrades_readiness_and_names_no_address(tmp_path: Path) -> None:
     port = free_port()
     product = Product(

@@ -42,6 +42,7 @@ def reference_in(text: str) -> str:
     return found
 
 
+@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_every_failed_call_has_one_in_its_stage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     (tmp_path / "tools.py").write_text(TOOLS)
@@ -67,6 +68,7 @@ async def test_every_failed_call_has_one_in_its_stage(tmp_path: Path, caplog: py
     assert ["reference" in result for result in results] == [True, *[False] * 4]  # equal failures stay equal
 
 
+@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_missing_servers_have_one_in_their_stage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     servers = [{"name": "gone", "url": f"http://127.0.0.1:{free_port()}/mcp"}]
     async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=servers) as p:
@@ -74,6 +76,7 @@ async def test_missing_servers_have_one_in_their_stage(tmp_path: Path, caplog: p
     assert "gone" in logged(reference_in(answer.stages[0].content), caplog)
 
 
+@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_refusals_and_failures_of_the_http_api_have_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     key = await key_of("ann", tmp_path)
@@ -99,6 +102,7 @@ async def test_refusals_and_failures_of_the_http_api_have_one(tmp_path: Path, ca
     assert all(reply.error["display_message"].startswith("Say it in other words. (") for reply in models)
 
 
+@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_a_stream_that_breaks_off_its_trace_and_its_run_have_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +118,7 @@ async def test_a_stream_that_breaks_off_its_trace_and_its_run_have_the_same(
     }
 
 
+@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_a_database_that_cannot_be_used_has_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
@@ -122,6 +127,7 @@ async def test_a_database_that_cannot_be_used_has_one(tmp_path: Path, caplog: py
     assert (reply.status, "status 503" in logged(reply.error["reference"], caplog)) == (503, True)
 
 
+@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_the_dial_door_has_one_in_every_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     refusal = http_error(400, display_message="Say it in other words.")

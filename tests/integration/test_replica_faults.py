@@ -77,6 +77,13 @@ async def begun(people: Sequence[Person], more: int) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.fault("store: a replica that is killed under load")
+@pytest.mark.fault("store: a roll-out under load")
+@pytest.mark.fault("store: a database that restarts under load")
+@pytest.mark.fault("store: Redis gone and back under load")
+@pytest.mark.fault("store: a replica frozen for a while")
+@pytest.mark.fault("store: a replica cut off from the database")
+@pytest.mark.fault("store: a migration under load, and clocks of agents five minutes apart")
 @pytest.mark.parametrize("kind", EFFECTS)
 async def test_under_load_a_fault_loses_nothing_and_nothing_is_done_twice(world: World, kind: str) -> None:
     people, faults = await world.people(PEOPLE), Faults(world.cluster, random.Random(kind), SPELL)
@@ -95,6 +102,7 @@ async def test_under_load_a_fault_loses_nothing_and_nothing_is_done_twice(world:
     assert any(turn.seconds is not None for turn in turns)
 
 
+@pytest.mark.fault("store: a replica frozen for a while")
 async def test_a_replica_that_was_frozen_until_others_ended_its_run_does_nothing_more_for_it(world: World) -> None:
     [person], [frozen, other, *_] = await world.people(1), world.cluster.replicas
     session_id = (await person.sent("/session/start", {}, "start"))["session_id"]

@@ -47,6 +47,10 @@ async def here(p: Project, *options: str, **environ: str) -> Finished:
     return await dial_agent(p.home, "run", "Do it.", *options, cwd=p.folder, **{**hosts, **environ})
 
 
+@pytest.mark.fault(
+    "workspace: a repository that orders its coder to take keys, set hooks, leave the folder or forge the "
+    "terminal, with `--yes`"
+)
 @pytest.mark.parametrize("yes", [True, pytest.param(False, marks=pytest.mark.system)])
 async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside(tmp_path: Path, yes: bool) -> None:
     answers = (plan(), *ORDERS.values(), says("Done."))
@@ -69,6 +73,7 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
     assert not {"\x1b", "\x07", "\u202e"}.intersection(done.out)
 
 
+@pytest.mark.fault("workspace: a setup that nobody approves, or that writes outside")
 @pytest.mark.system
 @pytest.mark.parametrize("yes", [True, False])
 async def test_a_setup_runs_if_it_is_approved_and_writes_in_the_workspace_only(tmp_path: Path, yes: bool) -> None:

@@ -96,6 +96,7 @@ def test_file_modes_are_accepted_without_a_uid_of_ones_own(tmp_path: Path) -> No
     assert outside.stat().st_mode & 0o777 != 0o777
 
 
+@pytest.mark.fault("sandbox: a policy that cannot be enforced")
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -152,6 +153,7 @@ async def test_a_signal_to_the_launcher_is_one_to_the_program(tmp_path: Path) ->
         assert await process.wait() == 3
 
 
+@pytest.mark.fault("sandbox: a process that leaves its group and session")
 async def test_a_mark_ends_also_what_left_the_group_and_the_session(tmp_path: Path) -> None:
     mark = new_mark()
     process = await asyncio.create_subprocess_exec(

@@ -63,6 +63,9 @@ async def test_runs_beside_each_other_keep_their_outputs_and_codes(tmp_path: Pat
     assert results == expected
 
 
+@pytest.mark.fault(
+    "workspace: the product or the launcher killed while a command runs, and a run that nobody waits for"
+)
 @pytest.mark.parametrize("tier", SAMPLED)
 async def test_runs_end_with_the_product_even_if_it_is_killed(tmp_path: Path, tier: str) -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", STARTER, str(tmp_path), tier, cwd=ROOT)
@@ -77,6 +80,9 @@ async def test_runs_end_with_the_product_even_if_it_is_killed(tmp_path: Path, ti
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault(
+    "workspace: the product or the launcher killed while a command runs, and a run that nobody waits for"
+)
 async def test_after_the_end_of_a_runs_launcher_the_run_is_over_and_the_next_one_starts(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace, gated=True, sandbox=Sandbox("none", "tried"), unsafe=True) as commands:
@@ -104,6 +110,7 @@ async def test_a_run_whose_starter_ends_before_it_begins_is_started_by_the_next_
             assert await running == ShellResult(True, "begun\n", "", 0)
 
 
+@pytest.mark.fault("workspace: a command with a NUL or half a character")
 @pytest.mark.parametrize("cmd", ["ls\0-a", "ls \ud800"])
 async def test_a_command_that_no_program_can_get_is_refused(tmp_path: Path, cmd: str) -> None:
     with Workspace(tmp_path) as workspace:
@@ -113,6 +120,7 @@ async def test_a_command_that_no_program_can_get_is_refused(tmp_path: Path, cmd:
     assert done.stderr.startswith("a command has no")
 
 
+@pytest.mark.fault("workspace: a command line that is too long for a program")
 async def test_a_request_that_is_too_long_or_no_policy_is_refused() -> None:
     assert (await launched({"workdir": "/"}, ["echo", "x" * 300_000], PATIENCE, 1000)).code == 126
     refused = await launched({"workdir": "/", "run_memory": 1}, ["true"], PATIENCE, 1000)
@@ -131,6 +139,9 @@ async def test_no_descriptor_of_the_launcher_reaches_a_program(tmp_path: Path) -
             assert await run_python(commands, "snippet", LOOKING) == PyRunResult(True, "", "", 0)
 
 
+@pytest.mark.fault(
+    "workspace: the product or the launcher killed while a command runs, and a run that nobody waits for"
+)
 async def test_a_run_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace, gated=True, sandbox=Sandbox(TIER)) as commands:

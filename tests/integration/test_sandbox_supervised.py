@@ -52,6 +52,7 @@ def test_a_program_that_a_signal_ends_has_its_number_in_the_exit_code(tmp_path: 
     assert run(policy_of(tmp_path, tier), "sh", "-c", "kill -KILL $$").returncode == 128 + signal.SIGKILL
 
 
+@pytest.mark.fault("workspace: a command that takes too long, or is interrupted, with processes that hide")
 @tiers
 def test_nothing_outlives_the_program(tmp_path: Path, tier: TierName) -> None:
     policy = policy_of(tmp_path, tier)
@@ -62,6 +63,7 @@ def test_nothing_outlives_the_program(tmp_path: Path, tier: TierName) -> None:
     assert marked(policy.mark) == []
 
 
+@pytest.mark.fault("workspace: a command that takes too long, or is interrupted, with processes that hide")
 @tiers
 def test_a_signal_to_the_launcher_ends_all_of_the_run(tmp_path: Path, tier: TierName) -> None:
     policy = policy_of(tmp_path, tier)
@@ -76,6 +78,9 @@ def test_a_signal_to_the_launcher_ends_all_of_the_run(tmp_path: Path, tier: Tier
     assert marked(policy.mark) == []
 
 
+@pytest.mark.fault(
+    "workspace: the product or the launcher killed while a command runs, and a run that nobody waits for"
+)
 @sampled
 def test_the_run_ends_with_the_one_who_started_it(tmp_path: Path, tier: TierName) -> None:
     policy = policy_of(tmp_path, tier)
@@ -92,6 +97,7 @@ def test_the_run_ends_with_the_one_who_started_it(tmp_path: Path, tier: TierName
         assert time.monotonic() < until
 
 
+@pytest.mark.fault("workspace: a fork bomb, 100 GB of memory, or memory spread over processes")
 @sampled
 @pytest.mark.parametrize(
     "hog",
@@ -118,6 +124,7 @@ def test_memory_that_processes_share_is_counted_once(tmp_path: Path, tier: TierN
     assert run(policy_of(tmp_path, tier), PYTHON, "-I", "-S", "-c", sharing).returncode == 0
 
 
+@pytest.mark.fault("workspace: a fork bomb, 100 GB of memory, or memory spread over processes")
 @sampled
 def test_a_fork_bomb_is_ended(tmp_path: Path, tier: TierName) -> None:
     policy = policy_of(tmp_path, tier)
@@ -138,6 +145,9 @@ def layout(folder: Path) -> dict[str, tuple[int, str]]:
     }
 
 
+@pytest.mark.fault(
+    "workspace: a command that changes git's hooks or settings, renames them away or puts a link in their place"
+)
 @sampled
 @pytest.mark.parametrize(
     "attack",
@@ -175,6 +185,7 @@ def test_protected_paths_are_after_the_run_what_they_were_before(tmp_path: Path,
     assert layout(outside) == {}
 
 
+@pytest.mark.fault("workspace: git's own files larger than the launcher keeps")
 def test_a_protected_path_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kept").write_bytes(bytes(17 * MIB))
     done = run(policy_of(tmp_path, "landlock", protected=(f"{tmp_path}/kept",)), "touch", "ran")
@@ -195,6 +206,7 @@ FETCH_NONE = (
 networked = pytest.mark.parametrize("tier", NETWORKED)
 
 
+@pytest.mark.fault("workspace: a setup whose packages call this machine, its network or the metadata of a cloud")
 @networked
 def test_a_named_host_is_reached_through_the_proxy_and_another_port_of_it_is_not(
     tmp_path: Path, tier: TierName
@@ -239,6 +251,7 @@ a, b = socket.socketpair(); a.send(b"x"); assert b.recv(1) == b"x"
 """
 
 
+@pytest.mark.fault("workspace: a setup whose packages call this machine, its network or the metadata of a cloud")
 @networked
 def test_there_is_no_way_around_the_proxy(tmp_path: Path, tier: TierName) -> None:
     with (

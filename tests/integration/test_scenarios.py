@@ -147,6 +147,7 @@ async def test_27_an_endless_search_ends_at_the_cap_with_an_explanation(tmp_path
     assert "limit of 15 steps" in answer.content
 
 
+@pytest.mark.fault("file: a file of somebody else, named in the text")
 async def test_a_file_named_only_in_the_text_is_refused_and_explained(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path) as p:
         other = await p.other.upload("secret.csv", csv_bytes(SALES), "text/csv")
@@ -157,6 +158,8 @@ async def test_a_file_named_only_in_the_text_is_refused_and_explained(tmp_path: 
     assert "1700" not in result
 
 
+@pytest.mark.fault("file: a foreign host in file_url")
+@pytest.mark.fault("file: a foreign host behind a user name in file_url")
 @pytest.mark.parametrize(
     "url",
     [

@@ -20,6 +20,7 @@ from tests.support.search_site import EIFFEL, search_site
 from tests.support.up import dial_agent
 
 
+@pytest.mark.fault("web search: DuckDuckGo answers 202")
 async def test_the_server_checks_token_and_host_reports_its_health_and_stops_on_a_signal() -> None:
     async with search_site() as site, aiohttp.ClientSession() as session:
         with search_server(site.url, token="sesame") as server:
@@ -57,6 +58,7 @@ async def status(session: aiohttp.ClientSession, url: str, headers: dict[str, st
         return answer.status
 
 
+@pytest.mark.fault("web search: a server without a token where others reach it")
 def test_it_does_not_listen_where_others_reach_it_without_a_token() -> None:
     command = [sys.executable, "-m", "mcp_servers.duckduckgo", "--host", "0.0.0.0", "--port", str(free_port())]
     ended = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, encoding="utf-8", timeout=30)
@@ -81,6 +83,7 @@ async def test_the_command_runs_it_and_names_a_taken_port(tmp_path: Path) -> Non
         server.kill()
 
 
+@pytest.mark.fault("mcp: our servers' token for a foreign host")
 @pytest.mark.parametrize(
     ("url", "sent"),
     [

@@ -87,6 +87,9 @@ async def test_core_reaches_the_agent_in_every_mode_and_probes_answer(mode: str,
         assert await agent.status("GET", "/health") == 200
 
 
+@pytest.mark.fault(
+    "request: a caller from another network, without a key, with another mode's key, or in the mode open"
+)
 async def test_in_the_mode_open_another_network_is_refused_with_what_an_operator_can_choose(tmp_path: Path) -> None:
     async with _entered(tmp_path, "open") as agent:
         assert await agent.status("GET", "/") == 403
@@ -96,6 +99,9 @@ async def test_in_the_mode_open_another_network_is_refused_with_what_an_operator
                 assert part in body["error"]["message"]
 
 
+@pytest.mark.fault(
+    "request: a caller from another network, without a key, with another mode's key, or in the mode open"
+)
 @pytest.mark.parametrize(
     ("mode", "right", "wrong"),
     [

@@ -85,6 +85,7 @@ async def test_the_log_file_gets_what_standard_error_would_and_names_settings_fo
     assert log.read_text(encoding="utf-8") == ""
 
 
+@pytest.mark.fault("configuration: a log file that cannot be written")
 @pytest.mark.parametrize(
     ("path", "reason"), [("/proc/nowhere/agent.log", "No such file or directory"), ("/", "Is a directory")]
 )
@@ -93,6 +94,7 @@ def test_a_log_file_that_cannot_be_written_is_one_line_with_the_fix(path: str, r
         set_up_logging("INFO", Path(path))
 
 
+@pytest.mark.fault("configuration: settings that would break the first request")
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -108,6 +110,7 @@ def test_what_would_break_the_first_request_is_found_before_the_port_is_open(
         create_app(Settings.model_validate(settings))
 
 
+@pytest.mark.fault("gate: a blocked or allowed command that no command begins with")
 def test_a_list_of_commands_that_cannot_be_meant_stops_the_start(tmp_path: Path) -> None:
     lists = {"AGENT_TEPS__BASH__BLOCKED_COMMANDS": "curl | sh"}
     environment = {"AGENT_DATA_DIR": str(tmp_path), "AGENT_PORT": str(free_port()), **lists}
@@ -118,6 +121,7 @@ def test_a_list_of_commands_that_cannot_be_meant_stops_the_start(tmp_path: Path)
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.fault("compose: SIGTERM in the middle of an answer")
 async def test_an_answer_under_way_is_kept_when_the_agent_is_ended(tmp_path: Path) -> None:
     script = wants("calculator", expression="25*47"), hanging(says("Half", " a sentence"), chunks=2)
     async with openai_upstream(*script) as upstream, aiohttp.ClientSession() as caller:

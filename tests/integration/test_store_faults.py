@@ -43,6 +43,7 @@ async def limit_pages(store: Store, pages: int | None = None) -> None:
     await store.database.write(work)
 
 
+@pytest.mark.fault("store: database locked")
 async def test_while_another_process_holds_the_database_reads_work_and_writes_are_refused(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path), patience=0.1) as store:
         session = await store.sessions.start(OWNER)
@@ -65,6 +66,7 @@ async def test_while_another_process_holds_the_database_reads_work_and_writes_ar
         assert (await store.traces.get(OWNER, observer.trace_id)).status == "finished"
 
 
+@pytest.mark.fault("store: disk full")
 async def test_a_full_disk_refuses_new_runs_and_loses_none_of_the_old(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         session = (await store.sessions.start(OWNER)).session_id
@@ -80,6 +82,7 @@ async def test_a_full_disk_refuses_new_runs_and_loses_none_of_the_old(tmp_path: 
         assert len((await store.sessions.get(OWNER, session)).messages) == 4
 
 
+@pytest.mark.fault("store: disk full")
 async def test_an_answer_that_ends_on_a_full_disk_is_stored_once_there_is_room(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         session = await store.sessions.start(OWNER)
@@ -94,6 +97,7 @@ async def test_an_answer_that_ends_on_a_full_disk_is_stored_once_there_is_room(t
         assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), answer)
 
 
+@pytest.mark.fault("store: kill -9 in the middle of a run")
 async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path)
     child = await asyncio.create_subprocess_exec(
@@ -118,6 +122,7 @@ async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(
         await store.runs.finish(again, "finished", added=[assistant("say this.")])
 
 
+@pytest.mark.fault("store: a store of a newer version")
 async def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)):
         pass
@@ -128,6 +133,7 @@ async def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         await open_store(sqlite_url(tmp_path))
 
 
+@pytest.mark.fault("store: a file that is not a database")
 async def test_a_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("These are minutes of a meeting.\n" * 200, encoding="utf-8")
     with pytest.raises(StoreUnavailable, match="is not a database"):
@@ -135,6 +141,7 @@ async def test_a_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "store.db").read_text(encoding="utf-8").startswith("These are minutes")
 
 
+@pytest.mark.fault("store: an address of no database")
 @pytest.mark.parametrize(
     "url",
     [
@@ -152,6 +159,7 @@ async def test_an_address_that_names_no_database_is_refused(url: str) -> None:
     assert "SECRET" not in str(caught.value)
 
 
+@pytest.mark.fault("store: an address of no database")
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="AGENT_STORE__URL"):
@@ -163,6 +171,7 @@ async def test_the_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
         assert (tmp_path / "store.db").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.fault("store: several processes that start at once")
 async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
     async with asyncio.timeout(30):
         stores = await asyncio.gather(*(open_store(sqlite_url(tmp_path)) for _ in range(4)))

@@ -45,6 +45,7 @@ async def pair(server: PostgresServer) -> AsyncGenerator[tuple[Store, Store]]:
         yield one, other
 
 
+@pytest.mark.fault("store: clocks of two agents that differ by a minute")
 async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit(server: PostgresServer) -> None:
     behind, ahead = (partial(_skewed, seconds) for seconds in (-30, 30))
     async with opened(server.url, behind, chores=False) as one, opened(server.url, ahead, chores=False) as other:
@@ -76,6 +77,8 @@ async def test_a_prompt_that_many_requests_save_at_once_is_there_once(pair: tupl
     assert await other.prompts.list(OWNER) == tuple(Prompt(name, "x") for name in "abcdef")
 
 
+@pytest.mark.fault("store: ratings of one answer at the same time, or while its trace is written")
+@pytest.mark.fault("store: half a surrogate pair or a NUL in an answer, a filter or a comment")
 async def test_ratings_and_filters_of_two_processes_are_the_same(pair: tuple[Store, Store]) -> None:
     one, other = pair
     sums = wants("calculator", expression="25*47")
@@ -123,6 +126,7 @@ async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple
         await other.sessions.append(OWNER, session.session_id, [user("late")], session.version)
 
 
+@pytest.mark.fault("store: two writers on one session")
 async def test_of_many_writers_from_both_processes_one_gets_through(pair: tuple[Store, Store]) -> None:
     session = await pair[0].sessions.start(OWNER)
     writing = [
@@ -142,6 +146,7 @@ async def test_traces_are_stored_listed_and_replayed(pair: tuple[Store, Store]) 
     assert ([found.trace_id for found in page.items], page.cursor) == ([trace.trace_id], None)
 
 
+@pytest.mark.fault("store: more requests of one key than allowed, spread over two processes")
 async def test_rate_limits_count_for_both(pair: tuple[Store, Store]) -> None:
     taken = await asyncio.gather(*(store.limits.take("key_1", 6) for store in pair * 6))
     assert taken.count(None) == 6
@@ -158,6 +163,7 @@ async def test_an_approval_asked_here_is_answered_there(pair: tuple[Store, Store
     assert (await one.approvals.get(OWNER, asked.approval_id)).answer == Answer(False, "no")
 
 
+@pytest.mark.fault("store: kill -9 in the middle of a run")
 async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: PostgresServer) -> None:
     child = await asyncio.create_subprocess_exec(
         sys.executable, str(DYING), server.url, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
@@ -174,6 +180,7 @@ async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: 
         assert last == replace(assistant("I was about to"), unsourced=True)
 
 
+@pytest.mark.fault("store: several processes that start at once")
 async def test_processes_that_start_at_once_make_one_schema(server: PostgresServer) -> None:
     stores = await asyncio.gather(*(open_store(server.url) for _ in range(5)))
     session = await stores[0].sessions.start(OWNER)
@@ -182,6 +189,7 @@ async def test_processes_that_start_at_once_make_one_schema(server: PostgresServ
         await store.close()
 
 
+@pytest.mark.fault("store: database gone and back")
 async def test_an_unavailable_database_is_reported_and_queued_writes_are_made_once_it_is_back(
     server: PostgresServer,
 ) -> None:
@@ -226,6 +234,7 @@ async def test_what_is_too_old_or_too_many_is_removed(server: PostgresServer) ->
         assert len((await store.sessions.list(OWNER)).items) == 1
 
 
+@pytest.mark.fault("store: a database server that refuses, or takes no more connections")
 @pytest.mark.parametrize(
     "wrong", ["postgresql://nobody:SECRET@{host}/postgres", "postgresql://tester:SECRET@{host}/nowhere"]
 )
@@ -235,6 +244,7 @@ async def test_a_server_that_refuses_is_named(server: PostgresServer, wrong: str
     assert "SECRET" not in str(caught.value)
 
 
+@pytest.mark.fault("store: more visits at once than connections")
 async def test_many_visits_at_once_take_turns_on_connections_that_stay_open(server: PostgresServer) -> None:
     observer = await asyncpg.connect(server.url)
     async with opened(server.url, chores=False) as store:
@@ -251,6 +261,7 @@ def _backend(connection: Connection) -> int:
     return connection.scalar(text("SELECT pg_backend_pid() FROM pg_sleep(0.01)")) or 0
 
 
+@pytest.mark.fault("store: an agent all of whose database connections are taken")
 async def test_a_process_whose_connections_are_all_taken_keeps_its_lease_and_its_runs(server: PostgresServer) -> None:
     observer = await asyncpg.connect(server.url)
     await observer.execute("SELECT pg_advisory_lock(1)")
@@ -280,6 +291,7 @@ def _queue(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)"))
 
 
+@pytest.mark.fault("store: a database server that refuses, or takes no more connections")
 async def test_a_server_without_free_connections_is_reported(server: PostgresServer) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(60):  # all that it allows
@@ -294,6 +306,7 @@ async def test_the_way_libpq_spells_encryption_is_understood(server: PostgresSer
         assert await store.keys.list() == ()
 
 
+@pytest.mark.fault("store: no database at the start")
 async def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await open_store("postgresql://tester@127.0.0.1:9/postgres", patience=2)

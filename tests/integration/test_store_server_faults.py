@@ -34,6 +34,7 @@ async def add(store: Store) -> None:
     await store.sessions.start(OWNER)
 
 
+@pytest.mark.fault("store: a database server that is read-only")
 async def test_a_database_that_is_read_only_is_named_read_and_written_again_afterwards() -> None:
     async with postgres_server() as server, opened(server.url) as store:
         await add(store)
@@ -90,6 +91,7 @@ def small_disk(mebibytes: int) -> Generator[Path]:
         folder.rmdir()
 
 
+@pytest.mark.fault("store: a database server that is full")
 async def test_a_database_without_room_is_named_and_written_again_once_there_is_some() -> None:
     with small_disk(40) as disk:
         async with postgres_server() as server:
@@ -115,6 +117,7 @@ async def test_a_database_without_room_is_named_and_written_again_once_there_is_
                 assert (await store.sessions.get(OWNER, session.session_id)).length == 1
 
 
+@pytest.mark.fault("store: a database server without TLS, or whose certificate is not trusted or another host's")
 async def test_a_certificate_of_the_server_is_verified_and_its_authority_can_be_named() -> None:
     with certificates("localhost") as made:
         tls = [f"ssl_cert_file={made.certificate}", f"ssl_key_file={made.key}", "ssl=on"]
@@ -131,6 +134,7 @@ async def test_a_certificate_of_the_server_is_verified_and_its_authority_can_be_
                         pass
 
 
+@pytest.mark.fault("store: a database server without TLS, or whose certificate is not trusted or another host's")
 async def test_a_server_without_tls_is_named_where_the_address_demands_it() -> None:
     async with postgres_server() as server:
         with pytest.raises(StoreUnavailable, match="does not offer TLS"):
@@ -149,6 +153,7 @@ def certificates(name: str) -> Generator[Certificate]:
         yield made
 
 
+@pytest.mark.fault("store: an address of a database server with a wrong scheme, option, mode or file")
 @pytest.mark.parametrize(
     ("url", "named"),
     [

@@ -70,6 +70,7 @@ async def talking(agents: TwoAgents, api: Api) -> AsyncGenerator[list[int]]:
     assert talk_on.cancelled()
 
 
+@pytest.mark.fault("store: replicas one version apart, while the tables are changed")
 async def test_one_version_apart_both_serve_one_store_while_it_is_migrated(tmp_path: Path, url: str) -> None:
     later = later_product(tmp_path / "later")
     async with agents_before_a_model(tmp_path, url) as agents, agents.agent(**FREE) as (old, _):
@@ -94,6 +95,8 @@ async def continued(api: Api, *addresses: str) -> list[int]:
     return statuses
 
 
+@pytest.mark.fault("store: a store of a newer version")
+@pytest.mark.fault("store: replicas two versions apart")
 async def test_two_versions_apart_an_agent_refuses_the_store_in_one_line(tmp_path: Path, url: str) -> None:
     migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=later_product(tmp_path / "later", 2))
     assert (migrated.code, f"version {version_after(2)}" in migrated.out) == (0, True), migrated.err
@@ -104,6 +107,7 @@ async def test_two_versions_apart_an_agent_refuses_the_store_in_one_line(tmp_pat
         assert (refused.code, len(lines), lines[0].startswith(reason)) == (2, 1, True), refused.err
 
 
+@pytest.mark.fault("store: replicas two versions apart")
 async def test_tables_are_not_changed_under_a_process_two_versions_behind(tmp_path: Path, url: str) -> None:
     async with opened(url, chores=False):
         refused = await store(tmp_path, "migrate", url=url, PYTHONPATH=later_product(tmp_path / "later", 2))
@@ -112,6 +116,7 @@ async def test_tables_are_not_changed_under_a_process_two_versions_behind(tmp_pa
     assert migrated.code == 0, migrated.err
 
 
+@pytest.mark.fault("store: an older store that may not be migrated")
 async def test_an_older_store_that_may_not_be_migrated_is_refused_with_the_command(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path)
     refused = await dial_agent(tmp_path, "serve", AGENT_STORE__URL=url, AGENT_PORT="0", AGENT_STORE__MIGRATE="off")
@@ -121,6 +126,7 @@ async def test_an_older_store_that_may_not_be_migrated_is_refused_with_the_comma
     assert kept.code == 0, kept.err
 
 
+@pytest.mark.fault("store: several migrations at once")
 async def test_of_several_migrations_at_once_one_changes_the_tables_and_the_others_wait(
     tmp_path: Path, server: PostgresServer
 ) -> None:
@@ -132,6 +138,7 @@ async def test_of_several_migrations_at_once_one_changes_the_tables_and_the_othe
     assert f"its tables are up to date, version {HEAD}" in again.out
 
 
+@pytest.mark.fault("store: a table in use during a migration")
 async def test_a_migration_that_waits_for_a_table_lets_others_use_it_and_gives_up_in_time(
     tmp_path: Path, server: PostgresServer
 ) -> None:
@@ -164,6 +171,7 @@ async def tables_version(url: str) -> str:
         await connection.close()
 
 
+@pytest.mark.fault("store: a database that does not answer a migration")
 async def test_a_store_that_does_not_answer_ends_the_migration_with_one_line(tmp_path: Path) -> None:
     ended = await store(tmp_path, "migrate", url="postgresql://ann:hush-hush@127.0.0.1:9/agents")
     assert (ended.code, ended.err.splitlines()[-1], ended.out) == (
@@ -172,6 +180,7 @@ async def test_a_store_that_does_not_answer_ends_the_migration_with_one_line(tmp
     assert "hush-hush" not in ended.err
 
 
+@pytest.mark.fault("store: replicas with different secrets")
 async def test_replicas_with_different_secrets_say_so_until_one_has_left(
     tmp_path: Path, server: PostgresServer
 ) -> None:
@@ -199,6 +208,7 @@ async def until_degraded(agents: TwoAgents, address: str, words: str | None) -> 
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.fault("store: a clock five minutes away from the store's")
 @pytest.mark.parametrize(("seconds", "direction"), [(-300, "behind"), (300, "ahead of")])
 async def test_a_clock_five_minutes_off_is_named_and_its_direction(
     server: PostgresServer, seconds: float, direction: str
@@ -209,6 +219,7 @@ async def test_a_clock_five_minutes_off_is_named_and_its_direction(
         assert await right.processes.disagreements() == ()
 
 
+@pytest.mark.fault("store: a clock five minutes away from the store's")
 async def test_approvals_end_by_the_stores_time_whatever_the_machines_clock(server: PostgresServer) -> None:
     product = Product(Settings.model_validate({"store": {"url": server.url}, "state_secret": "s" * 32}))
     product.store.clock = partial(_shifted, 300)
@@ -224,6 +235,7 @@ def _shifted(seconds: float) -> float:
     return time.time() + seconds
 
 
+@pytest.mark.fault("store: a store of another product")
 @pytest.mark.parametrize("version", ["f3a9", "0005a1c2"])
 async def test_a_store_whose_version_is_no_number_is_of_another_product(tmp_path: Path, version: str) -> None:
     async with opened(sqlite_url(tmp_path)):

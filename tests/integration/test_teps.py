@@ -114,6 +114,7 @@ def test_the_references_example_runs_as_it_stands(project: Path) -> None:
     }
 
 
+@pytest.mark.fault("teps: a request or a result in the shape of the framework's first version")
 @pytest.mark.parametrize(
     ("tool", "parameters", "content"),
     [
@@ -151,6 +152,7 @@ def test_results_have_the_documented_shapes(
     assert found == content
 
 
+@pytest.mark.fault("teps: a tool that takes too long, or a command that fails")
 def test_a_command_that_fails_keeps_what_it_printed(teps: Teps) -> None:
     result = teps(permission_required=False).execute_tool(request("bash", command="echo a; exit 3"))
     assert (result["success"], result["content"]["stdout"], result["content"]["exit_code"]) == (False, "a\n", 3)
@@ -160,6 +162,8 @@ def test_a_command_that_fails_keeps_what_it_printed(teps: Teps) -> None:
 LIE = {"intent": "Look around", "expected_outcome": "Nothing changes", "risk_assessment": {"level": "low"}}
 
 
+@pytest.mark.fault("teps: a brief that lies about the risk")
+@pytest.mark.fault("teps: a no, no answer in time, or nobody at a terminal")
 @pytest.mark.parametrize("brief", [LIE, f"Intent: {LIE['intent']}\nExpected Outcome: {LIE['expected_outcome']}"])
 def test_a_card_has_the_models_words_and_the_risk_that_was_computed(project: Path, teps: Teps, brief: Any) -> None:
     person = Person(NO)
@@ -174,6 +178,7 @@ def test_a_card_has_the_models_words_and_the_risk_that_was_computed(project: Pat
     assert (project / "notes.txt").exists()
 
 
+@pytest.mark.fault("teps: a call beyond what was always allowed, or once more after it was allowed once")
 def test_an_approved_call_runs_once_and_both_decisions_are_in_the_trace(project: Path, teps: Teps) -> None:
     person = Person(YES)
     manager = teps(person)
@@ -184,6 +189,7 @@ def test_an_approved_call_runs_once_and_both_decisions_are_in_the_trace(project:
     assert (again["success"], len(person.asked), (project / "out.txt").read_text()) == (False, 2, "x\n")
 
 
+@pytest.mark.fault("teps: a call beyond what was always allowed, or once more after it was allowed once")
 def test_always_covers_what_its_card_says_and_nothing_else(teps: Teps) -> None:
     person = Person(ALWAYS)
     manager = teps(person)
@@ -210,6 +216,7 @@ def test_other_arguments_that_the_person_gives_are_what_runs(project: Path, teps
     assert sorted(path.name for path in project.iterdir()) == ["b.txt", "notes.txt"]
 
 
+@pytest.mark.fault("teps: a no, no answer in time, or nobody at a terminal")
 @pytest.mark.parametrize("seconds", [60, 0.5])
 def test_no_answer_in_time_is_a_no(project: Path, teps: Teps, seconds: float) -> None:
     person = Person()
@@ -221,6 +228,7 @@ def test_no_answer_in_time_is_a_no(project: Path, teps: Teps, seconds: float) ->
     assert not (project / "a.txt").exists()
 
 
+@pytest.mark.fault("teps: a no, no answer in time, or nobody at a terminal")
 def test_without_a_terminal_nobody_is_asked_and_nothing_runs(project: Path, teps: Teps) -> None:
     result = teps().execute_tool(request("file_write", file_path="a.txt", content="x"))
     assert (result["success"], (project / "a.txt").exists()) == (False, False)
@@ -229,6 +237,9 @@ def test_without_a_terminal_nobody_is_asked_and_nothing_runs(project: Path, teps
 BASH = {"blocked_commands": ["rm"], "allowed_commands": ["ls", "cat", "rm"]}
 
 
+@pytest.mark.fault(
+    "teps: a blocked command, a path or link outside the folder, a tool, an ending or a size that is not allowed"
+)
 @pytest.mark.parametrize(
     ("settings", "tool", "parameters", "sentence"),
     [
@@ -271,6 +282,7 @@ def test_endings_are_written_in_any_way(teps: Teps, extensions: list[str]) -> No
     assert manager.execute_tool(request("file_write", file_path="b.Txt", content="x"))["success"] is True
 
 
+@pytest.mark.fault("teps: a search for what may not be read")
 def test_the_contents_of_files_that_may_not_be_read_are_not_found_either(project: Path, teps: Teps) -> None:
     (project / "key.pem").write_text("It is secret.\n")
     manager = teps(file_read={"allowed_extensions": ["txt"]})
@@ -313,12 +325,14 @@ def test_commands_run_in_the_folder_of_the_settings(project: Path, teps: Teps) -
     assert inner["content"]["stdout"] == f"{project}\n"
 
 
+@pytest.mark.fault("teps: a tool that takes too long, or a command that fails")
 def test_a_tool_is_stopped_after_its_timeout_in_milliseconds(teps: Teps) -> None:
     result = teps(permission_required=False, tool_timeout=300).execute_tool(request("bash", command="sleep 60"))
     assert result["success"] is False
     assert "timeout" in json.dumps(result) or "stopped after 0.3 s" in result["error"]
 
 
+@pytest.mark.fault("teps: settings that cannot be used")
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -335,6 +349,7 @@ def test_settings_that_cannot_be_used_are_one_line(project: Path, settings: dict
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.fault("teps: a request that is none, a service that is not initialised, or a call inside an event loop")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -388,11 +403,13 @@ def test_without_permission_required_a_rule_of_the_operators_still_asks(
     assert [question.request["tool_name"] for question in person.asked] == ["file_write"]
 
 
+@pytest.mark.fault("teps: a request that is none, a service that is not initialised, or a call inside an event loop")
 def test_a_service_that_is_not_initialised_says_so() -> None:
     with pytest.raises(ToolExecutionError, match="initialize"):
         TEPSManager({}).execute_tool(request("bash", command="ls"))
 
 
+@pytest.mark.fault("teps: a request that is none, a service that is not initialised, or a call inside an event loop")
 def test_inside_an_event_loop_a_call_is_an_error(teps: Teps) -> None:
     manager = teps()
 
@@ -420,6 +437,7 @@ class Lamp(ToolHandlerInterface):
         return {"room": parameters["room"], "on": True}
 
 
+@pytest.mark.fault("teps: a handler that fails, gets wrong arguments, or takes the name of a tool")
 def test_a_handler_runs_by_its_name_through_the_same_gate(teps: Teps) -> None:
     person, lamp = Person(NO, YES, YES), Lamp()
     manager = teps(person)
@@ -443,6 +461,7 @@ def test_a_handler_that_says_it_only_reads_is_not_asked_about(teps: Teps) -> Non
     assert person.asked == []
 
 
+@pytest.mark.fault("teps: a handler that fails, gets wrong arguments, or takes the name of a tool")
 @pytest.mark.parametrize("name", ["calculator", "bash", "fs_read", "lamp"])
 def test_a_name_that_is_taken_is_refused(teps: Teps, name: str) -> None:
     manager = teps()
@@ -471,6 +490,7 @@ def test_the_handler_processes_requests_and_makes_messages_of_results(teps: Teps
     assert history.get_messages(for_llm=True)[-1]["tool_call_id"] == "req123"
 
 
+@pytest.mark.fault("teps: a request or a result in the shape of the framework's first version")
 @pytest.mark.parametrize(
     ("result", "content"),
     [

@@ -82,6 +82,7 @@ ASKED: dict[str, tuple[list[Message], str, dict[str, Any], type[Decision]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.fault("calls: a page that orders a call, and a model that writes it as text")
 @pytest.mark.parametrize("notation", PARTS["notations"][::9])
 @pytest.mark.parametrize("case", ASKED)
 async def test_the_gate_decides_about_a_call_in_text_as_about_any_other(case: str, notation: str) -> None:

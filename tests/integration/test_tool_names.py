@@ -60,6 +60,7 @@ async def test_the_http_api_offers_the_alias_and_everything_else_knows_the_tools
     assert f'"{ALIAS}' not in json.dumps([trace, messages, events])
 
 
+@pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")
 @pytest.mark.parametrize(
     ("named", "called", "door"),
     [(SEARCH, ALIAS, "http"), (ALIAS, ALIAS, "http"), (ALIAS, SEARCH, "dial"), (SEARCH, ALIAS, "dial")],
@@ -80,6 +81,7 @@ async def test_a_rule_on_either_name_acts_at_every_door(named: str, called: str,
     assert f"a rule forbids it (deny {named})" in received[1].messages[-1]["content"]
 
 
+@pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")
 @pytest.mark.parametrize("allowed", [[SEARCH, "calculator"], [ALIAS, "calculator"]])
 async def test_a_list_of_tools_may_have_either_name_in_each_of_its_settings(allowed: list[str], tmp_path: Path) -> None:
     settings: dict[str, Any] = {"permissions": {"tools": allowed}, "teps": {"allowed_tools": [ALIAS]}}
@@ -116,6 +118,7 @@ async def test_a_callers_own_tool_takes_the_place_of_ours_under_either_name(tmp_
     assert [name for name in api.upstream.requests[0].tools if "search" in name and "web" in name] == [ALIAS]
 
 
+@pytest.mark.fault("start: more search results than there can be")
 async def test_a_number_of_results_above_the_limit_is_clamped_as_the_schema_says(tmp_path: Path) -> None:
     turns = [wants(ALIAS, query="eiffel height", num_results=1000), says("Found.")]
     async with search_site() as site:

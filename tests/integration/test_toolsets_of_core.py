@@ -33,6 +33,9 @@ def toolset(core: RunningCore, name: str, key: str) -> MCPClient:
     return MCPClient(f"{core.url}/v1/toolset/{name}/mcp", headers={"Api-Key": key}, timeout=50)
 
 
+@pytest.mark.fault(
+    "compose: a key that Core does not know at a toolset, a Core that does not answer, and a forged principal"
+)
 async def test_a_key_of_core_stands_for_the_person_and_the_token_for_the_agent(tmp_path: Path) -> None:
     async with local_core({"keys": KEYS}, tmp_path) as core:
         callers = Callers(TOKEN, core.url)
@@ -43,6 +46,9 @@ async def test_a_key_of_core_stands_for_the_person_and_the_token_for_the_agent(t
     assert one != two
 
 
+@pytest.mark.fault(
+    "compose: a key that Core does not know at a toolset, a Core that does not answer, and a forged principal"
+)
 async def test_where_core_does_not_answer_or_is_not_named_the_token_alone_counts() -> None:
     for callers in (Callers(TOKEN), Callers(TOKEN, f"http://127.0.0.1:{free_port()}")):
         assert await callers.verify_token(TOKEN)
@@ -62,6 +68,9 @@ async def test_another_application_searches_through_core_without_our_token(tmp_p
                     await client.get_tools()
 
 
+@pytest.mark.fault(
+    "compose: a key that Core does not know at a toolset, a Core that does not answer, and a forged principal"
+)
 @pytest.mark.system
 async def test_two_people_never_share_python_variables_whatever_they_say_of_themselves(tmp_path: Path) -> None:
     port, meta = free_port(), conversation_meta("one conversation", "one principal")

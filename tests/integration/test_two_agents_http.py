@@ -151,6 +151,7 @@ async def test_a_listener_in_the_other_keeps_a_run_going_until_it_leaves(agents:
     await until(cancelled)
 
 
+@pytest.mark.fault("store: more requests of one key than allowed, spread over two processes")
 @ALL
 async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     one, other = await agents.caller()
@@ -163,6 +164,7 @@ async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     assert all(int(reply.headers["Retry-After"]) >= 1 for reply in replies if reply.status == 429)
 
 
+@pytest.mark.fault("store: two writers on one session")
 @BOTH
 async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused(agents: TwoAgents) -> None:
     one, other = await agents.caller()
@@ -182,6 +184,7 @@ async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused
     assert [item["role"] for item in messages] == ["user", "assistant"]
 
 
+@pytest.mark.fault("store: two answers to one question at once, in two processes")
 @BOTH
 async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_runs_once(agents: TwoAgents) -> None:
     one, other = await agents.caller()
@@ -198,6 +201,7 @@ async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_ru
     assert agents.notes().count("milk") == 1
 
 
+@pytest.mark.fault("store: two answers to one question at once, in two processes")
 async def test_two_questions_of_one_run_answered_at_once_in_both_continue_it_once(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="eggs") & wants("write_note", text="salt"), says("Both noted."))
@@ -226,6 +230,7 @@ async def traces_held(agents: TwoAgents) -> AsyncGenerator[None]:
         await engine.dispose()
 
 
+@pytest.mark.fault("store: an answer before its run is stored")
 async def test_an_answer_that_comes_before_the_run_is_stored_continues_it(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="rice"), says("Noted."))
@@ -260,6 +265,7 @@ async def test_what_one_asks_is_approved_with_a_word_said_to_the_other(agents: T
     assert agents.notes().count("oats") == 1
 
 
+@pytest.mark.fault("http api: a restart, or another agent, between the steps of a client without a session")
 async def test_a_client_without_a_session_approves_at_the_other_by_the_code(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="flour"), says("Noted."))
@@ -295,6 +301,7 @@ async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAg
     assert (await one.get(f"/runs/{run['run_id']}")).status == 404
 
 
+@pytest.mark.fault("store: kill -9 in the middle of a run")
 async def test_a_run_whose_process_was_killed_is_interrupted_and_its_session_continues(agents: TwoAgents) -> None:
     _, other = await agents.caller()
     agents.says(HALF, says("Here I am."))

@@ -87,6 +87,8 @@ BEFORE_THE_STREAM = {
 }
 
 
+@pytest.mark.fault("model: the model answers 429")
+@pytest.mark.fault("model: the model answers 500")
 @pytest.mark.parametrize(("fault", "status", "words"), BEFORE_THE_STREAM.values(), ids=BEFORE_THE_STREAM)
 async def test_an_error_before_the_stream_is_reported_without_key_or_body(
     session: aiohttp.ClientSession, backend: Build, fault: Item, status: int, words: str
@@ -121,6 +123,7 @@ async def test_an_error_in_the_stream_keeps_what_came_before_and_is_not_tried_ag
     assert len(peer.requests) == 1
 
 
+@pytest.mark.fault("model: a model that never answers")
 async def test_a_server_that_never_answers_becomes_a_timeout(session: aiohttp.ClientSession, backend: Build) -> None:
     async with openai_upstream(never_answering(), then=TEXT) as peer:
         _, error = await answered(backend(session, peer))
@@ -140,6 +143,7 @@ async def test_a_slow_drip_is_no_silence(session: aiohttp.ClientSession, backend
     assert (error, accumulator.text) == (None, "ü")
 
 
+@pytest.mark.fault("calls: cut tool JSON")
 @pytest.mark.parametrize("finish", ["length", "tool_calls"])
 async def test_cut_tool_arguments_are_named_and_stored_as_valid_json(
     session: aiohttp.ClientSession, backend: Build, finish: str
@@ -152,6 +156,7 @@ async def test_cut_tool_arguments_are_named_and_stored_as_valid_json(
     assert ("cut off by the length limit" in call.problem) == (finish == "length")
 
 
+@pytest.mark.fault("calls: 200 parallel calls")
 async def test_200_parallel_calls_arrive_whole_and_in_order(session: aiohttp.ClientSession, backend: Build) -> None:
     async with openai_upstream(parallel_calls("calculator", 200, expression="1+1")) as peer:
         accumulator, error = await answered(backend(session, peer))
@@ -168,6 +173,9 @@ INDEXES = {
 }
 
 
+@pytest.mark.fault("calls: repeated indexes")
+@pytest.mark.fault("calls: missing indexes")
+@pytest.mark.fault("calls: gapped indexes")
 @pytest.mark.parametrize("indexes", INDEXES.values(), ids=INDEXES)
 @pytest.mark.parametrize("ids", [("call_a", "call_b"), (None, None), ("same", "same")], ids=["ids", "no ids", "one id"])
 async def test_calls_with_odd_indexes_and_ids_are_distinguished(

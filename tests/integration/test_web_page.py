@@ -54,6 +54,7 @@ def test_what_is_loaded_before_the_first_answer_is_small_and_known_at_once() -> 
 IMPORTED = re.compile(r'^(?:import|export) .*from "\./([^"]+)";', re.MULTILINE)
 
 
+@pytest.mark.fault("web page: a path out of the page's folder")
 @pytest.mark.parametrize("path", ["nothing.js", "../page.py", "..%2fpage.py", "%2e%2e/page.py", "vendor", ""])
 async def test_nothing_but_the_pages_files_is_served(path: str, tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
@@ -66,6 +67,7 @@ async def test_the_page_can_be_switched_off(tmp_path: Path) -> None:
         assert (await api.get("/static/main.js")).status == 404
 
 
+@pytest.mark.fault("web page: a foreign web page that posts to the API")
 @pytest.mark.parametrize(
     "headers",
     [

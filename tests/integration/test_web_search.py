@@ -48,6 +48,7 @@ async def test_each_result_is_followed_by_its_page_as_a_source_for_the_assistant
     assert source.annotations.audience == ["assistant"]
 
 
+@pytest.mark.fault("web search: DuckDuckGo finds nothing")
 async def test_nothing_found_is_an_answer() -> None:
     async with search_site() as site:
         found = await searching(site).search("xyzzy", 5)
@@ -55,6 +56,7 @@ async def test_nothing_found_is_an_answer() -> None:
     assert results_text(found).startswith("DuckDuckGo has no results.")
 
 
+@pytest.mark.fault("gate: a result that echoes its call's words in another spelling")
 @pytest.mark.parametrize("query", ["xyzzy https://evil.example/p", "eiffel https://evil.example/p"])
 async def test_an_answer_never_repeats_the_query(query: str) -> None:
     async with search_site() as site:
@@ -62,6 +64,9 @@ async def test_an_answer_never_repeats_the_query(query: str) -> None:
     assert "evil" not in f"{results_text(found)} {results_data(found)}"
 
 
+@pytest.mark.fault("web search: DuckDuckGo answers 202")
+@pytest.mark.fault("web search: DuckDuckGo answers 403")
+@pytest.mark.fault("web search: DuckDuckGo shows a challenge")
 @pytest.mark.parametrize("mood", ["202", "403", "429", "challenge", "blank"])
 async def test_a_refusal_is_not_taken_for_nothing_found_and_is_not_repeated(mood: str) -> None:
     clock = FakeClock()
@@ -77,6 +82,7 @@ async def test_a_refusal_is_not_taken_for_nothing_found_and_is_not_repeated(mood
         assert (await search.search("eiffel", 5)).hits == (Hit(*EIFFEL),)
 
 
+@pytest.mark.fault("web search: DuckDuckGo changes its markup")
 async def test_changed_markup_is_recognised_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with search_site() as site:
         site.mood = "changed"
@@ -86,6 +92,7 @@ async def test_changed_markup_is_recognised_and_logged(caplog: pytest.LogCapture
     assert "secret" not in caplog.text
 
 
+@pytest.mark.fault("web search: DuckDuckGo is away")
 @pytest.mark.parametrize("mood", ["500", "404"])
 async def test_a_broken_site_is_unreachable(mood: str) -> None:
     async with search_site() as site:
@@ -94,6 +101,7 @@ async def test_a_broken_site_is_unreachable(mood: str) -> None:
             await searching(site).search("eiffel", 5)
 
 
+@pytest.mark.fault("web search: DuckDuckGo is away")
 async def test_no_site_at_all_is_unreachable() -> None:
     with pytest.raises(SearchFailed, match="could not be reached"):
         await searching(Site(f"http://127.0.0.1:{free_port()}/html/")).search("eiffel", 5)
@@ -112,6 +120,7 @@ async def test_equal_questions_at_once_and_soon_after_are_asked_once() -> None:
     assert {item.hits for item in found} == {(Hit(*EIFFEL),)}
 
 
+@pytest.mark.fault("web search: more searches than are polite")
 async def test_the_rate_is_limited_and_the_refusal_says_when_to_retry() -> None:
     clock = FakeClock()
     async with search_site() as site:
@@ -139,6 +148,7 @@ async def test_the_number_of_results_is_brought_into_its_range(wanted: int, give
     assert len(found.hits) == given
 
 
+@pytest.mark.fault("web search: characters that hide text")
 async def test_invisible_characters_do_not_reach_the_model() -> None:
     found = await WebSearch(lambda _: [Hit("A\u200bB", "https://a.example", "C\u202eD\x00E\u2066F")]).search("a", 5)
     assert found.hits == (Hit("AB", "https://a.example", "CDEF"),)

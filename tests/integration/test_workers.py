@@ -45,6 +45,7 @@ def on_one_core() -> Generator[None]:
         os.sched_setaffinity(0, before)
 
 
+@pytest.mark.fault("start: a worker that is killed within an answer")
 async def test_a_worker_that_is_killed_is_replaced_while_the_other_finishes_its_answer(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF, SLOWLY, says("Here I am."))
@@ -74,6 +75,7 @@ async def test_all_workers_finish_their_answers_before_they_stop(agents: TwoAgen
     assert not any(psutil.pid_exists(pid) for pid in workers.values())
 
 
+@pytest.mark.fault("start: a port that is taken, with several workers")
 async def test_a_port_that_is_taken_stops_the_start_with_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -82,6 +84,8 @@ async def test_a_port_that_is_taken_stops_the_start_with_one_line(tmp_path: Path
     assert (ended.code, line.startswith(f"Port {port} is in use by ")) == (2, True), ended.err
 
 
+@pytest.mark.fault("start: more workers than cores")
+@pytest.mark.fault("start: a setting that no worker can use")
 async def test_a_setting_that_no_worker_can_use_ends_all_with_its_line(tmp_path: Path) -> None:
     wrong = {"AGENT_WORKERS": "2", "AGENT_PORT": "0", "AGENT_TOOL_PATHS": str(tmp_path / "nowhere.py")}
     with on_one_core():

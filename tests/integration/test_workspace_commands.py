@@ -60,6 +60,9 @@ async def test_inside_an_event_loop_the_error_names_the_asynchronous_twin(folder
         python_run("pytest")
 
 
+@pytest.mark.fault(
+    "workspace: a command that the documented list does not have, however it is nested, or that leads out"
+)
 @pytest.mark.parametrize(
     "line",
     [
@@ -88,10 +91,12 @@ async def test_the_documented_commands_are_allowed(folder: Path, line: str) -> N
             assert (await commands.run(line)).ok
 
 
+@pytest.mark.fault("workspace: a command that takes too long, or is interrupted, with processes that hide")
 async def test_a_command_that_takes_too_long_is_ended(commands: Commands) -> None:
     assert await commands.run("sleep 300", seconds=0.5) == ShellResult(False, "", "timeout", 124)
 
 
+@pytest.mark.fault("workspace: a command that takes too long, or is interrupted, with processes that hide")
 async def test_a_command_that_is_cancelled_ends_with_all_it_started(commands: Commands, folder: Path) -> None:
     running = asyncio.ensure_future(commands.run("(setsid flock held sleep 300 &) ; sleep 300"))
     async with asyncio.timeout(PATIENCE):
@@ -104,6 +109,7 @@ async def test_a_command_that_is_cancelled_ends_with_all_it_started(commands: Co
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+@pytest.mark.fault("workspace: a command that prints without end")
 async def test_of_a_long_output_head_and_tail_are_kept(commands: Commands) -> None:
     done = await commands.run("echo first; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last")
     assert done.stdout.startswith("first\nx")
@@ -112,6 +118,7 @@ async def test_of_a_long_output_head_and_tail_are_kept(commands: Commands) -> No
     assert len(done.stdout) < 2 * LIMITS.output_bytes
 
 
+@pytest.mark.fault("workspace: a fork bomb, 100 GB of memory, or memory spread over processes")
 async def test_memory_and_processes_of_a_command_are_limited(commands: Commands) -> None:
     done = await run_python(commands, "snippet", "x = bytearray(100 << 30)")
     assert "MemoryError" in done.stderr
@@ -136,6 +143,7 @@ async def test_files_get_the_persons_modes_and_temporary_ones_stay_outside(comma
     assert not home.exists()
 
 
+@pytest.mark.fault("workspace: a command that leaves folders thousands of levels deep, or closed ones with links")
 async def test_what_a_command_leaves_in_its_scratch_folder_is_removed(commands: Commands, tmp_path: Path) -> None:
     (outside := tmp_path / "outside").write_text("x")
     outside.chmod(0o640)
@@ -177,6 +185,9 @@ async def test_nothing_of_the_persons_environment_reaches_a_command(
     assert "the-secret" not in done.text
 
 
+@pytest.mark.fault(
+    "workspace: a command that changes git's hooks or settings, renames them away or puts a link in their place"
+)
 @pytest.mark.parametrize(
     "attack",
     [
@@ -195,6 +206,7 @@ async def test_what_git_would_run_is_as_before(commands: Commands, folder: Path,
     assert sorted(path.name for path in (folder / ".git" / "hooks").iterdir()) == hooks
 
 
+@pytest.mark.fault("workspace: a command that changes git's settings of a submodule")
 async def test_what_git_would_run_for_a_submodule_is_as_before(commands: Commands, folder: Path) -> None:
     submodule = folder / ".git" / "modules" / "libs" / "one"
     for place in (submodule, submodule / "modules" / "inner"):
@@ -215,6 +227,9 @@ async def test_changes_are_committed_in_the_workspace(commands: Commands, folder
     assert done == ShellResult(True, "m\n", "", 0)
 
 
+@pytest.mark.fault(
+    "workspace: a command that changes git's hooks or settings, renames them away or puts a link in their place"
+)
 async def test_the_link_of_a_worktree_is_as_before(commands: Commands, folder: Path) -> None:
     (folder / ".git").write_text("gitdir: /nowhere\n")
     await commands.run("echo 'gitdir: evil' > .git; rm -f .git; mkdir .git")
@@ -237,12 +252,14 @@ async def test_a_snippet_fails_with_its_own_lines_and_leaves_nothing(commands: C
     assert list(commands.scratch.path.glob("snippet*")) == []
 
 
+@pytest.mark.fault("workspace: no code, or an unknown mode, for Python")
 async def test_modes_and_code_are_checked(commands: Commands) -> None:
     assert await run_python(commands, "tests") == PyRunResult(False, "", "unknown mode: tests", 2)
     assert await run_python(commands, "snippet") == PyRunResult(False, "", "no code provided", 2)
     assert await run_python(commands, "snippet", "") == PyRunResult(False, "", "no code provided", 2)
 
 
+@pytest.mark.fault("workspace: no sandbox on this machine")
 async def test_where_no_sandbox_works_nothing_runs_unless_that_is_wanted(folder: Path) -> None:
     none = Sandbox("none", "no sandbox works on this machine (landlock: too old)")
     with Workspace(folder) as workspace:
@@ -259,6 +276,7 @@ async def test_where_no_sandbox_works_nothing_runs_unless_that_is_wanted(folder:
             assert Effect.NETWORK in ShellRunTool(commands).effects, "the gate sees that it is not confined"
 
 
+@pytest.mark.fault("workspace: a setup whose packages call this machine, its network or the metadata of a cloud")
 async def test_the_setup_reaches_what_its_command_names_and_writes_only_inside(folder: Path, tmp_path: Path) -> None:
     (folder / "fetch.py").write_text(FETCH)
     with serving() as named, serving() as other, Workspace(folder) as workspace:

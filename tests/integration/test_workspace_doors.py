@@ -89,6 +89,7 @@ async def test_a_user_of_core_is_named_by_the_bucket_through_either_door(tmp_pat
     assert (place.path / "notes.md").exists()
 
 
+@pytest.mark.fault("workspace: a workspace that is gone while the product runs")
 async def test_a_folder_that_is_gone_offers_nothing_until_there_is_another(tmp_path: Path) -> None:
     place = Place.made(tmp_path)
     async with http_api(then=writing, tmp_path=tmp_path, coding=place.offered_to("local", apply=True)) as api:

@@ -39,12 +39,14 @@ def linked(work: Path, name: str, target: Path) -> None:
     link.symlink_to(os.path.relpath(target, link.parent))
 
 
+@pytest.mark.fault("workspace: a command that looks for keys in environments")
 async def test_no_key_is_in_the_environment_of_a_command_or_of_its_parents(commands: Commands) -> None:
     done = await commands.run("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; ps -ef 2>/dev/null", 30)
     assert "PATH=" in done.stdout
     assert KEY not in done.text
 
 
+@pytest.mark.fault("workspace: a repository whose links or environment pretend that a key is a program")
 @pytest.mark.parametrize("place", PLACES)
 async def test_no_link_of_the_repository_opens_a_file_of_the_person(commands: Commands, place: str) -> None:
     work = commands.workspace.path
@@ -57,6 +59,9 @@ async def test_no_link_of_the_repository_opens_a_file_of_the_person(commands: Co
     assert KEY not in done.text
 
 
+@pytest.mark.fault(
+    "workspace: a repository that a command makes, or settings of git that it changes, for the person's git to run"
+)
 @pytest.mark.parametrize(
     "attack",
     [

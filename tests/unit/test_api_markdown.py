@@ -53,6 +53,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.fault("web page: prices beside formulas")
 @pytest.mark.parametrize(("text", "shown"), FORMULAS.items(), ids=map(repr, FORMULAS))
 def test_formulas_are_marked_with_their_tex_and_prices_and_code_stay_as_they_are(text: str, shown: str) -> None:
     html = re.sub(r'<span class="math">([^<]*)</span>', r"{\1}", html_of(text))
@@ -61,10 +62,12 @@ def test_formulas_are_marked_with_their_tex_and_prices_and_code_stay_as_they_are
     assert re.sub(r"</?(p|ul|li)>", " ", html).split() == shown.split()
 
 
+@pytest.mark.fault("web page: a formula or a block of code that has not ended")
 def test_the_lines_of_a_formula_that_has_not_ended_become_no_list() -> None:
     assert html_of("$$\na\n- b\n") == "<p>$$a\n- b</p>\n"
 
 
+@pytest.mark.fault("web page: a formula or a block of code that has not ended")
 def test_code_is_open_until_its_block_has_ended() -> None:
     states = {"```py\nx": True, "```py\nx\n": True, "```py": True, "```py\nx\n```": False, "```\n```": False}
     assert {text: "open" in html_of(text) for text in states} == states
@@ -104,6 +107,7 @@ def test_every_block_has_the_line_where_it_begins() -> None:
     assert blocks_of("") == []
 
 
+@pytest.mark.fault("web page: scripts, links and foreign pictures in formulas, diagrams and code")
 @pytest.mark.parametrize(
     "text",
     [

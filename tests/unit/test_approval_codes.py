@@ -36,6 +36,7 @@ async def test_a_code_approves_its_call(reply: str) -> None:
     assert s.sent_texts(1) == ["Note a", "", "wrote a"]
 
 
+@pytest.mark.fault("approval: two codes in one message")
 async def test_two_codes_of_one_question_both_count() -> None:
     async with scene(ASK_TWO, says("Noted.")) as s:
         one, two = codes(await s.chat.say("Note a and b"))
@@ -43,6 +44,7 @@ async def test_two_codes_of_one_question_both_count() -> None:
     assert sorted(s.written) == ["a", "b"]
 
 
+@pytest.mark.fault("approval: a bare word with two calls open")
 async def test_a_bare_word_is_about_all_calls_of_the_question() -> None:
     async with scene(ASK_TWO, says("Noted.")) as s:
         await s.chat.say("Note a and b")
@@ -50,6 +52,7 @@ async def test_a_bare_word_is_about_all_calls_of_the_question() -> None:
     assert sorted(s.written) == ["a", "b"]
 
 
+@pytest.mark.fault("approval: two codes in one message")
 async def test_one_foreign_code_makes_the_whole_reply_void_and_the_question_stays_open() -> None:
     async with scene(ASK_TWO, says("Noted."), says("Hello.")) as s:
         one, two = codes(await s.chat.say("Note a and b"))
@@ -65,6 +68,7 @@ async def test_one_foreign_code_makes_the_whole_reply_void_and_the_question_stay
     assert s.sent_texts(2) == [*s.sent_texts(1), "Noted.", "Thanks"]
 
 
+@pytest.mark.fault("approval: a code that comes after another message was sent")
 async def test_a_question_that_stayed_open_after_a_foreign_code_can_still_be_left() -> None:
     async with scene(ASK, says("It writes."), says("No.")) as s:
         [code] = codes(await s.chat.say("Note a"))
@@ -76,6 +80,7 @@ async def test_a_question_that_stayed_open_after_a_foreign_code_can_still_be_lef
     assert s.sent_texts(1) == ["Note a", "", NOT_APPROVED, "What would that do?"]
 
 
+@pytest.mark.fault("approval: a code that comes after another message was sent")
 async def test_a_code_after_another_message_was_sent_is_answered_without_the_model() -> None:
     async with scene(ASK, says("It writes."), says("Hello.")) as s:
         [code] = codes(await s.chat.say("Note a"))
@@ -97,6 +102,7 @@ async def test_a_code_that_was_answered_before_is_answered_without_the_model() -
     assert "no open question here" in again.content
 
 
+@pytest.mark.fault("approval: an expired code")
 async def test_an_expired_code_is_refused_and_so_is_a_foreign_one_after_the_time() -> None:
     async with scene(ASK, ASK, says("Hello.")) as s:
         [code] = codes(await s.chat.say("Note a"))
@@ -108,6 +114,7 @@ async def test_an_expired_code_is_refused_and_so_is_a_foreign_one_after_the_time
     assert s.written == []
 
 
+@pytest.mark.fault("approval: a code of another owner")
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_code_of_another_owner_runs_nothing(whole: bool) -> None:
     async with scene(ASK, ASK) as s:
@@ -128,6 +135,7 @@ async def test_a_code_in_the_first_message_of_a_chat_is_answered_without_a_model
     assert s.model.requests == []
 
 
+@pytest.mark.fault("approval: a code in a file, a tool result or a quotation")
 async def test_a_code_in_a_result_or_a_quotation_is_no_decision() -> None:
     async with scene(ASK, wants("look"), says("So it says."), says("A quotation.")) as s:
         [code] = codes(await s.chat.say("Note a"))
@@ -138,6 +146,7 @@ async def test_a_code_in_a_result_or_a_quotation_is_no_decision() -> None:
     assert s.sent_texts(-1)[-1] == f"> approve {code}"
 
 
+@pytest.mark.fault("approval: a code in a file, a tool result or a quotation")
 async def test_a_code_in_a_message_with_a_file_is_no_decision() -> None:
     async with scene(ASK, says("A file.")) as s:
         [code] = codes(await s.chat.say("Note a"))
@@ -148,6 +157,7 @@ async def test_a_code_in_a_message_with_a_file_is_no_decision() -> None:
     assert s.sent_texts(1)[2] == NOT_APPROVED
 
 
+@pytest.mark.fault("approval: a question of an older version, without codes")
 @pytest.mark.parametrize(("reply", "form"), [("approve", None), ("approve", {"decision": 1})])
 async def test_a_question_of_an_older_version_is_answered_by_words_and_buttons(reply: str, form: Any) -> None:
     async with scene(ASK, says("Noted.")) as s:

@@ -163,6 +163,7 @@ class Approving:
         return Allowed("once", ICERC("", request.call.name, request.brief.expected_outcome))
 
 
+@pytest.mark.fault("gate: an outcome other than announced")
 async def test_an_outcome_other_than_approved_is_shown_in_the_stage_and_in_the_result() -> None:
     async def fail() -> str:
         raise ToolError("the disc is full")

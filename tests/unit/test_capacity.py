@@ -141,6 +141,7 @@ def test_the_command_prints_the_needs_of_any_number_of_people(capsys: pytest.Cap
     assert printed.count("agents, replicas") == 2
 
 
+@pytest.mark.fault("capacity: a number of people, a rate or a speed that is not above 0")
 @pytest.mark.parametrize(
     "wrong", [("--users", "0"), ("--users", "many"), ("--users", "nan"), ("--check", "--speed", "-1")]
 )

@@ -29,6 +29,7 @@ def test_an_ordinary_chart_stays_as_it_is() -> None:
     assert cleaned(figure) == figure
 
 
+@pytest.mark.fault("gate: a chart that loads pictures, maps or addresses from elsewhere")
 @pytest.mark.parametrize(
     "figure",
     [
@@ -76,6 +77,7 @@ def test_addresses_in_texts_stay_readable() -> None:
     }
 
 
+@pytest.mark.fault("gate: a chart that is none")
 @pytest.mark.parametrize("chart", [b"", b"[]", b"{", b"1", b"[" * 100_000, b'{"a":' * 100_000, b"\xff"])
 def test_what_is_no_chart_is_refused(chart: bytes) -> None:
     with pytest.raises(ValueError, match=r"not|line|depth|deep|decode"):

@@ -95,6 +95,7 @@ async def test_a_core_elsewhere_is_used_with_its_key(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.fault("console: no model, or no DIAL Core where one is configured")
 @pytest.mark.parametrize(
     ("config", "environ", "words"),
     [

@@ -155,6 +155,7 @@ def test_core_config_takes_the_version_of_core_and_the_address_of_the_agent(tmp_
     assert config["applications"]["general-purpose-agent"]["endpoint"].startswith("http://other:1/openai/")
 
 
+@pytest.mark.fault("model: a fragment of something that is no configuration, or for an address that is none")
 @pytest.mark.parametrize("arguments", [("--agent", "host:5030"), ("--core-version", "0.24")])
 def test_an_address_or_a_version_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     shown = dial_agent(tmp_path, "core-config", *arguments)
@@ -162,12 +163,14 @@ def test_an_address_or_a_version_that_cannot_be_used_is_refused(tmp_path: Path, 
     assert arguments[0] in shown.stderr
 
 
+@pytest.mark.fault("model: a fragment of something that is no configuration, or for an address that is none")
 def test_a_fragment_of_something_else_is_refused() -> None:
     for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": {}}', '{"applications": {}, "roles": []}'):
         with pytest.raises(SettingsError, match=r"odd\.json is not a configuration"):
             config_fragment(content, "http://agent:1", Path("odd.json"))
 
 
+@pytest.mark.fault("compose: a variable of docker compose or of Core's configuration that is not set")
 def test_core_config_names_what_is_missing(tmp_path: Path) -> None:
     shown = dial_agent(tmp_path, "core-config", OPENAI_API_KEY="k")
     assert (shown.returncode, shown.stdout) == (2, "")

@@ -164,6 +164,7 @@ def printed(*, page: bool, rule: Rule = "demo", checks: Sequence[Check] = ()) ->
     return [" ".join(line.replace("│", " ").split()) for line in paper.getvalue().splitlines()]
 
 
+@pytest.mark.fault("model: a DIAL_ENDPOINT where nothing answers")
 def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> None:
     checks = [
         Check("core", "bad", "http://core:1 does not answer", "Correct DIAL_ENDPOINT."),
@@ -174,6 +175,7 @@ def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> Non
     assert "core-config --fragment" in lines
 
 
+@pytest.mark.fault("image: there is no image deployment")
 def test_a_tool_that_core_takes_away_is_in_the_table_with_its_fix() -> None:
     [row] = missing_pictures(["gpt-4o"], Settings())
     lines = "\n".join(printed(page=False, rule="dial", checks=[row]))
@@ -205,6 +207,7 @@ def test_the_command_to_try_has_its_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert example("http://127.0.0.1:8080", model) == ask
 
 
+@pytest.mark.fault("start: a port in use")
 def test_a_port_in_use_names_the_process_and_the_setting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -11,6 +11,9 @@ from task.errors import InvalidRequest
 from task.settings import load_settings
 
 
+@pytest.mark.fault(
+    "coding: a task, a command or a workspace that is no text, an empty command, and a task beside `--resume`"
+)
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [

@@ -95,6 +95,7 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
     assert text.count("assert 1 == 2") == 20
 
 
+@pytest.mark.fault("coding: texts of a model that would steer the terminal")
 def test_what_would_steer_the_terminal_is_spelt_out() -> None:
     text = plainly(*EVENTS)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)

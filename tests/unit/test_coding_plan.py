@@ -15,6 +15,7 @@ TEXT = json.dumps(DATA)
 EXPECTED = Plan(["Read it.", "Write it."], "Do {it}.", ["pytest -q"])
 
 
+@pytest.mark.fault("coding: a planner that writes prose, fences, template tokens or a plan as text")
 @pytest.mark.parametrize(
     "text",
     [
@@ -40,6 +41,7 @@ def test_a_plan_may_have_no_tests(tests: dict[str, None]) -> None:
     assert plan.tests == []
 
 
+@pytest.mark.fault("coding: a plan that is cut, empty, of the wrong types, or nested 100,000 deep")
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -62,6 +64,7 @@ def test_what_is_no_plan_is_refused_with_the_reason(text: str, fault: str) -> No
         parse_plan(text)
 
 
+@pytest.mark.fault("coding: a planner that calls a tool")
 def test_a_planner_that_calls_a_tool_gives_no_plan() -> None:
     calls = (ToolCall("call_1", FunctionCall("fs_read", "{}")),)
     with pytest.raises(ValueError, match="called a tool"):

@@ -33,6 +33,7 @@ def test_nothing_is_said_where_nothing_has_changed(tmp_path: Path, since: int) -
     assert unseen_changes(tmp_path, since) == []
 
 
+@pytest.mark.fault("workspace: code that a run hides in folders that no diff shows")
 @pytest.mark.parametrize("name", [".venv/lib/sitecustomize.py", "web/node_modules/a/old", "src/__pycache__/app.pyc"])
 def test_a_change_is_named_by_its_folder(tmp_path: Path, since: int, name: str) -> None:
     later(tmp_path / name, since)
@@ -41,6 +42,7 @@ def test_a_change_is_named_by_its_folder(tmp_path: Path, since: int, name: str) 
     assert f": {name.partition(folder)[0]}{folder}. " in sentence
 
 
+@pytest.mark.fault("workspace: code that a run hides in folders that no diff shows")
 def test_a_time_that_was_set_back_hides_nothing(tmp_path: Path, since: int) -> None:
     file = tmp_path / ".venv" / "lib" / "old"
     later(file, since)
@@ -48,6 +50,9 @@ def test_a_time_that_was_set_back_hides_nothing(tmp_path: Path, since: int) -> N
     assert ".venv" in unseen_changes(tmp_path, since)[0]
 
 
+@pytest.mark.fault(
+    "workspace: a repository that a command makes, or settings of git that it changes, for the person's git to run"
+)
 @pytest.mark.parametrize("name", ["config", "hooks/post-checkout", "config.worktree"])
 @pytest.mark.parametrize("place", ["", "sub/"])
 def test_settings_of_git_that_run_programs_are_named(tmp_path: Path, since: int, place: str, name: str) -> None:
@@ -58,6 +63,9 @@ def test_settings_of_git_that_run_programs_are_named(tmp_path: Path, since: int,
     assert f": {place}.git. Git runs programs" in sentence
 
 
+@pytest.mark.fault(
+    "workspace: a repository that a command makes, or settings of git that it changes, for the person's git to run"
+)
 def test_a_file_that_leads_git_elsewhere_is_named(tmp_path: Path, since: int) -> None:
     (tmp_path / "sub").mkdir()
     later(tmp_path / "sub" / ".git", since)
@@ -83,6 +91,7 @@ def test_all_of_these_folders_are_left_out_of_snapshots() -> None:
     assert LOADED <= IGNORED
 
 
+@pytest.mark.fault("workspace: a command that leaves folders thousands of levels deep, or closed ones with links")
 def test_a_tree_of_any_depth_is_looked_through(tmp_path: Path, since: int) -> None:
     later(tmp_path / ".venv" / "lib" / "old", since)
     try:

@@ -7,6 +7,7 @@ import pytest
 from task.coding.verification import Checked, changed_tests, pytest_command, verdict, verification_commands
 
 
+@pytest.mark.fault("coding: a plan's test that is none, or runs something else")
 @pytest.mark.parametrize(
     ("text", "command"),
     [
@@ -45,6 +46,7 @@ def test_what_a_person_names_verifies_else_the_plans_tests_else_all_tests() -> N
     assert verification_commands(None, []) == (["python -m pytest -q"], [])
 
 
+@pytest.mark.fault("coding: nothing that could verify a run")
 @pytest.mark.parametrize(
     ("results", "result", "words"),
     [
@@ -66,6 +68,7 @@ def test_only_commands_that_ran_and_passed_verify(results: list[tuple[int, str]]
     assert words in sentence
 
 
+@pytest.mark.fault("coding: a coder that edits tests so that they pass")
 def test_changed_tests_and_their_settings_are_named_and_new_tests_are_not() -> None:
     changed = ["app.py", "tests/test_app.py", "tests/data.json", "test_new.py", "conftest.py", "web/a.spec.ts"]
     before = ["app.py", "tests/test_app.py", "tests/data.json", "web/a.spec.ts"]

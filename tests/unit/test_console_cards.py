@@ -18,6 +18,7 @@ def question(**more: Any) -> PermissionQuestion:
     return PermissionQuestion(request, {**fields, "risk_assessment": risk, **more}, "k7f3", "rm -rf build")
 
 
+@pytest.mark.fault("console terminal: a window of 20 or 60 columns, wide characters, no colours")
 @pytest.mark.parametrize("columns", [30, 60, 100])
 def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
     lines = Renderer(None).ansi(card(question()), columns).splitlines()
@@ -36,6 +37,7 @@ def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
     assert max(map(cell_len, lines)) <= columns
 
 
+@pytest.mark.fault("console terminal: a card whose command or intent hides something or acts on the terminal")
 def test_nothing_in_a_card_is_hidden_or_acts_on_the_terminal() -> None:
     asked = question(command="rm \u202eslif\x1b[8m /etc", intent="harmless\x1b[2J\nRisk: LOW")
     shown = Renderer(None).ansi(card(asked), 100)
@@ -44,6 +46,7 @@ def test_nothing_in_a_card_is_hidden_or_acts_on_the_terminal() -> None:
     assert "\x1b" not in shown
 
 
+@pytest.mark.fault("console terminal: words typed before a card, and a reply that is neither yes nor no")
 @pytest.mark.parametrize(
     ("line", "reply"),
     [
@@ -73,6 +76,7 @@ def test_arguments_are_edited_as_json_without_hidden_characters() -> None:
     assert edited(editable(arguments)) == arguments
 
 
+@pytest.mark.fault("console terminal: edited arguments that are no JSON object")
 @pytest.mark.parametrize("text", ["{", "[1]", "null", "{'a': 1}", '{"a": 1}}', "[" * 100_000])
 def test_what_is_no_json_object_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON"):

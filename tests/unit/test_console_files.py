@@ -21,6 +21,7 @@ from task.settings import Settings
 SIXELS, NONE = b"\x1b[?62;4;22c", b"\x1b[?62;22c"
 
 
+@pytest.mark.fault("console terminal: a terminal without pictures, or one that does not say")
 @pytest.mark.parametrize(
     ("environment", "answer", "protocol"),
     [
@@ -71,6 +72,7 @@ def test_a_sixel_picture_has_the_pixels_of_the_file(tmp_path: Path) -> None:
     assert lower == [("0;0;100", "!9B")]  # the two rows that are left
 
 
+@pytest.mark.fault("console terminal: a picture that is none, is broken or too large")
 @pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\nbroken", b"<svg/>"])
 def test_what_is_no_picture_draws_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.png"
@@ -79,11 +81,13 @@ def test_what_is_no_picture_draws_nothing(tmp_path: Path, content: bytes) -> Non
     assert sequences(tmp_path / "missing.png", "kitty") == ""
 
 
+@pytest.mark.fault("console terminal: a picture that is none, is broken or too large")
 def test_a_large_picture_is_made_smaller(tmp_path: Path) -> None:
     drawn = sequences(picture(tmp_path / "a.png", 2_000, 1_000), "sixel")
     assert drawn.startswith('\x1bPq"1;1;640;320')
 
 
+@pytest.mark.fault("console terminal: a file of an answer whose title leads out of its folder, or is taken")
 async def test_files_are_saved_in_their_folder_whatever_their_title_says(tmp_path: Path) -> None:
     product, me, folder = (
         Product(Settings.model_validate({"data_dir": str(tmp_path)})),

@@ -72,11 +72,19 @@ def finished(status: str = "finished", **more: Any) -> tuple[str, dict[str, Any]
     return ("finished", {"status": status, "run_id": "run_1", "session_id": None, **more})
 
 
+@pytest.mark.fault(
+    "console terminal: control sequences, C1 and bidi characters in the text of models and tools, in titles, "
+    "entities and file names"
+)
 @pytest.mark.parametrize(("attack", "left"), ATTACKS.items())
 def test_nothing_in_a_text_acts_on_the_terminal(attack: str, left: str) -> None:
     assert safe(attack) == left
 
 
+@pytest.mark.fault(
+    "console terminal: control sequences, C1 and bidi characters in the text of models and tools, in titles, "
+    "entities and file names"
+)
 @pytest.mark.parametrize("attack", [*ATTACKS, "&#27;[31m", "&#x9b;31m", "&#8238;"])
 @pytest.mark.parametrize("place", ["{}", "# {}", "`{}`", "```\n{}\n```", "| {} |\n|--|\n| {} |", "- {}", "![{}]({})"])
 def test_markdown_brings_no_sequence_but_colours(attack: str, place: str) -> None:
@@ -85,10 +93,12 @@ def test_markdown_brings_no_sequence_but_colours(attack: str, place: str) -> Non
     assert not CONTROLS.search(drawn([TerminalMarkdown(source)]))
 
 
+@pytest.mark.fault("console terminal: a link whose text names another address")
 def test_a_link_shows_where_it_leads() -> None:
     assert "(https://evil.example/x)" in drawn([TerminalMarkdown("[https://bank.example](https://evil.example/x)")])
 
 
+@pytest.mark.fault("console terminal: a window of 20 or 60 columns, wide characters, no colours")
 @pytest.mark.parametrize("columns", [20, 40, 60])
 def test_no_line_is_wider_than_the_window(columns: int) -> None:
     source = (
@@ -100,6 +110,7 @@ def test_no_line_is_wider_than_the_window(columns: int) -> None:
     assert max(cell_len(line) for line in lines) <= columns
 
 
+@pytest.mark.fault("console terminal: a window of 20 or 60 columns, wide characters, no colours")
 @pytest.mark.parametrize(
     ("environment", "enabled", "colors"),
     [
@@ -149,6 +160,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.fault("console terminal: a table, code, list, paragraph or line that never ends")
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_what_never_ends_is_printed_in_parts_and_each_part_once(kind: str) -> None:
     source = ENDLESS[kind]
@@ -202,6 +214,7 @@ def test_a_running_call_is_shown_until_it_is_over() -> None:
     assert "Stopped." in end
 
 
+@pytest.mark.fault("console terminal: a model that dies in a table")
 @pytest.mark.parametrize(
     "begun", ["| a | b |\n|---|---|\n| 1 |", "```python\nprint(", "- one\n- tw", "**bold", "[link](http"]
 )
@@ -243,6 +256,7 @@ def test_debug_shows_each_event_without_its_secrets() -> None:
     assert "debug" not in shown([("started", hidden), finished()])
 
 
+@pytest.mark.fault("console terminal: a secret in a debug line")
 @pytest.mark.parametrize(
     "secret",
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from task.context.definition import Definition, Reference, parse
 
 COLON_FORMAT = """\
@@ -80,6 +82,7 @@ def problems(text: str) -> list[tuple[int, str]]:
     return [(problem.line, problem.text) for problem in parse(text).problems]
 
 
+@pytest.mark.fault("context: a block or text that is never closed")
 def test_problems_name_their_line() -> None:
     assert problems("a: @x.md\nb: @y.md\nA: @z.md\n") == [(3, "'A' names a document already, on line 1; ignored")]
     assert problems("## S\n```\nnever\n") == [(2, "the block that ``` opens is never closed")]
@@ -98,6 +101,7 @@ def test_a_byte_order_mark_windows_lines_and_nothing_at_all_are_fine() -> None:
     assert parse("") == Definition()
 
 
+@pytest.mark.fault("context: endless lines and thousands of documents")
 def test_endless_lines_and_thousands_of_documents_end() -> None:
     assert parse(" " * 10**6 + "x: @y").references == ()
     found = parse("\n".join(f"d{number}: @{number}.md" for number in range(1500)))

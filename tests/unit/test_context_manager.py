@@ -61,6 +61,7 @@ def test_what_a_definition_names_can_be_asked_for(tmp_path: Path) -> None:
     assert context.warnings == ()
 
 
+@pytest.mark.fault("context: a missing document")
 def test_a_missing_document_is_a_warning_with_file_and_line_and_the_rest_is_there(tmp_path: Path) -> None:
     context = manager(tmp_path, DEFINITION, docs__notes_md="Notes.", critic_md="Doubt.")
     assert context.warnings == ("FRAMEWORK_CONTEXT.md:6: docs/guide.md: there is no such file",)
@@ -73,6 +74,7 @@ def test_using_it_before_it_is_initialised_raises(tmp_path: Path) -> None:
         DCMManager(str(tmp_path / "FRAMEWORK_CONTEXT.md")).get_initial_prompt()
 
 
+@pytest.mark.fault("context: a missing or unreadable definition")
 def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: Path) -> None:
     written(tmp_path, {"binary.md": b"\xff\xfe\x00", "big.md": "x" * 2000})
     for name, words in (
@@ -93,6 +95,10 @@ def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path:
         manager(tmp_path, "## S\n", ContextOptions(section_pattern=pattern))
 
 
+@pytest.mark.fault("context: `..` in a document's path")
+@pytest.mark.fault("context: an absolute path")
+@pytest.mark.fault("context: a symbolic link out of the folder")
+@pytest.mark.fault("context: a definition that contains itself, a circle of links")
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -145,6 +151,7 @@ def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
     assert manager(tmp_path, "guide: @guide.md\n").get_document_content("guide") == "Guide."
 
 
+@pytest.mark.fault("context: a document of 100 MB")
 def test_a_document_of_100_mb_is_refused_without_being_read(tmp_path: Path) -> None:
     with open(tmp_path / "huge.md", "wb") as huge:
         huge.truncate(100 * 2**20)
@@ -152,6 +159,7 @@ def test_a_document_of_100_mb_is_refused_without_being_read(tmp_path: Path) -> N
     assert "104,857,600 bytes; 1,048,576 are allowed" in found
 
 
+@pytest.mark.fault("context: a binary document")
 @pytest.mark.parametrize(
     ("content", "words"), [(b"PNG\0\0", "binary"), (b"caf\xe9", "not UTF-8"), (b"\xff\xfea\0", "UTF-8")]
 )
@@ -185,6 +193,7 @@ def test_reloading_picks_up_edits_new_documents_and_fixes(tmp_path: Path) -> Non
     assert (context.get_initial_prompt(), list(context.documents)) == (None, ["notes"])
 
 
+@pytest.mark.fault("context: a definition that vanishes while the server runs")
 def test_the_last_version_of_a_vanished_definition_stays_in_use(tmp_path: Path) -> None:
     context = whole(tmp_path)
     (tmp_path / "FRAMEWORK_CONTEXT.md").unlink()

@@ -57,6 +57,7 @@ def test_an_input_of_three_fields_or_one_works_as_before() -> None:
     assert tools_of([ConversationInput("Hi")]) == []
 
 
+@pytest.mark.fault("tool calling: one tool twice, in messages and in the request")
 def test_of_two_tools_with_one_name_the_later_one_counts() -> None:
     other = {"type": "function", "function": {**WEATHER["function"], "description": "Ask the weather service"}}
     assert tools_of([ConversationInput("a", tools=[WEATHER]), ConversationInput("b", tools=[other])]) == [other]
@@ -71,6 +72,7 @@ def test_a_history_without_a_question_carries_no_tools_and_parts_become_text() -
     assert messages_of(inputs_of([parts])) == [user("one\ntwo")]
 
 
+@pytest.mark.fault("tool calling: a message of the design that is incomplete, or of an unknown role")
 @pytest.mark.parametrize(
     "incomplete",
     [

@@ -43,6 +43,7 @@ def test_core_lists_the_agent_as_people_find_it_in_the_marketplace() -> None:
     assert agent["iconUrl"]
 
 
+@pytest.mark.fault("file: a type of file that the chat does not offer")
 def test_people_can_attach_every_kind_of_file_that_the_agent_reads_or_shows_to_a_model() -> None:
     printed = json.loads(render_config(OWN_CONFIG, {"OPENAI_API_KEY": "one", "DIAL_API_KEY": "two"}))
     for config in (CONFIG, printed):
@@ -114,6 +115,7 @@ def test_the_file_starts_every_core_since_037_as_it_is() -> None:
     assert rendered((0, 36)) != rendered()
 
 
+@pytest.mark.fault("compose: a version of Core that is none or too old, and a field that an older Core refuses")
 def test_for_an_older_core_the_file_has_no_field_that_it_refuses_and_keeps_all_others() -> None:
     older, newer = rendered(OLDEST), rendered()
     assert newer.keys() - older.keys() == {"toolsets"}
@@ -139,6 +141,7 @@ def test_a_version_of_core_is_its_first_two_numbers(text: str, version: Version)
     assert parsed_version(text) == version
 
 
+@pytest.mark.fault("compose: a version of Core that is none or too old, and a field that an older Core refuses")
 @pytest.mark.parametrize("version", ["0.24", "newest", "1", "0.46; rm", ""])
 def test_a_version_that_core_never_had_or_that_is_too_old_is_refused(version: str) -> None:
     with pytest.raises(ValueError, match=r"not a version of DIAL Core such as 0\.46, at least 0\.25"):
@@ -156,6 +159,8 @@ FAULTS: list[tuple[str, str, str]] = [
 ]
 
 
+@pytest.mark.fault("compose: a malformed configuration of Core")
+@pytest.mark.fault("compose: an unknown model in Core's configuration")
 @pytest.mark.parametrize(("correct", "wrong", "report"), FAULTS, ids=[fault[2][:30] for fault in FAULTS])
 def test_a_faulty_configuration_is_one_line_with_the_file_the_place_and_the_fix(
     correct: str, wrong: str, report: str, tmp_path: Path

@@ -100,6 +100,8 @@ CHANGED = {
 }
 
 
+@pytest.mark.fault("gate: pictures and links that carry data out of an answer")
+@pytest.mark.fault("gate: an attribute whose address browsers read to the end of its quotes")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 @pytest.mark.parametrize("text", CHANGED)
 def test_an_address_that_the_model_made_up_becomes_text_however_it_is_split(text: str, size: int) -> None:
@@ -150,6 +152,7 @@ def test_a_sentence_before_a_call_is_shown_completely_before_the_call() -> None:
     assert choice.content == "Let me see: //evil.example/S"
 
 
+@pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")
 @pytest.mark.parametrize("size", [7, 50_000])
 def test_a_stage_stays_below_what_the_chat_shows_although_harmless_text_is_longer(size: int) -> None:
     choice = RecordingChoice()
@@ -209,12 +212,14 @@ def seconds_for(text: str, size: int = 0) -> float:
     return process_time() - started
 
 
+@pytest.mark.fault("gate: an answer made to be checked for ever")
 @pytest.mark.parametrize("before", BEFORE)
 def test_texts_made_to_take_forever_are_read_quickly(before: str) -> None:
     slow = {unit: seconds_for(before + unit * (10_000 // len(unit))) for unit in WORST}
     assert max(slow.values()) < 0.2, max(slow, key=lambda unit: slow[unit])  # twenty times what it takes
 
 
+@pytest.mark.fault("gate: an answer made to be checked for ever")
 def test_texts_made_to_take_forever_are_read_quickly_in_small_pieces() -> None:
     slow = {unit: seconds_for(unit * (10_000 // len(unit)), 3) for unit in WORST}
     assert max(slow.values()) < 0.4, max(slow, key=lambda unit: slow[unit])
@@ -224,6 +229,7 @@ def test_long_names_of_attributes_without_values_are_read_quickly() -> None:
     assert seconds_for(f"<img {'a' * 1_900}=>" * 200) < 0.3
 
 
+@pytest.mark.fault("gate: an answer made to be checked for ever")
 @pytest.mark.system
 @pytest.mark.timeout(600)
 def test_the_time_for_a_million_characters_grows_with_their_number() -> None:
@@ -234,6 +240,7 @@ def test_the_time_for_a_million_characters_grows_with_their_number() -> None:
         assert seconds_for(tenth, 7) < 1, unit  # five times what it takes
 
 
+@pytest.mark.fault("gate: an answer made to be checked for ever")
 @pytest.mark.system
 @pytest.mark.timeout(600)
 @settings(max_examples=400, deadline=None)
@@ -261,6 +268,7 @@ FRAGMENTS = (
 )  # fmt: skip
 
 
+@pytest.mark.fault("gate: pictures and links that carry data out of an answer")
 @pytest.mark.parametrize("seed", range(8))
 def test_no_markdown_renderer_finds_a_leak_in_random_texts(seed: int) -> None:
     dice = random.Random(seed)

@@ -78,6 +78,7 @@ async def test_metadata_contains_size_type_and_etag(files: DialFiles, core: Core
     assert about.url == core.url("a%20b.csv")
 
 
+@pytest.mark.fault("gate: a chart that loads pictures, maps or addresses from elsewhere")
 async def test_a_chart_is_stored_without_remote_sources(files: DialFiles) -> None:
     picture = b'{"data":[1.5],"layout":{"images":[{"source":"https://evil.example/p"}]}}'
     url = await files.upload("chart.json", picture, "application/vnd.plotly.v1+json", KEY)
@@ -152,6 +153,7 @@ NOT_FILES = (
 )
 
 
+@pytest.mark.fault("file: path tricks in a file's address")
 async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form(pool: AsyncDialClientPool) -> None:
     files = DialFiles("http://127.0.0.1:9", pool)
     for url in NOT_FILES:
@@ -160,6 +162,7 @@ async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form(pool: Asyn
                 await call
 
 
+@pytest.mark.fault("file: a foreign host in file_url")
 async def test_a_key_is_never_sent_to_another_host(files: DialFiles, core: CoreFiles) -> None:
     reached: list[str] = []
 
@@ -197,6 +200,7 @@ async def test_an_endpoint_below_a_path_is_part_of_its_urls(pool: AsyncDialClien
             await files.download(f"{url}/v1/files/b/a.txt", KEY, MEGABYTE)
 
 
+@pytest.mark.fault("file: an attachment that cannot be read")
 async def test_a_missing_file_and_one_without_access_say_what_to_do(files: DialFiles, core: CoreFiles) -> None:
     async with CoreFiles.of(core.base_url, "key-two") as other:
         theirs = (await other.put("a.csv")).json["url"]
@@ -231,6 +235,7 @@ async def test_a_file_of_exactly_the_limit_is_read_and_a_larger_one_is_not(files
         await files.download(core.url("a"), KEY, 999)
 
 
+@pytest.mark.fault("file: a download over the limit")
 @pytest.mark.parametrize("packed", [False, True])
 async def test_reading_stops_when_the_limit_is_passed(pool: AsyncDialClientPool, packed: bool) -> None:
     sent: list[int] = []

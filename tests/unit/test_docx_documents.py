@@ -123,6 +123,7 @@ def test_breaks_tabs_and_links() -> None:
     assert read(content).text == "one\ntwo three"
 
 
+@pytest.mark.fault("office: macros")
 @pytest.mark.parametrize("name", ["a.docm", "noextension"])
 def test_a_document_with_macros_is_read_without_them(name: str) -> None:
     document = new_document()

@@ -104,6 +104,7 @@ async def test_torch_may_come_from_an_index_of_its_own(
     assert environment.state().kind == "ready"
 
 
+@pytest.mark.fault("search in documents: an installation that is interrupted, or whose packages are not there")
 async def test_a_download_that_breaks_off_is_named_to_operators_only_and_repaired_by_the_next_start(
     environment: EmbeddingEnvironment, index: PackageIndexPeer
 ) -> None:
@@ -122,6 +123,8 @@ async def test_a_download_that_breaks_off_is_named_to_operators_only_and_repaire
     assert environment.state().kind == "ready"
 
 
+@pytest.mark.fault("search in documents: search in documents before it is installed")
+@pytest.mark.fault("search in documents: two installations at once")
 async def test_two_at_once_install_it_once_and_a_search_meanwhile_reports_how_far_it_is(
     environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ async def test_two_at_once_install_it_once_and_a_search_meanwhile_reports_how_fa
     assert environment.state().kind == "ready"
 
 
+@pytest.mark.fault("search in documents: an installation that is interrupted, or whose packages are not there")
 async def test_one_that_is_killed_leaves_nothing_that_the_next_start_does_not_repair(
     environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path
 ) -> None:
@@ -184,6 +188,7 @@ async def test_one_that_is_interrupted_leaves_no_pip_behind(
     assert not [pip for pip in pips if pip.is_running() and pip.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.fault("search in documents: an installation that is interrupted, or whose packages are not there")
 @pytest.mark.system
 async def test_what_its_pip_still_writes_is_waited_for(
     environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path

@@ -21,6 +21,7 @@ def test_the_given_message_comes_first() -> None:
     assert (shown, ErrorHandler().handle_error("Error", "No exception.")) == ("TEPS is missing.", "No exception.")
 
 
+@pytest.mark.fault("console: an error that nobody expected")
 def test_an_unexpected_error_is_a_sentence_whose_reference_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         shown = ErrorHandler().handle_error("Error", "", KeyError(SECRET))

@@ -26,6 +26,9 @@ def tokens(minute: str, day: str, week: str = f"58 / {NONE}", month: str = f"58 
     return " ".join(["Hit token rate limit.", *(f"{name} limit: {used} tokens." for name, used in windows.items())])
 
 
+@pytest.mark.fault(
+    "model: a person's token or request limit at DIAL Core is spent, at a door, in a tool, or without its time"
+)
 @pytest.mark.parametrize(
     ("message", "wait", "spent", "opens"),
     [
@@ -50,11 +53,15 @@ def test_a_spent_limit_of_a_person_is_named_with_what_is_used_and_when_it_opens(
     assert sentence == f"Your limit for the model gpt-4o is used up: {spent}. It opens again {opens}."
 
 
+@pytest.mark.fault(
+    "model: a person's token or request limit at DIAL Core is spent, at a door, in a tool, or without its time"
+)
 def test_a_limit_without_its_time_is_still_named() -> None:
     sentence = explained(core_answers(tokens("58 / 50", "58 / 100"), None), "gpt-4o")
     assert sentence == "Your limit for the model gpt-4o is used up: 58 of 50 tokens in the last minute."
 
 
+@pytest.mark.fault("model: a 429 that names no spent limit")
 @pytest.mark.parametrize(
     "message",
     [
@@ -90,6 +97,7 @@ NOT_FOUND = {
 }
 
 
+@pytest.mark.fault("model: a provider's address without /v1, or another path without a chat")
 @pytest.mark.parametrize(("body", "words"), NOT_FOUND.values(), ids=NOT_FOUND)
 def test_a_wrong_address_is_not_taken_for_a_missing_model(body: object, words: str) -> None:
     content = body if isinstance(body, str) else json.dumps(body)
@@ -105,6 +113,7 @@ CORE_REFUSES = {
 }
 
 
+@pytest.mark.fault("model: a caller, a role or a file that DIAL Core refuses")
 @pytest.mark.parametrize(("status", "body", "words"), CORE_REFUSES.values(), ids=CORE_REFUSES)
 def test_a_refusal_of_core_itself_is_not_blamed_on_the_models_key(status: int, body: str, words: str) -> None:
     error = http_failure(status, body.encode(), {}, ())
@@ -112,6 +121,7 @@ def test_a_refusal_of_core_itself_is_not_blamed_on_the_models_key(status: int, b
     assert words in explained(error, "gpt-4o")
 
 
+@pytest.mark.fault("model: an account without credit")
 def test_an_account_without_credit_is_not_a_busy_model() -> None:
     body = json.dumps({"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}).encode()
     assert "has used up its quota" in explained(http_failure(429, body, {}, ()), "gpt-4o")

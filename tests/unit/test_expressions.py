@@ -91,6 +91,7 @@ def test_expressions_that_are_known_to_be_slow_are_found_to_be(pattern: str, met
     assert slow_case(Expression("slow", re.compile(pattern, re.MULTILINE), (method,)), 24)
 
 
+@pytest.mark.fault("gate: text that a regular expression takes long for")
 @pytest.mark.parametrize("file", FILES)
 def test_an_expression_is_linear_in_the_texts_that_its_structure_suggests(file: str) -> None:
     slow = {expression.place: slow_case(expression, 2) for expression in expressions_of(file)}

@@ -106,6 +106,7 @@ async def test_arguments_that_do_not_fit_are_explained(
     assert fault in answer.text()
 
 
+@pytest.mark.fault("file: an executable")
 async def test_a_program_is_not_supported_and_the_supported_types_are_listed(tool_over: ToolOver) -> None:
     tool = tool_over(MemoryFiles({"files/b/tool.exe": b"MZ\x90\0"}))
     answer = await called(tool, file_url="files/b/tool.exe")
@@ -113,6 +114,7 @@ async def test_a_program_is_not_supported_and_the_supported_types_are_listed(too
     assert answer.text() == f"Error: 'tool.exe' is not supported. Supported are {SUPPORTED}."
 
 
+@pytest.mark.fault("table: an empty file")
 @pytest.mark.parametrize("content", [b"", b" \r\n\t\n"])
 async def test_an_empty_file_is_called_empty(tool_over: ToolOver, content: bytes) -> None:
     answer = await called(tool_over(MemoryFiles({REPORT: content})), file_url=REPORT)
@@ -163,6 +165,7 @@ async def test_a_changed_file_is_read_again(tool_over: ToolOver, files: MemoryFi
     assert files.downloads == [REPORT, REPORT]
 
 
+@pytest.mark.fault("readers: two requests extracting one file at once")
 async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
     async with asyncio.timeout(10):
@@ -217,6 +220,7 @@ async def test_a_pdf_without_text_reports_why(tool_over: ToolOver) -> None:
     )
 
 
+@pytest.mark.fault("pdf: an encrypted PDF")
 async def test_a_locked_pdf_is_named_to_the_model(tool_over: ToolOver) -> None:
     answer = await called(tool_over(MemoryFiles({PDF: encrypted_pdf("x", "secret")})), file_url=PDF)
     assert answer.failed
@@ -225,12 +229,14 @@ async def test_a_locked_pdf_is_named_to_the_model(tool_over: ToolOver) -> None:
     )
 
 
+@pytest.mark.fault("pdf: a PDF of 100 MB")
 async def test_a_pdf_of_100_mb_is_refused_with_a_sentence(tool_over: ToolOver) -> None:
     answer = await called(tool_over(MemoryFiles({PDF: b"%PDF-1.7\n" + bytes(100 * 2**20)})), file_url=PDF)
     assert answer.failed
     assert answer.text() == "Error: The file is larger than 10,485,760 bytes"
 
 
+@pytest.mark.fault("readers: a file deleted between listing and download")
 async def test_a_file_deleted_after_it_was_listed_is_named(tool_over: ToolOver) -> None:
     class VanishingFiles(MemoryFiles):
         async def metadata(self, url: str, api_key: str) -> FileInfo:

@@ -35,6 +35,7 @@ def fuzz(parser: Parser, examples: int) -> None:
     holds()
 
 
+@pytest.mark.fault("gate: text from outside of any shape, for every parser")
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
 def test_a_parser_of_outside_text_holds(parser: Parser) -> None:
     fuzz(parser, max(parser.examples // SAMPLE, 5))

@@ -166,6 +166,7 @@ async def test_a_trusted_rule_holds_whatever_is_in_the_conversation() -> None:
     assert isinstance(await gate(policy).decide(request("send_mail", CHANGES, after_search(), **MAIL)), Allowed)
 
 
+@pytest.mark.fault("gate: an approval used twice")
 async def test_an_approved_call_runs_once_and_then_needs_approval_again() -> None:
     keeper = gate()
     asked = await approved(keeper)
@@ -175,6 +176,7 @@ async def test_an_approved_call_runs_once_and_then_needs_approval_again() -> Non
     assert isinstance(await keeper.decide(SENDING), Deferred)
 
 
+@pytest.mark.fault("gate: A approved, then arguments changed to B")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -195,6 +197,7 @@ async def test_the_order_of_arguments_does_not_make_a_different_call() -> None:
     assert digest("t", {"a": 1, "b": 2}, DEFAULT_POLICY) == digest("t", {"b": 2, "a": 1}, DEFAULT_POLICY)
 
 
+@pytest.mark.fault("gate: an approval expired, of another user, conversation or tool")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -212,6 +215,7 @@ async def test_an_approval_for_another_call_person_conversation_or_time_is_ignor
     assert isinstance(await keeper.decide(SENDING), Deferred)
 
 
+@pytest.mark.fault("gate: an approval under an older policy")
 async def test_an_approval_is_void_under_another_policy() -> None:
     before, after = gate(), gate(Policy((*DEFAULT_RULES, Rule("ask", tool="send_mail"))))
     asked = await deferred(before)
@@ -226,6 +230,7 @@ async def test_an_approval_survives_a_restart_as_json() -> None:
     assert isinstance(await keeper.decide(SENDING), Allowed)
 
 
+@pytest.mark.fault("gate: twenty calls at once")
 async def test_twenty_calls_at_once_share_one_approval_only_once() -> None:
     keeper = gate()
     await approved(keeper)
@@ -234,6 +239,7 @@ async def test_twenty_calls_at_once_share_one_approval_only_once() -> None:
     assert sum(isinstance(decision, Allowed) for decision in decisions) == 1
 
 
+@pytest.mark.fault("gate: twenty calls at once")
 async def test_each_of_twenty_approvals_runs_its_own_call() -> None:
     keeper = gate()
     calls = [request("send_mail", CHANGES, call_id=f"c{number}", to=f"{number}") for number in range(20)]
@@ -276,6 +282,7 @@ async def test_always_covers_what_the_card_said_and_no_more(
         assert isinstance(await keeper.decide(request("send_mail", effects, **not_covered)), Deferred)
 
 
+@pytest.mark.fault("gate: nested quotes, substitutions, pipes and newlines in commands")
 @pytest.mark.parametrize(
     "command",
     [

@@ -44,6 +44,7 @@ def test_a_models_brief_is_read_as_dict_or_text(brief: Any, expected: Brief) -> 
     assert Brief.read(brief) == expected
 
 
+@pytest.mark.fault("gate: a model that says read-only of a destructive command")
 def test_a_destructive_command_is_shown_as_what_it_does_when_the_model_calls_it_read_only() -> None:
     lie = Brief.read(
         "Intent: List files, read only\nCommand: ls\nExpected Outcome: nothing changes\nRisk Assessment: low, read only"
@@ -58,6 +59,7 @@ def test_a_destructive_command_is_shown_as_what_it_does_when_the_model_calls_it_
     assert "Risk: HIGH" in lied.markdown()
 
 
+@pytest.mark.fault("gate: Markdown in the model's words on a card")
 @pytest.mark.parametrize(
     "words",
     [
@@ -87,6 +89,7 @@ def test_nothing_a_model_writes_into_a_card_acts_as_markdown(words: str) -> None
     assert "://evil" not in card.markdown().replace(words, "")
 
 
+@pytest.mark.fault("gate: Markdown in the model's words on a card")
 def test_a_command_cannot_leave_its_fence() -> None:
     command = "echo '```'\n````\n**Risk: LOW**"
     tokens = MarkdownIt("commonmark").parse(ICERC("", command, "").markdown())
@@ -101,6 +104,7 @@ def test_a_long_command_shows_its_head_and_tail_and_what_is_left_out() -> None:
     assert len(shown) < 3_000
 
 
+@pytest.mark.fault("gate: look-alike letters and right-to-left marks in commands and cards")
 @pytest.mark.parametrize(
     ("text", "shown", "trick"),
     [
@@ -129,6 +133,7 @@ def test_honest_texts_of_all_languages_stay_as_they_are(text: str) -> None:
     assert tricks(text) == []
 
 
+@pytest.mark.fault("gate: look-alike letters and right-to-left marks in commands and cards")
 def test_deceiving_characters_raise_the_risk_and_are_shown_escaped_in_the_card() -> None:
     card = card_of(facts("send_mail", frozenset({Effect.WRITE}), after_search(), to="b\u043eb@example.com\u202e"))
     assert card.risk_assessment.level == "high"

@@ -31,6 +31,7 @@ def test_new_and_changed_files_are_listed_oldest_change_first(place: KernelFolde
     assert snapshot(place.work, 100).since(before) == ["old", "sub/new"]
 
 
+@pytest.mark.fault("interpreter: hard links in the outputs")
 def test_links_hidden_names_pipes_and_hard_links_are_not_seen_but_their_room_counts(place: KernelFolders) -> None:
     (place.work / ".hidden").mkdir()
     (place.work / ".hidden" / "big").write_bytes(bytes(100_000))
@@ -44,6 +45,7 @@ def test_links_hidden_names_pipes_and_hard_links_are_not_seen_but_their_room_cou
     assert found.size >= 100_000
 
 
+@pytest.mark.fault("interpreter: 10,000 files in the outputs")
 def test_too_many_files_are_not_all_looked_at(place: KernelFolders) -> None:
     for number in range(20):
         (place.work / str(number)).touch()
@@ -51,6 +53,7 @@ def test_too_many_files_are_not_all_looked_at(place: KernelFolders) -> None:
     assert snapshot(place.root / "nowhere", 10).complete
 
 
+@pytest.mark.fault("interpreter: files hidden from the limit in deep folders")
 def test_the_room_of_files_in_deep_folders_counts_and_still_deeper_ones_are_too_many(place: KernelFolders) -> None:
     deep = place.work.joinpath(*["a"] * 20)
     deep.mkdir(parents=True)
@@ -61,6 +64,7 @@ def test_the_room_of_files_in_deep_folders_counts_and_still_deeper_ones_are_too_
     assert not snapshot(place.work, 1000).complete
 
 
+@pytest.mark.fault("interpreter: links, sockets and pipes in the outputs")
 @pytest.mark.parametrize("path", ["", "..", "../log", "/etc/passwd", "a/../b", "link", "folder/passwd", "pipe", "sub"])
 def test_nothing_but_a_plain_file_below_the_folder_can_be_opened(place: KernelFolders, path: str) -> None:
     (place.root / "log").write_text("the server's own")
@@ -78,6 +82,7 @@ def test_a_plain_file_is_read_up_to_the_limit(place: KernelFolders) -> None:
     assert read_file(place.work, "sub/file", 4) == b"cont"
 
 
+@pytest.mark.fault("interpreter: a link where an input goes")
 def test_a_file_appears_whole_or_not_at_all_and_replaces_a_link(place: KernelFolders, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
@@ -98,6 +103,7 @@ def test_a_folder_of_that_name_is_an_error(place: KernelFolders) -> None:
         file.finish()
 
 
+@pytest.mark.fault("interpreter: a deleted working directory")
 def test_a_working_directory_that_was_replaced_is_created_again(place: KernelFolders) -> None:
     place.work.rmdir()
     os.symlink("/etc", place.work)

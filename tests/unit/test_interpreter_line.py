@@ -12,6 +12,7 @@ from mcp_servers.python_interpreter.line import Line, NoPlace, Ticket
 PATIENCE = 25.0
 
 
+@pytest.mark.fault("interpreter: more calls of code than may run")
 async def test_calls_get_their_places_in_the_order_in_which_they_came() -> None:
     line, order = Line(2), list[str]()
 
@@ -31,6 +32,7 @@ async def test_calls_get_their_places_in_the_order_in_which_they_came() -> None:
     assert order == list("abcd")
 
 
+@pytest.mark.fault("interpreter: a call cancelled while it waits for a kernel")
 async def test_a_waiting_call_knows_its_place_and_one_that_gives_up_leaves_the_line() -> None:
     line = Line(1)
     first, second, third = Ticket("a"), Ticket("b"), Ticket("c")
@@ -49,6 +51,7 @@ async def test_a_waiting_call_knows_its_place_and_one_that_gives_up_leaves_the_l
     assert third.waited > 0
 
 
+@pytest.mark.fault("interpreter: one person whose calls take all places")
 async def test_who_has_half_of_the_places_is_passed_over() -> None:
     line = Line(4)
     async with AsyncExitStack() as held:
@@ -60,6 +63,7 @@ async def test_who_has_half_of_the_places_is_passed_over() -> None:
     await asyncio.wait_for(third, PATIENCE)
 
 
+@pytest.mark.fault("interpreter: a wait for a kernel that takes too long")
 async def test_a_wait_ends_with_its_time_and_a_cancelled_one_frees_no_place_that_it_did_not_have() -> None:
     line = Line(1)
     async with line.place(Ticket("a"), PATIENCE):

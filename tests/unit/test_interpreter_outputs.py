@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def test_cleared_output_is_gone_at_once_or_with_the_next_words() -> None:
     assert waiting.stdout == ["new"]
 
 
+@pytest.mark.fault("interpreter: endless output")
 def test_too_much_output_is_reported_and_discarded() -> None:
     output = collected(*[stream("x" * 600)] * 3, limits=replace(Limits(), output_bytes=1500))
     assert output.overflow.is_set()
@@ -128,6 +130,7 @@ DATA = JSON | st.dictionaries(TYPES, JSON, max_size=3)
 FIELDS = {"text": JSON, "data": DATA, "wait": JSON, "name": JSON, "traceback": JSON, "transient": JSON}
 
 
+@pytest.mark.fault("interpreter: a kernel message forged by its code")
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(["stream", "display_data", "execute_result", "update_display_data", "error", "clear_output", "?"]),

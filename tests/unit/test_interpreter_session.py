@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, message_from
 from task.conversation.state import StateSeal, TurnState
 from task.tools.mcp.connection import conversation_meta
@@ -18,6 +20,7 @@ def made(path: str, number: int = 1, size: int = 1) -> MadeFile:
     return MadeFile(path=path, url=f"files/b/{path}_{number}", size=size)
 
 
+@pytest.mark.fault("interpreter: a remembered session of another version, or with too many files")
 def test_the_newest_session_counts_and_of_each_file_its_newest_copy() -> None:
     first = SessionMemo(kernel="a.1", files=(made("x.csv"), made("y.csv")))
     second = SessionMemo(kernel="b.1", route=3, files=(made("x.csv", 2),))
@@ -30,6 +33,7 @@ def test_the_newest_session_counts_and_of_each_file_its_newest_copy() -> None:
     assert remembered([], "execute_code") == SessionMemo()
 
 
+@pytest.mark.fault("interpreter: a remembered session of another version, or with too many files")
 def test_the_newest_files_are_put_back_within_bounds() -> None:
     many = SessionMemo(files=tuple(made(f"{number}") for number in range(MAX_RESTORED + 5)))
     assert {file.name for file in many.restorable()} == {f"{number}" for number in range(5, MAX_RESTORED + 5)}

@@ -44,6 +44,7 @@ def test_without_a_token_or_a_kernel_environment_it_does_not_start(tmp_path: Pat
         parse(["--data", str(tmp_path), "--python", str(tmp_path / "none")], TOKEN)
 
 
+@pytest.mark.fault("interpreter: a machine without a sandbox")
 def test_without_a_sandbox_it_starts_only_if_that_is_allowed(tmp_path: Path) -> None:
     with pytest.raises(NoSandbox, match="bubblewrap: not installed; landlock: kernel too old"):
         Launcher.find(config(tmp_path), NOTHING)
@@ -66,6 +67,7 @@ def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
     assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
 
 
+@pytest.mark.fault("interpreter: a session id of another principal")
 def test_a_handle_belongs_to_one_caller_person_and_conversation_and_survives_restarts() -> None:
     handle = handle_of("token", "agent", "p", "c")
     assert handle == handle_of("token", "agent", "p", "c")
@@ -92,6 +94,7 @@ def test_memory_survives_and_a_damaged_note_still_reports_a_loss(tmp_path: Path)
     assert Memory(tmp_path).of("h") is None
 
 
+@pytest.mark.fault("interpreter: a kernel that is killed")
 async def test_a_kernel_killed_while_it_waits_is_not_taken_for_alive(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec("sleep", "60")
     context = zmq.asyncio.Context()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 
+import pytest
+
 from task.conversation.file_names import plain_name
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
 from task.core_client.files import DialFiles, FileInfo
@@ -66,6 +68,7 @@ async def test_attached_files_keep_their_titles_and_clashes_get_a_number() -> No
     }
 
 
+@pytest.mark.fault("interpreter: an attachment carried in the message, too large or unreadable")
 async def test_what_a_message_carries_itself_becomes_a_file_within_bounds() -> None:
     def carried(kind: str, title: str | None, data: str, **more: str) -> Attachment:
         return Attachment(kind, title, data, **more)
@@ -94,6 +97,7 @@ async def test_what_a_message_carries_itself_becomes_a_file_within_bounds() -> N
     )
 
 
+@pytest.mark.fault("interpreter: an attachment that may not be read")
 async def test_a_changed_file_has_another_version_and_a_forbidden_one_is_reported() -> None:
     files = Files({"files/b/x.csv": "1"})
     given = [attached("x.csv", "files/b/x.csv"), attached("y.csv", "files/b/y.csv")]
@@ -146,6 +150,7 @@ def test_an_answer_of_another_kind_of_server_is_recognised() -> None:
     assert execution_of(MCPResult("text", {"files_path": "/sessions/h/", "stdout": "x"})) is not None
 
 
+@pytest.mark.fault("interpreter: an interpreter server that is down")
 async def test_empty_code_and_a_dead_server_are_sentences_for_the_model() -> None:
     tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", NOBODY)
     choice = RecordingChoice()

@@ -110,18 +110,21 @@ async def test_without_tools_there_is_no_decision(session: aiohttp.ClientSession
     assert len(peer.requests) == 1
 
 
+@pytest.mark.fault("local model: prose where JSON is asked")
 async def test_prose_in_place_of_json_is_the_answer(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("Two, of course.")) as peer:
         answer = await answered(served_by(peer, session))
     assert (answer.message().content, answer.finish_reason) == ("Two, of course.", "stop")
 
 
+@pytest.mark.fault("local model: JSON that is cut off")
 async def test_incomplete_json_leads_to_an_answer(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says('[{"tool":"calcul') & Reply((Finish("length"),)), says("Two")) as peer:
         answer = await answered(served_by(peer, session))
     assert answer.message().content == "Two"
 
 
+@pytest.mark.fault("local model: an answer without end")
 async def test_an_endless_answer_stops_at_the_token_limit(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(REPLY, says("and so on") & Reply((Finish("length"),))) as peer:
         answer = await answered(served_by(peer, session, answer_tokens=64))
@@ -129,6 +132,7 @@ async def test_an_endless_answer_stops_at_the_token_limit(session: aiohttp.Clien
     assert peer.requests[1].body["max_tokens"] == 64
 
 
+@pytest.mark.fault("local model: a conversation over the window")
 async def test_a_conversation_larger_than_the_window_is_shortened(session: aiohttp.ClientSession) -> None:
     call = ToolCall("c1", FunctionCall("calculator"))
     long = [user("Read."), assistant(calls=[call]), tool_message(call, "12.5 | " * 20_000)]
@@ -138,6 +142,7 @@ async def test_a_conversation_larger_than_the_window_is_shortened(session: aioht
     assert "characters left out" in peer.requests[0].messages[-2]["content"]
 
 
+@pytest.mark.fault("local model: a conversation over the window")
 async def test_a_conversation_the_server_still_finds_too_long_is_shortened_once_more(
     session: aiohttp.ClientSession,
 ) -> None:
@@ -153,6 +158,7 @@ async def test_a_conversation_the_server_still_finds_too_long_is_shortened_once_
             await answered(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
 
 
+@pytest.mark.fault("local model: a process killed in an answer")
 async def test_a_request_is_retried_when_the_process_dies_before_the_first_word(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(LOST, calls(SUM)) as peer:
         answer = await answered(served_by(peer, session))
@@ -175,6 +181,7 @@ async def test_a_process_that_dies_during_the_answer_is_an_error_after_the_parti
     assert len(peer.requests) == 2
 
 
+@pytest.mark.fault("local model: a cancel in the middle")
 @pytest.mark.parametrize("script", [[hanging(REPLY, chunks=0)], [REPLY, hanging(says("One", "Two"), chunks=1)]])
 async def test_a_client_that_disconnects_stops_the_model_within_a_second(
     session: aiohttp.ClientSession, script: list[Answer]
@@ -186,6 +193,7 @@ async def test_a_client_that_disconnects_stops_the_model_within_a_second(
         await peer.disconnected(within=1.0)
 
 
+@pytest.mark.fault("local model: more requests than may wait")
 async def test_more_requests_wait_in_line_and_see_their_position(session: aiohttp.ClientSession) -> None:
     go = asyncio.Event()
 

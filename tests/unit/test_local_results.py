@@ -53,6 +53,7 @@ async def test_what_is_kept_is_the_users_own(tmp_path: Path) -> None:
         await texts.download(url, "", 0)
 
 
+@pytest.mark.fault("workspace: the address of a stored result that leads elsewhere")
 @pytest.mark.parametrize(
     "url",
     [
@@ -73,6 +74,7 @@ async def test_no_other_file_is_read(tmp_path: Path, url: str) -> None:
     assert "no stored text" in message.text()
 
 
+@pytest.mark.fault("workspace: no place to keep a long result")
 async def test_a_result_that_cannot_be_kept_is_cut(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("in the way")
     text = await Offloader(LocalTexts(tmp_path / "results"), 100).shortened("count", "x" * 20_000, CALLER)

@@ -368,6 +368,7 @@ def test_without_an_interpreter_there_is_no_such_step() -> None:
     assert unread_tables([asked(("a.csv", URL))], ("file_content_extraction_tool",)) == []
 
 
+@pytest.mark.fault("local model: a program over a table that fails")
 def test_only_a_failed_program_is_to_be_corrected() -> None:
     failed = step_of(ran("**Output:**\n```\nTraceback …\nKeyError: 'Sale'\n```"))
     assert (failed.computed, failed.ask) == (False, CORRECT)

@@ -139,6 +139,7 @@ async def test_the_time_limit_stops_a_model_in_the_middle_and_keeps_what_was_sai
     assert (outcome.status, choice.content) == ("limited", "Once upon a time \n\nThere is more.")
 
 
+@pytest.mark.fault("tool: a tool that hangs")
 async def test_a_tool_that_hangs_is_stopped_and_the_run_continues() -> None:
     async def hang() -> str:
         await asyncio.Event().wait()
@@ -273,6 +274,7 @@ async def test_the_model_receives_the_reason_of_a_refusal() -> None:
     assert "it is forbidden here" in model.requests[1][-1].text()
 
 
+@pytest.mark.fault("calls: endless identical calls")
 async def test_the_same_call_with_the_same_result_is_warned_of_and_then_withdrawn() -> None:
     model = ScriptedModel(then=lambda *_: wants("add"))
     await run(loop(model, answering("add", "4"), answering("other", "5"), steps=7))
@@ -313,6 +315,8 @@ async def test_independent_calls_run_at_the_same_time() -> None:
     assert {message.text().splitlines()[0] for message in model.requests[1][-8:]} == {"met"}
 
 
+@pytest.mark.fault("calls: an unknown tool")
+@pytest.mark.fault("tool: a tool that raises")
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -105,6 +105,7 @@ def test_roles_are_included_and_excluded_and_the_rest_is_valid_for_a_model() -> 
         assert fault_of({"messages": made.get_messages(exclude_roles=without, for_llm=True)}) is None
 
 
+@pytest.mark.fault("history: forty tool steps over a limit of seven messages")
 def test_the_history_stays_within_its_length_over_forty_tool_steps() -> None:
     made = manager(config={"max_length": 7})
     made.add_system_message("S")
@@ -118,6 +119,7 @@ def test_the_history_stays_within_its_length_over_forty_tool_steps() -> None:
     assert texts(made)[:2] == ["S", "goal"]
 
 
+@pytest.mark.fault("history: as many system messages as the limit")
 def test_as_many_system_messages_as_the_limit_do_not_stop_the_pruning() -> None:
     made = manager(config={"max_length": 5})
     for number in range(25):
@@ -183,6 +185,7 @@ def test_the_next_summary_includes_the_last_one() -> None:
     assert "ask 6" in summaries[0]
 
 
+@pytest.mark.fault("history: a summary model that fails")
 @pytest.mark.parametrize("fault", [RuntimeError("the model is away"), TimeoutError(), ""])
 def test_a_summary_model_that_fails_is_replaced_by_a_list_of_what_was_said(fault: Exception | str) -> None:
     def summarise(messages: Sequence[Message], tokens: int) -> str:
@@ -195,6 +198,7 @@ def test_a_summary_model_that_fails_is_replaced_by_a_list_of_what_was_said(fault
     assert texts(made) == texts(same)
 
 
+@pytest.mark.fault("history: a summary over its budget")
 def test_a_summary_over_its_budget_is_cut() -> None:
     made = manager(*map(str, range(6)), config=summarising(), summarise=lambda messages, tokens: "ж" * 10_000)
     assert text_tokens(texts(made)[1].removeprefix(f"{HEADER}\n")) <= 100
@@ -226,6 +230,7 @@ def test_a_history_goes_to_json_and_back() -> None:
     assert again.config.max_length == 50
 
 
+@pytest.mark.fault("history: a damaged saved history")
 @pytest.mark.parametrize(
     "data",
     [{}, {"messages": 5}, {"messages": [{"role": "pope", "content": "x"}]}, {"messages": [{"content": "x"}]},
@@ -260,6 +265,7 @@ def test_a_wrong_configuration_names_its_key(config: dict[str, Any], says: str) 
     assert says in str(caught.value)
 
 
+@pytest.mark.fault("history: a history of 2,000 messages")
 def test_two_thousand_messages_are_added_and_read_quickly() -> None:
     started = process_time()
     made = MessageManager({"max_length": 5000, "max_tokens": 10**7})

@@ -15,6 +15,7 @@ from tests.support import pdfs
 WORDS = "Clean the glass tray\nin warm soapy water.\nInvoice 4711"
 
 
+@pytest.mark.fault("pdf: a scanned PDF")
 @pytest.mark.system
 async def test_a_scanned_page_is_read_by_a_reader_process_and_named_in_the_report() -> None:
     readers = ReaderPool()
@@ -34,6 +35,7 @@ def tesseract_of(folder: Path, script: str) -> Ocr:
     return Ocr(pages=2, seconds=1, command=str(program))
 
 
+@pytest.mark.fault("pdf: a scanned PDF")
 def test_pages_beyond_the_limit_of_ocr_are_named(tmp_path: Path) -> None:
     found = read_pdf(pdfs.drawn(*[pdfs.scan("x")] * 4), ocr=tesseract_of(tmp_path, "cat > /dev/null; echo Read $4"))
     assert found.text == "[Page 1]\n\nRead eng\n\n[Page 2]\n\nRead eng"
@@ -44,6 +46,7 @@ def test_pages_beyond_the_limit_of_ocr_are_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.fault("pdf: a scanned PDF")
 @pytest.mark.parametrize("script", ["exit 1", "exec sleep 30", "cat > /dev/null"], ids=["fails", "hangs", "nothing"])
 def test_an_ocr_that_fails_leaves_the_page_without_text(tmp_path: Path, script: str) -> None:
     found = read_pdf(pdfs.drawn(pdfs.scan("x"), pdfs.lines(["Typed"])), ocr=tesseract_of(tmp_path, script))

@@ -44,6 +44,7 @@ def refusal(name: str, content: bytes) -> str:
     return str(caught.value)
 
 
+@pytest.mark.fault("office: a zip bomb in DOCX, XLSX or PPTX")
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_bomb_is_refused_before_it_is_unpacked(kind: str) -> None:
     content = with_parts(made(kind), {"word/more.xml": bytes(60 * 2**20)})
@@ -56,6 +57,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(kind: str) -> None:
     assert peak < 5 * 2**20
 
 
+@pytest.mark.fault("office: a zip bomb in DOCX, XLSX or PPTX")
 def test_a_part_that_would_fill_the_memory_is_refused() -> None:
     content = with_parts(made("docx"), {"word/document.xml": bytes(65 * 2**20), "noise": noise()})
     assert "is larger than 64 MiB when unpacked" in refusal("a.docx", content)
@@ -68,11 +70,13 @@ def noise() -> bytes:
     return Random(7).randbytes(2**20)
 
 
+@pytest.mark.fault("office: a zip bomb in DOCX, XLSX or PPTX")
 def test_too_many_parts_are_refused() -> None:
     content = with_parts(made("docx"), {f"word/{number}.xml": b"" for number in range(MOST_PARTS)})
     assert "packs 10," in refusal("many.docx", content)
 
 
+@pytest.mark.fault("office: a zip bomb in DOCX, XLSX or PPTX")
 def test_a_bomb_inside_a_document_is_never_opened() -> None:
     bomb = zipped({"zeros": bytes(30 * 2**20)})
     found = extract("a.docx", with_parts(made("docx"), {"word/embeddings/bomb.zip": zipped({"bomb.zip": bomb})}))
@@ -80,6 +84,7 @@ def test_a_bomb_inside_a_document_is_never_opened() -> None:
     assert found.notes == ("embedded files not read: 1",)
 
 
+@pytest.mark.fault("office: an XML bomb or an external entity")
 @pytest.mark.parametrize("prolog", [LAUGHS, OUTSIDE], ids=["expanding", "outside"])
 def test_entities_are_refused(prolog: str) -> None:
     assert "declares XML entities" in refusal("a.docx", word_file(paragraph("&a;"), prolog=prolog))
@@ -87,11 +92,13 @@ def test_entities_are_refused(prolog: str) -> None:
     assert "declares XML entities" in refusal("a.xlsx", sheet_file(row, prolog=prolog))
 
 
+@pytest.mark.fault("office: path tricks in an archive")
 def test_names_that_point_outside_the_folder_are_only_names() -> None:
     found = extract("a.docx", with_parts(made("docx"), {"../../etc/cron.d/x": b"no", "/absolute": b"no"}))
     assert found.text == "text"
 
 
+@pytest.mark.fault("office: a truncated Office file")
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_a_truncated_file_is_called_damaged(kind: str, share: float) -> None:
@@ -99,6 +106,7 @@ def test_a_truncated_file_is_called_damaged(kind: str, share: float) -> None:
     assert "it is damaged or was cut off" in refusal(f"cut.{kind}", content[: int(len(content) * share)])
 
 
+@pytest.mark.fault("office: a damaged Office file")
 @pytest.mark.parametrize("kind", TYPES)
 def test_flipped_bytes_give_a_text_or_a_reason(kind: str) -> None:
     content = bytearray(made(kind))
@@ -108,18 +116,21 @@ def test_flipped_bytes_give_a_text_or_a_reason(kind: str) -> None:
         extract(f"a.{kind}", bytes(content))
 
 
+@pytest.mark.fault("office: an Office file with a password")
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_protected_file_is_called_protected(kind: str) -> None:
     content = COMPOUND + "EncryptedPackage".encode("utf-16-le") + bytes(1024)
     assert "protected with a password" in refusal(f"secret.{kind}", content)
 
 
+@pytest.mark.fault("office: an Office file with a password")
 def test_a_zip_with_a_password_is_called_protected() -> None:
     content = bytearray(made("docx"))
     content[content.index(b"PK\x01\x02") + 8] |= 1
     assert "protected with a password" in refusal("a.docx", bytes(content))
 
 
+@pytest.mark.fault("office: the old binary Office format")
 def test_the_old_binary_format_is_recognised_under_a_new_name() -> None:
     assert "the old binary format" in refusal("a.xlsx", COMPOUND + bytes(1024))
 
@@ -136,6 +147,7 @@ def test_a_file_that_is_not_an_office_file_is_not_supported(content: bytes) -> N
         extract("a.docx", content)
 
 
+@pytest.mark.fault("office: a damaged Office file")
 @pytest.mark.parametrize(
     ("kind", "part", "text"),
     [
@@ -151,6 +163,7 @@ def test_a_damaged_part_leaves_the_others_readable(kind: str, part: str, text: s
     assert found.notes == (f"damaged parts left out: {part}",)
 
 
+@pytest.mark.fault("office: a damaged Office file")
 def test_the_rows_before_the_damage_are_given() -> None:
     found = extract("a.xlsx", sheet_file("<row><c><v>1</v></c></row><row><c><v>2</v></c></row><row><c>"))
     assert found.blocks[1].whole == "| 1 |\n| --- |\n| 2 |"

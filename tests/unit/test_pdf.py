@@ -52,6 +52,7 @@ WIDE = [[f"r{row} c{column}" for column in range(9)] for row in range(60)]
 WITH_GAPS = [["", "North", "South"], ["2024", "", "5"], ["2025", "7", ""], ["", "", "9"]]
 
 
+@pytest.mark.fault("pdf: rotated text")
 @pytest.mark.parametrize(
     ("rows", "content"),
     [
@@ -97,6 +98,7 @@ def test_boxes_and_stripes_around_text_are_not_tables() -> None:
     assert found.text == "A note in a box\nA second box under it"
 
 
+@pytest.mark.fault("pdf: columns")
 def test_columns_drawn_line_by_line_are_read_one_after_the_other() -> None:
     expected = "\n".join([pdfs.TITLE, *pdfs.LEFT, *pdfs.RIGHT])
     assert read_pdf(pdfs.drawn(pdfs.columns(line_by_line=False))).text == expected
@@ -104,6 +106,7 @@ def test_columns_drawn_line_by_line_are_read_one_after_the_other() -> None:
     assert read_pdf(pdfs.drawn(pdfs.turned(pdfs.columns(line_by_line=True)))).text == expected
 
 
+@pytest.mark.fault("pdf: columns")
 def test_a_table_without_lines_is_read_row_by_row() -> None:
     rows = [pdfs.lines([date], x=50, top=800 - 14 * row) for row, (date, *_) in enumerate(SALES)]
     sums = [pdfs.lines([sales], x=300, top=800 - 14 * row) for row, (_, _, sales, _) in enumerate(SALES)]
@@ -116,6 +119,7 @@ def test_a_table_without_lines_is_read_row_by_row() -> None:
     assert "2025-10-05 1700\n2025-10-05 1200" in read_pdf(pdfs.drawn(row_by_row)).text
 
 
+@pytest.mark.fault("pdf: rotated text")
 def test_rotated_text_is_read() -> None:
     text = read_pdf(pdfs.drawn(pdfs.sideways)).text
     for sentence in (
@@ -127,10 +131,12 @@ def test_rotated_text_is_read() -> None:
         assert sentence in text
 
 
+@pytest.mark.fault("pdf: Chinese, Japanese and Korean")
 def test_chinese_japanese_and_korean_are_read() -> None:
     assert read_pdf(pdfs.drawn(pdfs.cjk)).text == f"{pdfs.CHINESE}\n{pdfs.JAPANESE}\n{pdfs.KOREAN}"
 
 
+@pytest.mark.fault("pdf: right-to-left text")
 def test_right_to_left_text_comes_in_the_order_it_is_read() -> None:
     assert read_pdf(pdfs.right_to_left_pdf()).text == pdfs.HEBREW
 
@@ -141,6 +147,7 @@ def test_a_word_hyphenated_at_the_end_of_a_line_is_joined() -> None:
     )
 
 
+@pytest.mark.fault("pdf: a PDF with a form")
 def test_a_form_gives_its_fields_with_their_values() -> None:
     found = read_pdf(pdfs.drawn(pdfs.form))
     assert found.notes == ("1 page", "form fields: 6")
@@ -150,6 +157,7 @@ def test_a_form_gives_its_fields_with_their_values() -> None:
     )
 
 
+@pytest.mark.fault("pdf: a scanned PDF")
 def test_scanned_and_blank_pages_are_named_with_advice() -> None:
     content = pdfs.drawn(pdfs.lines(["Text"]), pdfs.scan("Seen"), pdfs.scan("Seen"), pdfs.blank, pdfs.scan("Seen"))
     found = read_pdf(content, ocr=NO_OCR)
@@ -162,6 +170,7 @@ def test_scanned_and_blank_pages_are_named_with_advice() -> None:
     )
 
 
+@pytest.mark.fault("pdf: a scanned PDF")
 def test_a_page_number_on_a_scan_does_not_hide_that_it_is_one() -> None:
     def numbered(canvas: object) -> None:
         pdfs.scan("Seen")(canvas)
@@ -185,23 +194,27 @@ def test_a_form_generated_by_a_program_in_the_file_is_called_dynamic() -> None:
     assert "a dynamic form (XFA): what it shows in Adobe Reader is not in its pages" in read_pdf(pdfs.xfa_pdf()).notes
 
 
+@pytest.mark.fault("pdf: a PDF whose letters have no meaning")
 def test_letters_without_a_meaning_are_not_returned_as_text() -> None:
     found = read_pdf(pdfs.remapped_pdf("nothing to be told", 0xE000), ocr=NO_OCR)
     assert found.is_empty
     assert found.notes[1] == "without readable text, its letters cannot be identified: page 1"
 
 
+@pytest.mark.fault("pdf: a PDF of 2,000 pages")
 def test_two_thousand_pages_are_read_completely() -> None:
     found = read_pdf(pdfs.many_pages_pdf(2_000))
     assert found.notes == ("2,000 pages",)
     assert sum(block.text == "The same words" for block in found.blocks) == 2_000
 
 
+@pytest.mark.fault("pdf: a PDF of 2,000 pages")
 def test_more_pages_than_the_limit_are_cut_off_with_a_note() -> None:
     found = read_pdf(pdfs.many_pages_pdf(MAX_PAGES + 1, b""))
     assert found.notes[:2] == ("5,001 pages", "cut off: only pages 1-5,000 were read")
 
 
+@pytest.mark.fault("pdf: a drawing of thousands of lines")
 def test_lines_that_cross_too_often_are_a_drawing_and_the_text_is_still_read() -> None:
     found = read_pdf(pdfs.many_pages_pdf(1, pdfs.grid(80, 80, size=7)))
     assert found.notes == ("1 page", "tables given as plain text: page 1")

@@ -37,6 +37,7 @@ def refused(found: Policy, command: str, tool: str = "shell_run") -> str:
     return found.denied(facts(tool, RUNS, command=command))
 
 
+@pytest.mark.fault("gate: a blocked command hidden in another one")
 @pytest.mark.parametrize(
     "command",
     [
@@ -71,6 +72,7 @@ async def test_an_allowed_command_is_still_asked_about(command: str) -> None:
     assert isinstance(decision, Deferred)
 
 
+@pytest.mark.fault("gate: a command that is not known before it runs")
 @pytest.mark.parametrize(
     "command",
     [
@@ -100,6 +102,7 @@ async def test_the_lists_of_commands_leave_calls_without_a_command_alone() -> No
     assert "not among the allowed commands ()" in refused(found, "ls")
 
 
+@pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
 def test_a_blocked_command_wins_over_an_allowed_one_and_over_a_rule() -> None:
     rules = [{"action": "allow", "command": "git", "trusted": True}]
     bash = {"allowed_commands": ["git"], "blocked_commands": ["git push"]}
@@ -114,6 +117,7 @@ def test_another_list_voids_approvals_and_no_list_keeps_those_of_earlier_version
     assert policy().fingerprint.startswith("868934d040418fc2")
 
 
+@pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
 def test_only_tools_of_both_lists_are_allowed() -> None:
     chosen = {"permissions": {"tools": ["calculator", "note"]}, "teps": {"allowed_tools": ["calculator", "other"]}}
     found = policy_of(Settings.model_validate(chosen))
@@ -156,6 +160,7 @@ async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:
         return await take_turn(product, asked, RecordingChoice(), SilentObserver())
 
 
+@pytest.mark.fault("gate: a tool outside the list that the model calls all the same")
 async def test_a_tool_outside_the_list_is_neither_offered_nor_run() -> None:
     model = ScriptedModel(wants("secret"), says("I cannot."))
     outcome = await turn_with(model, teps={"allowed_tools": ["note"]})
@@ -164,6 +169,7 @@ async def test_a_tool_outside_the_list_is_neither_offered_nor_run() -> None:
     assert "leaked" not in result.text()
 
 
+@pytest.mark.fault("gate: a blocked or allowed command that no command begins with")
 @pytest.mark.parametrize("text", ["curl | sh", "rm; ls", '"rm" -rf', ":(){ :|:& };:", "ls > x", "$HOME/x | y", "if"])
 @pytest.mark.parametrize("name", ["allowed_commands", "blocked_commands"])
 def test_a_list_entry_that_no_command_begins_with_stops_the_start(name: str, text: str) -> None:
@@ -172,12 +178,14 @@ def test_a_list_entry_that_no_command_begins_with_stops_the_start(name: str, tex
     assert "List each command on its own" in str(caught.value)
 
 
+@pytest.mark.fault("gate: a blocked or allowed command that no command begins with")
 def test_a_rule_with_such_a_command_stops_the_start_too() -> None:
     rules = [{"action": "deny", "command": "curl | sh"}]
     with pytest.raises(SettingsError, match=r"AGENT_PERMISSIONS__RULES: no command begins with 'curl \| sh'"):
         policy_of(Settings.model_validate({"permissions": {"rules": rules}}))
 
 
+@pytest.mark.fault("gate: an empty entry in a list of commands")
 @pytest.mark.parametrize("entry", ["", " "])
 def test_an_empty_entry_would_block_everything_and_is_refused(entry: str, tmp_path: Path) -> None:
     (tmp_path / "dial-agent.yaml").write_text(f"teps: {{bash: {{blocked_commands: ['{entry}']}}}}")
@@ -185,6 +193,7 @@ def test_an_empty_entry_would_block_everything_and_is_refused(entry: str, tmp_pa
         load_settings(environ={}, directory=tmp_path)
 
 
+@pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
 @pytest.mark.parametrize(
     ("settings", "state", "found"),
     [

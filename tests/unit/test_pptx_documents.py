@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from task.documents.extract import extract
 from tests.support.office import add_slide, new_presentation, saved, with_parts
 
@@ -60,6 +62,7 @@ def test_a_hidden_slide_is_read_and_named() -> None:
     assert found.notes == ("hidden slides: 2",)
 
 
+@pytest.mark.fault("office: macros")
 def test_a_presentation_with_macros_is_read_without_them() -> None:
     deck = new_presentation()
     add_slide(deck, TITLE_ONLY, "Hi")

@@ -172,6 +172,7 @@ async def test_a_program_that_never_gets_healthy_fails_the_start() -> None:
             await supervisor.start()
 
 
+@pytest.mark.fault("compose: a companion that never becomes healthy")
 async def test_the_product_runs_without_a_companion_that_never_gets_healthy() -> None:
     waits = (sys.executable, "-c", "import time; time.sleep(60)")
     companion = Program("silent", waits, {}, "http://127.0.0.1:9/", 0.3, optional=True)

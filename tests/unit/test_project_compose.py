@@ -98,12 +98,14 @@ def test_the_agent_gets_no_secret_that_is_for_another_service() -> None:
     assert {name: given[name] for name in others - known} == dict.fromkeys(others - known, "")
 
 
+@pytest.mark.fault("compose: a variable of docker compose or of Core's configuration that is not set")
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_missing_variable_stops_the_start_with_its_name_and_the_fix(name: str) -> None:
     with pytest.raises(MissingVariable, match=f"{name}: set {name} in .env"):
         composed({**FILLED, name: ""})
 
 
+@pytest.mark.fault("compose: a published port that is taken")
 @pytest.mark.parametrize(
     ("variable", "service"),
     [
@@ -173,6 +175,7 @@ def test_code_runs_without_a_way_out_and_with_no_more_rights_than_it_takes_to_co
     assert set(service["environment"]) == {"AGENT_MCP_TOKEN", "DIAL_ENDPOINT"}
 
 
+@pytest.mark.fault("compose: a second agent without the secret or the store that both must share")
 @pytest.mark.parametrize("missing", ["AGENT_STATE_SECRET", "AGENT_STORE__URL"])
 def test_a_second_agent_does_not_start_without_what_both_must_share(missing: str, tmp_path: Path) -> None:
     (tmp_path / "dial-agent").write_text("#!/bin/sh\necho served $1\n", encoding="utf-8")

@@ -105,6 +105,7 @@ def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
     return {(known[str(rule[side])], port["port"]) for rule in rules for port in rule["ports"]}
 
 
+@pytest.mark.fault("compose: a pod that reaches what it does not need")
 @pytest.mark.parametrize(
     ("name", "pods", "incoming", "outgoing"),
     [
@@ -128,12 +129,14 @@ def test_pods_reach_whom_they_need_and_nobody_else(
     assert (peers(policy["ingress"], "from"), peers(policy["egress"], "to")) == (incoming, outgoing)
 
 
+@pytest.mark.fault("compose: a pod that reaches what it does not need")
 def test_no_policy_of_epams_chart_adds_to_ours() -> None:
     assert [values()[alias]["networkPolicy"] for alias in ALIASES] == [{"enabled": False}] * 3
     ports = {alias: values()[alias]["containerPorts"]["http"] for alias in ALIASES}
     assert ports == {"agent": 5030, "search": 8051, "interpreter": 8050}
 
 
+@pytest.mark.fault("compose: a container of the chart with more rights than it needs")
 def test_every_container_is_an_ordinary_user_without_any_right() -> None:
     for alias in ALIASES:
         assert values()[alias]["containerSecurityContext"] == {"enabled": True, **CONFINED}
@@ -153,6 +156,7 @@ def test_every_container_has_limits_and_every_server_its_probes() -> None:
         assert paths == ["/health", "/health", "/health" if alias == "search" else "/ready"]
 
 
+@pytest.mark.fault("compose: a pod that ends during an answer or a call of code, by its times")
 def test_answers_and_code_in_progress_end_before_their_pods_do() -> None:
     shutdown, leaving = int(AGENT["env"]["AGENT_SHUTDOWN_SECONDS"]), _sleep(AGENT["lifecycleHooks"])
     grace = AGENT["terminationGracePeriodSeconds"]

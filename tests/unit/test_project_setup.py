@@ -65,6 +65,7 @@ def installation(command: str) -> tuple[str, ...]:
     return (found[1], *(word for word in shlex.split(found[2]) if word not in QUIET)) if found else ()
 
 
+@pytest.mark.fault("start: an interpreter that is too old, too new or missing")
 @pytest.mark.parametrize("version", ["2.7", "3.10", "3.14"])
 def test_a_wrong_interpreter_gets_one_sentence_and_exit_code_2(project: Path, version: str) -> None:
     result = make(project, "docs", interpreter(project, version))
@@ -74,6 +75,7 @@ def test_a_wrong_interpreter_gets_one_sentence_and_exit_code_2(project: Path, ve
     assert f"is {version}:" in line
 
 
+@pytest.mark.fault("start: an interpreter that is too old, too new or missing")
 def test_a_missing_interpreter_gets_the_same_sentence(project: Path) -> None:
     result = make(project, "docs", "no-such-python")
     (line,) = result.stderr.splitlines()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from task.search.answers import UNSUPPORTED, checked, request
 from task.search.passages import Passage
 
@@ -21,12 +23,14 @@ def test_a_quote_from_the_document_becomes_the_citation() -> None:
     assert (answer.unsupported, answer.false_quotes) == (0, 0)
 
 
+@pytest.mark.fault("search in documents: an invented quote")
 def test_an_invented_quote_is_replaced_by_the_documents_own_words() -> None:
     answer = checked('The warranty lasts 24 months [2].\n**Quotes:**\n[2] "Our warranty is two years"', PASSAGES)
     assert answer.false_quotes == 1
     assert answer.citations[0].quote == "The warranty lasts 24 months."
 
 
+@pytest.mark.fault("search in documents: an unsupported statement")
 def test_an_unsupported_statement_is_marked() -> None:
     answer = checked("The warranty lasts 24 months [2]. The tray costs 40 euros [1].", PASSAGES)
     assert answer.unsupported == 1

@@ -45,6 +45,7 @@ def test_entries_end_after_their_time() -> None:
     assert cache.get("key") is None
 
 
+@pytest.mark.fault("search in documents: eviction while in use")
 def test_the_cache_stays_within_its_bytes_and_what_was_got_stays_usable() -> None:
     kept = index_of("# Tray\n\nWash it in warm water.")
     cache = DocumentCache.create(max_bytes=400_000)
@@ -86,6 +87,7 @@ def test_an_index_survives_as_bytes() -> None:
         assert np.array_equal(unpacked(packed(rows), len(index.chunks)), rows)
 
 
+@pytest.mark.fault("search in documents: a damaged entry of the store")
 def test_damaged_bytes_are_noticed() -> None:
     rows = np.ones((4, 64), dtype=np.float32)
     content = packed(rows)
@@ -96,6 +98,7 @@ def test_damaged_bytes_are_noticed() -> None:
         unpacked(content, 3)
 
 
+@pytest.mark.fault("search in documents: Redis gone and back")
 async def test_a_redis_that_is_down_returns_nothing_and_is_not_retried_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -113,6 +116,7 @@ async def test_a_redis_that_is_down_returns_nothing_and_is_not_retried_at_once(
     await store.close()
 
 
+@pytest.mark.fault("search in documents: a Redis that is silent or frozen")
 async def test_a_redis_that_is_silent_is_waited_for_once() -> None:
     asked: list[bytes] = []
 
@@ -131,6 +135,8 @@ async def test_a_redis_that_is_silent_is_waited_for_once() -> None:
     assert len(asked) == 1
 
 
+@pytest.mark.fault("search in documents: an address of Redis with a wrong scheme, port, option or file, or two of them")
+@pytest.mark.fault("search in documents: a store's address that is none")
 @pytest.mark.parametrize("url", ["localhost:6379", "http://:secret@localhost:6379", "redis:///0", "unix://"])
 @pytest.mark.parametrize("name", ["AGENT_REDIS_URL", "AGENT_RAG__STORE_URL"])
 def test_an_address_that_is_not_a_redis_is_refused_at_the_start(name: str, url: str, tmp_path: Path) -> None:
@@ -148,12 +154,14 @@ def test_every_way_to_a_redis_is_accepted_under_both_names(name: str, url: str, 
     RedisStore(url).check()
 
 
+@pytest.mark.fault("search in documents: an address of Redis with a wrong scheme, port, option or file, or two of them")
 def test_two_different_redis_are_refused(tmp_path: Path) -> None:
     both = {"AGENT_REDIS_URL": "redis://one", "AGENT_RAG__STORE_URL": "redis://other"}
     with pytest.raises(SettingsError, match="AGENT_REDIS_URL and its former name"):
         load_settings(environ=both, directory=tmp_path)
 
 
+@pytest.mark.fault("search in documents: an address of Redis with a wrong scheme, port, option or file, or two of them")
 @pytest.mark.parametrize(
     ("url", "named"),
     [

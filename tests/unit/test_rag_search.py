@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from task.documents.model import Block
 from task.search.chunks import ChunkedDocument, chunk_document
@@ -44,6 +45,7 @@ def test_an_identifier_is_found_whole() -> None:
     assert best(made(SECTIONS), "What is MW-4471/B?") == "Spare parts"
 
 
+@pytest.mark.fault("search in documents: a language the model does not know")
 def test_other_scripts_are_found_by_words() -> None:
     index = made(SECTIONS)
     assert best(index, "Wie lange ist die Gewährleistung?", SearchOptions(mode="lexical")) == "Garantie"

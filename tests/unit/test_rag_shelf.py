@@ -68,6 +68,7 @@ async def test_another_person_proves_access_by_a_download_and_shares_the_index()
     assert library.done == (2, 1)
 
 
+@pytest.mark.fault("search in documents: access withdrawn")
 async def test_access_that_was_withdrawn_ends_at_once() -> None:
     library = Library()
     await library.index(ANN)
@@ -77,6 +78,7 @@ async def test_access_that_was_withdrawn_ends_at_once() -> None:
     assert library.done == (1, 1)
 
 
+@pytest.mark.fault("search in documents: a file that changed between two questions")
 async def test_a_file_that_changed_between_two_questions_is_read_again() -> None:
     library = Library()
     await library.index(ANN)
@@ -100,6 +102,7 @@ async def test_without_an_etag_each_question_downloads_but_embeds_once() -> None
     assert bare.done == (2, 1)
 
 
+@pytest.mark.fault("search in documents: the first of two callers leaves with its key")
 async def test_a_download_fails_with_its_own_caller_only() -> None:
     files = SlowFiles({MANUAL: manual().encode()})
     library = Library(files)
@@ -145,6 +148,7 @@ async def test_two_requests_fetch_an_index_from_the_store_once() -> None:
     assert library.done == (1, 1)
 
 
+@pytest.mark.fault("search in documents: two requests that index one file")
 async def test_two_requests_for_one_content_index_once_and_both_receive_progress() -> None:
     library = Library()
     library.vectors.gate.clear()
@@ -162,6 +166,7 @@ async def test_two_requests_for_one_content_index_once_and_both_receive_progress
     assert all(received[-1].done == received[-1].total for received in news)
 
 
+@pytest.mark.fault("search in documents: a caller who leaves while a file is indexed")
 async def test_indexing_continues_when_one_caller_leaves_and_stops_with_the_last() -> None:
     library = Library()
     library.vectors.gate.clear()
@@ -183,6 +188,7 @@ async def test_a_restart_finds_indexes_in_the_store() -> None:
     assert library.done == (1, 1)
 
 
+@pytest.mark.fault("search in documents: a damaged entry of the store")
 async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again() -> None:
     library = Library()
     await library.index(ANN)
@@ -209,6 +215,7 @@ async def test_a_damaged_text_of_the_store_is_dropped_and_read_again() -> None:
     assert library.done == (2, 1)
 
 
+@pytest.mark.fault("search in documents: access withdrawn")
 async def test_a_store_cannot_give_access_to_another_person() -> None:
     library = Library()
     await library.index(ANN)
@@ -233,6 +240,7 @@ async def test_one_content_under_two_names_is_one_index_with_the_callers_name() 
     assert library.done == (2, 1)
 
 
+@pytest.mark.fault("search in documents: a very long document")
 async def test_a_very_long_document_is_cut_and_noted() -> None:
     library = Library(max_chunks=10)
     index = await library.index(ANN)

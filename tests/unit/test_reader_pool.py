@@ -102,6 +102,7 @@ async def test_a_refusal_travels_with_its_kind_and_text(pooled: Pooled) -> None:
     assert len(readers()) == 1
 
 
+@pytest.mark.fault("readers: a worker that never ends")
 async def test_a_reader_that_takes_too_long_is_killed_and_the_next_file_is_read(pooled: Pooled) -> None:
     pool = pooled(seconds=1)
     with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of time, 1 seconds\."):
@@ -111,6 +112,7 @@ async def test_a_reader_that_takes_too_long_is_killed_and_the_next_file_is_read(
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
+@pytest.mark.fault("readers: a worker that runs out of memory")
 async def test_a_reader_that_takes_too_much_memory_ends_and_the_next_file_is_read(pooled: Pooled) -> None:
     pool = pooled(memory_bytes=150 * 2**20)
     with pytest.raises(ToolError, match=r"'large\.txt' could not be read: the reader ran out of memory\."):
@@ -118,6 +120,7 @@ async def test_a_reader_that_takes_too_much_memory_ends_and_the_next_file_is_rea
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
+@pytest.mark.fault("readers: a worker that is killed")
 async def test_a_killed_reader_fails_its_file_only(pooled: Pooled) -> None:
     pool = pooled()
     reading = asyncio.create_task(pool.extraction("slow.pdf", SLOW))
@@ -127,6 +130,7 @@ async def test_a_killed_reader_fails_its_file_only(pooled: Pooled) -> None:
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
+@pytest.mark.fault("readers: a worker that crashes")
 async def test_a_reader_that_crashes_fails_its_file_only(pooled: Pooled) -> None:
     pool = pooled()
     reading = asyncio.create_task(pool.extraction("slow.pdf", SLOW))
@@ -136,6 +140,7 @@ async def test_a_reader_that_crashes_fails_its_file_only(pooled: Pooled) -> None
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
+@pytest.mark.fault("readers: a worker that is killed")
 async def test_a_reader_killed_while_idle_is_replaced(pooled: Pooled) -> None:
     pool = pooled()
     await pool.extraction("a.json", b"[1]")
@@ -146,6 +151,7 @@ async def test_a_reader_killed_while_idle_is_replaced(pooled: Pooled) -> None:
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
+@pytest.mark.fault("readers: a worker that is killed")
 async def test_a_file_is_read_by_a_new_reader_when_the_one_taken_dies_before_it_is_asked(pooled: Pooled) -> None:
     pool = pooled()
     await pool.extraction("a.json", b"[1]")
@@ -157,6 +163,7 @@ async def test_a_file_is_read_by_a_new_reader_when_the_one_taken_dies_before_it_
     assert await reading == ONE
 
 
+@pytest.mark.fault("readers: a worker that never ends")
 async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
     reading = asyncio.create_task(pooled().extraction("slow.pdf", SLOW))
     await busy(1)
@@ -189,6 +196,7 @@ async def test_the_event_loop_stays_responsive_while_files_are_read(pooled: Pool
     assert longest < 0.25  # 0.05 is the goal, measured by the benchmark on a quiet machine
 
 
+@pytest.mark.fault("readers: a text longer than may be")
 async def test_a_text_over_the_limit_is_refused(pooled: Pooled) -> None:
     with pytest.raises(ToolError, match=r"'a\.csv' holds more text than can be read"):
         await pooled(output_bytes=100).extraction("a.csv", REPORT)
@@ -203,6 +211,7 @@ async def test_a_reader_is_replaced_when_it_is_used_up_or_idle(pooled: Pooled, l
     assert await pool.extraction("a.json", b"[1]") == ONE
 
 
+@pytest.mark.fault("sandbox: a document that takes over its reader")
 async def test_a_reader_gets_no_secret_and_no_rights(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIAL_API_KEY", "a-secret-key")
     await pooled().extraction("a.json", b"[1]")
@@ -214,6 +223,7 @@ async def test_a_reader_gets_no_secret_and_no_rights(pooled: Pooled, monkeypatch
     assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
 
 
+@pytest.mark.fault("readers: a server that is killed while it reads")
 async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "slow.pdf").write_bytes(SLOW)
     code = (

@@ -82,6 +82,7 @@ def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Ve
     assert read_reply(text, None, THREE) == verdicts
 
 
+@pytest.mark.fault("approval: a reply that only looks like an approval")
 @pytest.mark.parametrize(
     "text",
     [
@@ -134,6 +135,7 @@ def test_any_other_text_decides_nothing(text: str) -> None:
     assert read_reply(text, None, THREE) is None
 
 
+@pytest.mark.fault("approval: a reply that only looks like an approval")
 @pytest.mark.parametrize(
     "text",
     [
@@ -180,6 +182,7 @@ def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Verdict, ..
     assert read_reply("", value, TWO) == verdicts
 
 
+@pytest.mark.fault("approval: a button and a text that disagree")
 def test_words_and_buttons_must_agree() -> None:
     assert read_reply("approve", {"decision": 1}, ONE) == (YES,)
     assert read_reply("deny because it is late", {"decision": 3}, ONE) == (reason("it is late"),)
@@ -245,6 +248,7 @@ LONG_ROWS = (
 )
 
 
+@pytest.mark.fault("approval: a decision of 1 MB")
 @pytest.mark.parametrize(("head", "repeated", "end"), LONG_ROWS)
 def test_a_long_message_is_read_at_once(head: str, repeated: str, end: str) -> None:
     longest = head + repeated * ((DECISION_CHARS - len(head) - len(end)) // len(repeated)) + end
@@ -256,6 +260,7 @@ def test_a_long_message_is_read_at_once(head: str, repeated: str, end: str) -> N
     assert process_time() - started < 5  # minutes, were each space a place to try again from
 
 
+@pytest.mark.fault("approval: a decision of 1 MB")
 def test_a_text_that_is_too_long_decides_nothing() -> None:
     assert read_reply("yes\n" * 5_000, None, ONE) == (YES,)
     assert read_reply("yes\n" * 5_001, None, ONE) is None

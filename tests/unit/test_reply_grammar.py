@@ -83,6 +83,7 @@ def test_a_decision_is_read_back_as_it_was_written(decision: Decision) -> None:
     is_read_back(decision, sorted(decision[1]))
 
 
+@pytest.mark.fault("approval: a reply that only looks like an approval")
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(soup, some_codes)
 def test_no_other_text_decides_anything(text: str, codes: list[str]) -> None:
@@ -90,12 +91,14 @@ def test_no_other_text_decides_anything(text: str, codes: list[str]) -> None:
     is_consistent(text, ["k7f3", "p2x9", "m4q5"])
 
 
+@pytest.mark.fault("approval: a reply that only looks like an approval")
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(decisions(), st.characters().filter(lambda mark: mark not in " \t\r\n"))
 def test_words_before_a_decision_make_it_none(decision: Decision, before: str) -> None:
     assert codes_in(before + decision[0]) is None
 
 
+@pytest.mark.fault("approval: a decision of 1 MB")
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(
     st.sampled_from(["", "no", "deny k7f3", "approve k7f3,", "yes "]),

@@ -40,17 +40,20 @@ async def test_ten_excerpts_and_the_question_are_one_request() -> None:
     assert asked.text().endswith("Question: Which part?")
 
 
+@pytest.mark.fault("search in documents: a reranker that refuses, is silent, or writes something else than numbers")
 @pytest.mark.parametrize("text", ["", "none of them", "0, 11, 99", "<think>7 is nice</think>", "[]"])
 async def test_an_answer_without_an_order_changes_nothing(text: str) -> None:
     assert await order(says(text)) == list(range(12))
 
 
+@pytest.mark.fault("search in documents: a reranker that refuses, is silent, or writes something else than numbers")
 @pytest.mark.parametrize("status", [401, 429, 500, None])
 async def test_a_reranker_that_refuses_changes_nothing(status: int | None) -> None:
     assert await order(Reply((ProviderError("no", status_code=status),))) == list(range(12))
     assert await order(Reply((TextDelta("5, 4"), ProviderError("broke off")))) == list(range(12))
 
 
+@pytest.mark.fault("search in documents: a reranker that refuses, is silent, or writes something else than numbers")
 async def test_a_reranker_that_is_silent_is_given_up() -> None:
     model = ScriptedModel(Reply((TextDelta("2"), Pause(1000))))
     async with asyncio.timeout(25):

@@ -18,6 +18,7 @@ def words_of(command: str) -> list[str]:
     return [" ".join(found.words) for found in reading(parsed(command)).invocations]
 
 
+@pytest.mark.fault("gate: nested quotes, substitutions, pipes and newlines in commands")
 @pytest.mark.parametrize(
     "command",
     [
@@ -165,6 +166,7 @@ def test_many_details_are_counted_instead_of_shown() -> None:
     assert risk.details.endswith("and 38 more")
 
 
+@pytest.mark.fault("gate: command lines made to break the reader")
 @pytest.mark.parametrize(
     "command", ["echo " + "x" * LONGEST, "a\0b", "$(" * 5_000, "((((" * 3_000, "'" * 9_999, "{" * 4_000, "`" * 8_001]
 )

@@ -54,6 +54,7 @@ def test_another_architecture_is_killed_and_x32_has_no_calls() -> None:
     assert verdict(filter_, 0x40000000) == ERRNO | errno.ENOSYS
 
 
+@pytest.mark.fault("sandbox: a message to the network or to a host's socket")
 def test_beside_landlock_only_unix_streams_are_left_of_the_network() -> None:
     filter_, known = landlock_filter(Gaps(own_uid=True, landlock_abi=7), pid=5), numbers("x86_64")
     unix, stream, datagram, close_on_exec = 1, 1, 2, 0o2000000
@@ -67,6 +68,7 @@ def test_beside_landlock_only_unix_streams_are_left_of_the_network() -> None:
     assert verdict(filter_, known["connect"]) == ERRNO | errno.EPERM
 
 
+@pytest.mark.fault("sandbox: shared memory, queues or semaphores of another process, by their ids")
 @pytest.mark.parametrize("gaps", [Gaps(own_uid=True, landlock_abi=7), Gaps(own_uid=False, landlock_abi=1)])
 def test_beside_landlock_no_call_reaches_objects_that_all_processes_share(gaps: Gaps) -> None:
     filter_, known = landlock_filter(gaps, pid=5), numbers("x86_64")
@@ -82,6 +84,7 @@ def test_in_bubblewrap_the_network_is_its_own_but_the_machines_host_is_out_of_re
     assert verdict(filter_, known["socket"], 40, 1) == ERRNO | errno.EPERM
 
 
+@pytest.mark.fault("sandbox: a kernel whose Landlock is old")
 def test_on_kernels_whose_landlock_knows_no_signals_only_oneself_can_be_signalled() -> None:
     known = numbers("x86_64")
     old = landlock_filter(Gaps(own_uid=False, landlock_abi=2), pid=500)

@@ -15,6 +15,7 @@ UID = 61_402
 DEPTH = 1500
 
 
+@pytest.mark.fault("sandbox: folders nested deeper than Python recurses")
 def test_a_folder_is_emptied_whatever_its_depth_names_and_modes(tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "folder"
     outside.mkdir()
@@ -40,6 +41,7 @@ def test_a_folder_is_emptied_whatever_its_depth_names_and_modes(tmp_path: Path) 
     assert (outside / "kept").read_text() == "kept"
 
 
+@pytest.mark.fault("sandbox: files, queues and shared memory that a run leaves behind")
 @pytest.mark.root
 def test_nothing_of_a_uid_is_left_in_shared_places() -> None:
     script = (

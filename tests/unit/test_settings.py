@@ -67,6 +67,7 @@ def test_lists_and_maps_are_written_with_commas_or_as_json(tmp_path: Path) -> No
     assert settings.core.host_map == same.core.host_map == {"agent": "127.0.0.1:5031", "core": "localhost"}
 
 
+@pytest.mark.fault("compose: services of Kubernetes whose names begin as our variables do")
 def test_what_kubernetes_puts_into_the_environment_for_services_is_no_setting(tmp_path: Path) -> None:
     address = "tcp://10.0.0.7:80"
     services = {
@@ -85,6 +86,8 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert "-123" not in repr(settings)
 
 
+@pytest.mark.fault("start: malformed settings")
+@pytest.mark.fault("start: a number of workers that is none, negative, not a number or too large")
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
@@ -113,6 +116,7 @@ def test_a_wrong_variable_is_one_line_with_its_name_and_the_fix(
     assert message.endswith(".")
 
 
+@pytest.mark.fault("start: malformed settings")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -131,6 +135,11 @@ def test_a_wrong_yaml_file_is_one_line_too(tmp_path: Path, content: str, words: 
     assert "\n" not in message
 
 
+@pytest.mark.fault(
+    "start: a misspelt name, a wrong value or a missing one inside a rule, a server, a price or a deployment"
+)
+@pytest.mark.fault("start: an MCP server that is started by a command")
+@pytest.mark.fault("mcp: a server with both an address and a command, or with keys of the other kind")
 @pytest.mark.parametrize("source", ["AGENT_{} in the environment", "AGENT_{} in .env", "{} in dial-agent.yaml"])
 @pytest.mark.parametrize(
     ("key", "value", "words"),
@@ -180,6 +189,7 @@ def test_a_fault_inside_a_setting_is_named_by_its_path_whatever_its_source(
     assert ("\n" in message, "sk-key" in message, "12345" in message) == (False, False, False)
 
 
+@pytest.mark.fault("configuration: time limits of which one is never reached")
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
@@ -212,6 +222,7 @@ def test_defaults_give_way_to_a_short_limit_of_time(name: str, tmp_path: Path) -
     assert load_settings(environ={name: "5"}, directory=tmp_path).rag.seconds == 900
 
 
+@pytest.mark.fault("start: a list of servers with keys that is not JSON")
 def test_a_list_that_is_not_json_is_not_repeated_because_it_may_hold_a_key(tmp_path: Path) -> None:
     message = refusal(tmp_path, {"AGENT_MCP_SERVERS": '[{"token": "sk-key", '})
     assert message.startswith("AGENT_MCP_SERVERS in the environment: it is not valid JSON: ")

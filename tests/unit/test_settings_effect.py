@@ -77,6 +77,7 @@ def test_the_search_for_reads_finds_sections_behind_variables(source: str, keys:
     assert keys_in(source) == keys
 
 
+@pytest.mark.fault("configuration: a setting without effect in a door")
 @pytest.mark.parametrize(
     ("document", "environ", "named"),
     [

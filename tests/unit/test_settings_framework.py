@@ -137,6 +137,8 @@ def test_the_environment_still_wins(tmp_path: Path) -> None:
     assert (found.deployment_name, found.backend) == ("b", "dial")
 
 
+@pytest.mark.fault("configuration: two spellings that disagree")
+@pytest.mark.fault("configuration: an unknown key or provider")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -178,6 +180,7 @@ def test_a_variable_is_filled_in_once_and_never_read_as_yaml(tmp_path: Path) -> 
     assert (found.system_prompt, found.port) == ("${OTHER}\nport: 1", 5030)
 
 
+@pytest.mark.fault("configuration: a variable that is not set")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -191,6 +194,7 @@ def test_a_missing_or_malformed_variable_is_named_with_its_key(tmp_path: Path, c
     assert words in refusal(tmp_path, content)
 
 
+@pytest.mark.fault("configuration: a key in a value that is refused")
 def test_a_filled_in_value_is_never_repeated(tmp_path: Path) -> None:
     message = refusal(tmp_path, "llm: {provider: openai, temperature: '${KEY}'}", {"KEY": "sk-secret"})
     assert "llm.temperature" in message
@@ -204,6 +208,8 @@ def bomb() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.fault("configuration: a YAML bomb, a cycle, deep nesting, a huge file")
+@pytest.mark.fault("configuration: duplicate keys")
 @pytest.mark.parametrize(
     ("content", "words"),
     [

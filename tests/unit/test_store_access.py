@@ -86,6 +86,7 @@ async def test_a_question_that_was_listed_as_expired_is_not_answered_by_a_slower
     assert (listed.status, (await store.approvals.get(OWNER, question)).status) == ("expired", "expired")
 
 
+@pytest.mark.fault("store: another owner's approval")
 async def test_another_owners_question_cannot_be_seen_or_answered(store: Store) -> None:
     question = (await asked(store)).approval_id
     assert await store.approvals.list("bob") == ()
@@ -117,6 +118,7 @@ async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store
     assert await store.grants.list(OWNER) == ()
 
 
+@pytest.mark.fault("store: a wrong or revoked key")
 async def test_a_wrong_or_revoked_key_opens_nothing(store: Store, clock: StoreClock) -> None:
     key, secret = await store.keys.create(OWNER)
     assert await store.keys.verify(secret) == key

@@ -44,6 +44,7 @@ async def test_an_answer_is_rated_changed_and_retracted(store: Store) -> None:
     assert (await store.traces.rate(OWNER, "run_0123456789abcdef", None)).rating is None
 
 
+@pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")
 async def test_an_answer_that_there_is_not_cannot_be_rated(store: Store) -> None:
     trace = await traced(store, says("1175"))
     for name in ("trace_ffffffff", "chatcmpl-0", "resp_", "", "x" * 300, "trace_%", "nul \0", "\ud800"):
@@ -52,6 +53,7 @@ async def test_an_answer_that_there_is_not_cannot_be_rated(store: Store) -> None
     assert (await store.traces.get(OWNER, trace.trace_id)).rating is None
 
 
+@pytest.mark.fault("store: a rating or a replay of another owner's answer")
 async def test_the_answer_of_somebody_else_cannot_be_rated(store: Store) -> None:
     trace = await traced(store, says("1175"), run_id="run_0123456789abcdef")
     for name in (trace.trace_id, "run_0123456789abcdef"):
@@ -60,6 +62,7 @@ async def test_the_answer_of_somebody_else_cannot_be_rated(store: Store) -> None
     assert (await store.traces.get(OWNER, trace.trace_id)).rating is None
 
 
+@pytest.mark.fault("store: ratings of one answer at the same time, or while its trace is written")
 async def test_ratings_at_the_same_time_leave_one_of_them(store: Store) -> None:
     trace = await traced(store, says("1175"))
     given: list[tuple[Rating, str]] = [("up", "a"), ("down", "b")] * 10
@@ -69,6 +72,7 @@ async def test_ratings_at_the_same_time_leave_one_of_them(store: Store) -> None:
     assert sum((await store.traces.ratings(OWNER)).values()) == 1
 
 
+@pytest.mark.fault("store: ratings of one answer at the same time, or while its trace is written")
 async def test_a_rating_survives_the_next_state_of_its_trace(store: Store) -> None:
     observer = TraceObserver("trace_0000abcd", TraceStart(OWNER, "http", "gpt-4o", asked=(user("Hi"),)))
     store.traces.put(observer.trace(), stored=False)
@@ -80,6 +84,7 @@ async def test_a_rating_survives_the_next_state_of_its_trace(store: Store) -> No
     assert (found.status, found.rating) == ("finished", "up")
 
 
+@pytest.mark.fault("store: two traces of one id")
 async def test_a_next_state_does_not_replace_somebody_elses_trace_of_the_same_id(store: Store) -> None:
     theirs = TraceObserver("trace_0000abcd", TraceStart("bob", "http", "gpt-4o"), clock=lambda: 1.0).trace()
     mine = TraceObserver("trace_0000abcd", TraceStart(OWNER, "http", "gpt-4o"), clock=lambda: 2.0).trace()
@@ -90,6 +95,7 @@ async def test_a_next_state_does_not_replace_somebody_elses_trace_of_the_same_id
     assert len(await listed(store)) == 1
 
 
+@pytest.mark.fault("store: wildcards of SQL in a filter")
 async def test_traces_are_filtered_by_rating_model_tool_and_text(store: Store) -> None:
     sums = await traced(store, wants("calculator", expression="25*47"), says("It is 1175."))
     poem = await traced(store, says("Die BÄUME rauschen, 100%"), asked=[user("Ein Gedicht")], model="small")
@@ -116,6 +122,7 @@ async def test_traces_are_filtered_by_rating_model_tool_and_text(store: Store) -
     assert await store.traces.ratings("bob") == {"up": 0, "down": 0}
 
 
+@pytest.mark.fault("store: half a surrogate pair or a NUL in an answer, a filter or a comment")
 async def test_half_characters_of_a_model_or_a_person_lose_no_trace(store: Store) -> None:
     trace = await traced(store, says("half \ud800 a pair, nul \0"), asked=[user("\ud800 half?")])
     assert await listed(store, text="half") == await listed(store, text="\ud800 HALF") == {trace.trace_id}

@@ -54,6 +54,7 @@ async def test_a_client_that_reconnects_gets_the_missed_events_and_then_the_rest
     assert await texts_of(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
 
 
+@pytest.mark.fault("store: a start that is not known to be on disk")
 async def test_a_start_that_its_client_left_leaves_nothing_and_the_same_request_starts_again(store: Store) -> None:
     session, key = await store.sessions.start(OWNER), RequestKey("a-key", "a body")
     writing, may_continue = Event(), Event()
@@ -142,6 +143,7 @@ async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end
     assert (listed.run_id, listed.status, listed.experiment) == (run.run_id, "finished", "b")
 
 
+@pytest.mark.fault("store: two writers on one session")
 async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
     session = await store.sessions.start(OWNER)
     starting = [store.runs.start(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
@@ -156,6 +158,7 @@ async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
     await store.runs.finish(again, "failed")
 
 
+@pytest.mark.fault("store: another owner's run")
 async def test_another_owners_run_is_not_there(store: Store) -> None:
     run = await store.runs.start(OWNER)
     for work in (
@@ -194,6 +197,7 @@ async def test_a_run_whose_process_died_adds_up_to_what_it_had_written_and_a_fai
     assert (state.status, state.written, state.failed) == ("interrupted", "I was just", True)
 
 
+@pytest.mark.fault("approval: results from outside that the next request does not bring along")
 async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
@@ -221,6 +225,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         assert (await other.sessions.get(OWNER, session.session_id)).messages == kept
 
 
+@pytest.mark.fault("http api: an Idempotency-Key of another owner, or one that has expired")
 async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_path: Path) -> None:
     clock, key, other = StoreClock(), RequestKey("a-key", "one body"), RequestKey("a-key", "another body")
     async with opened(sqlite_url(tmp_path), clock) as store:
@@ -262,6 +267,7 @@ async def taken_for_dead(tmp_path: Path) -> AsyncGenerator[tuple[Store, Store, R
         yield frozen, other, run
 
 
+@pytest.mark.fault("store: a process that wakes after others took it for dead")
 async def test_a_process_that_wakes_writes_nothing_into_a_run_that_another_has_ended(
     taken_for_dead: tuple[Store, Store, Run],
 ) -> None:
@@ -282,6 +288,7 @@ async def test_a_process_that_wakes_writes_nothing_into_a_run_that_another_has_e
     assert last.text() == "I was just"
 
 
+@pytest.mark.fault("store: a process that wakes after others took it for dead")
 async def test_a_process_that_wakes_neither_calls_a_tool_nor_asks_a_person_for_such_a_run(
     taken_for_dead: tuple[Store, Store, Run],
 ) -> None:
@@ -298,6 +305,7 @@ async def test_a_process_that_wakes_neither_calls_a_tool_nor_asks_a_person_for_s
     assert await other.approvals.list(OWNER, waiting=False) == ()
 
 
+@pytest.mark.fault("store: an outage in which no process could report")
 async def test_after_an_outage_nobody_is_taken_for_dead_by_who_could_not_look(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as one, opened(sqlite_url(tmp_path), clock) as other:
@@ -314,6 +322,7 @@ async def test_after_an_outage_nobody_is_taken_for_dead_by_who_could_not_look(tm
         assert (await other.runs.get(OWNER, run.run_id)).status == "running"
 
 
+@pytest.mark.fault("store: a client that was sent more events than were stored, or reads while the run is ended")
 async def test_a_client_that_was_sent_more_than_was_stored_still_gets_the_end(
     taken_for_dead: tuple[Store, Store, Run],
 ) -> None:
@@ -322,6 +331,7 @@ async def test_a_client_that_was_sent_more_than_was_stored_still_gets_the_end(
         assert await texts_of(other.runs.events_after(OWNER, run.run_id, seen)) == ["3 finished"]
 
 
+@pytest.mark.fault("store: a client that was sent more events than were stored, or reads while the run is ended")
 async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Path) -> None:
     clock, reading, may_read = StoreClock(), Event(), Event()
 
@@ -343,6 +353,7 @@ async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Pat
             assert await listening == ["1 finished"]
 
 
+@pytest.mark.fault("store: a process that dies between the last events of a run and its end")
 async def test_the_last_events_are_stored_together_with_the_end_of_the_run_however_much_waits_before_them(
     tmp_path: Path,
 ) -> None:
@@ -367,6 +378,7 @@ async def test_the_last_events_are_stored_together_with_the_end_of_the_run_howev
         assert await texts_of(store.runs.events_after(OWNER, run.run_id)) == ["1 finished"]
 
 
+@pytest.mark.fault("store: a process that dies before its first event is stored")
 async def test_a_run_whose_process_died_before_its_first_event_is_an_interrupted_one(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:

@@ -52,6 +52,7 @@ async def test_a_session_has_the_documented_shape(store: Store) -> None:
     assert len(started.session_id) == len("sess_1a2b3c4d")
 
 
+@pytest.mark.fault("store: zero bytes and broken characters in messages")
 async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
     session = await store.sessions.start(OWNER)
     picture = CustomContent((Attachment(type="image/png", title="chart", url="files/b/chart.png"),))
@@ -69,6 +70,7 @@ async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
     assert kept[3] == messages[3]
 
 
+@pytest.mark.fault("store: two writers on one session")
 async def test_of_two_simultaneous_writers_one_is_refused_with_advice(store: Store) -> None:
     session = await store.sessions.start(OWNER)
 
@@ -91,6 +93,7 @@ async def test_ending_twice_changes_nothing_and_an_ended_session_takes_no_more(s
         await store.sessions.append(OWNER, session.session_id, [user("more")], first.version)
 
 
+@pytest.mark.fault("store: an unknown session, or another owner's")
 async def test_another_owners_session_is_not_there(store: Store) -> None:
     session = (await store.sessions.start(OWNER)).session_id
     sessions = store.sessions
@@ -119,6 +122,7 @@ async def test_a_deleted_session_leaves_nothing(store: Store) -> None:
     assert await store.grants.list(OWNER) == ()
 
 
+@pytest.mark.fault("store: a history that differs from the stored one")
 async def test_a_diverging_history_makes_a_branch_and_is_found_again(store: Store) -> None:
     session = await store.sessions.start(OWNER, "Sums")
     stored = [user("1+1?"), assistant("2"), user("2+2?"), assistant("4")]
@@ -159,6 +163,7 @@ async def test_sessions_are_listed_page_by_page_the_last_used_first(tmp_path: Pa
         assert seen[0] in made[-2:]
 
 
+@pytest.mark.fault("store: a malformed cursor or limit")
 @pytest.mark.parametrize(("limit", "cursor"), [(0, None), (1001, None), (5, "x"), (5, "é"), (5, "bm8=")])
 async def test_an_impossible_page_is_refused(store: Store, limit: int, cursor: str | None) -> None:
     with pytest.raises(InvalidRequest):

@@ -73,6 +73,7 @@ async def test_a_branch_without_a_message_of_its_own_is_no_version(store: Store)
     assert await versions(store, first) == await versions(store, branch) == []
 
 
+@pytest.mark.fault("web page: versions of a conversation of which a part, or a session of another owner, is missing")
 async def test_versions_outlive_a_session_between_them_and_belong_to_their_owner(store: Store) -> None:
     first = await conversation(store, "1+1?", "2")
     again = await branched(store, first, 0, "1+1?", "two")

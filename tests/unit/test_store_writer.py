@@ -41,6 +41,7 @@ async def held_up(writer: Writer) -> AsyncGenerator[None]:
         may_end.set()
 
 
+@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
 async def test_everything_queued_while_the_database_hangs_is_written_when_it_is_back(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/store.db")
     writer, written = Writer(database), list[int]()
@@ -55,6 +56,7 @@ async def test_everything_queued_while_the_database_hangs_is_written_when_it_is_
     assert written == list(range(many))
 
 
+@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
 async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         async with held_up(store.writer):
@@ -67,6 +69,7 @@ async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: P
         await store.runs.finish(run, "finished")
 
 
+@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
 async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         run = await store.runs.start(OWNER)
@@ -89,6 +92,7 @@ async def due(live: EventLog) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
 async def test_a_trace_is_saved_less_often_while_too_much_waits_and_is_complete_at_its_end(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         start = TraceStart(OWNER, "chat", "m", ModelOptions(), (user("hi"),))
@@ -103,6 +107,7 @@ async def test_a_trace_is_saved_less_often_while_too_much_waits_and_is_complete_
         assert (await store.traces.get(OWNER, trace.trace_id)).status == "finished"
 
 
+@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
 async def test_a_request_that_can_do_without_the_store_is_not_recorded_while_too_much_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +123,7 @@ async def test_a_request_that_can_do_without_the_store_is_not_recorded_while_too
     assert "is not recorded" in caplog.text
 
 
+@pytest.mark.fault("store: a write after the store was closed")
 async def test_a_write_after_the_end_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         pass

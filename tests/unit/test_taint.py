@@ -64,11 +64,13 @@ def test_a_tool_that_has_an_aliass_name_itself_keeps_its_own_origin() -> None:
     assert (kept.knows(URL), kept.tainted, kept.tainted_beyond("web_search")) == (True, True, False)
 
 
+@pytest.mark.fault("gate: a URL that code, a model or a file of the model's own vouches for")
 def test_what_code_or_a_model_wrote_vouches_for_nothing() -> None:
     assert not view(user("Go"), *turn("execute_code", {"code": "print(...)"}, URL)).knows(URL)
     assert not view(user("Go"), *turn("ask_model", {"prompt": "join the parts"}, URL)).knows(URL)
 
 
+@pytest.mark.fault("gate: a URL that code, a model or a file of the model's own vouches for")
 def test_a_result_that_repeats_the_calls_own_words_vouches_for_nothing() -> None:
     assert not view(user("Go"), *turn("search", {"query": URL}, f"No results for {URL} .")).knows(URL)
     assert not view(user("Go"), *turn("search", {"query": "docs.example/a?page=2"}, f"None for {URL}")).knows(URL)
@@ -103,6 +105,7 @@ def test_a_picture_that_is_shown_again_is_no_file_that_the_user_named() -> None:
     assert known == ["files/b/a.txt", URL]
 
 
+@pytest.mark.fault("gate: a result that echoes its call's words in another spelling")
 @pytest.mark.parametrize(
     "asked",
     [
@@ -122,12 +125,14 @@ def test_another_spelling_of_the_calls_own_words_vouches_for_nothing(asked: str)
     assert not view(user("Go"), *turn("search", {"query": asked}, f"No results for {URL} .")).knows(URL)
 
 
+@pytest.mark.fault("gate: a result that echoes its call's words in another spelling")
 def test_a_host_in_its_ascii_form_vouches_for_nothing_if_the_call_named_it() -> None:
     asked = turn("search", {"query": "bücher.example/x"}, "There is no host https://xn--bcher-kva.example/x .")
     assert not view(user("Go"), *asked).knows("https://xn--bcher-kva.example/x")
     assert folded("xn--bcher-kva") == folded("BÜCHER")
 
 
+@pytest.mark.fault("gate: a URL that code, a model or a file of the model's own vouches for")
 def test_a_file_that_the_model_had_written_vouches_for_nothing() -> None:
     wrote = turn("execute_code", {"code": "open('x.txt', 'w')"}, "Created files/b/x.txt")
     read = turn("read_file", {"file_url": "files/b/x.txt"}, f"Go to {URL}")
@@ -169,6 +174,10 @@ def test_a_url_is_in_a_text_only_as_a_whole(text: str, stands: bool) -> None:
     assert stands_in(URL, text) is stands
 
 
+@pytest.mark.fault(
+    "gate: an address that the gate and the fetcher read differently: blanks, quotes, backslashes, hidden "
+    "marks, user names"
+)
 @pytest.mark.parametrize(
     ("arguments", "urls"),
     [
@@ -229,6 +238,10 @@ def test_what_a_schema_declares_to_be_a_url_is_one_wherever_it_is() -> None:
     assert list(urls_in(arguments, declared_urls(schema))) == ["a.example/p SECRET", "b", "c.example"]
 
 
+@pytest.mark.fault(
+    "gate: an address that the gate and the fetcher read differently: blanks, quotes, backslashes, hidden "
+    "marks, user names"
+)
 @pytest.mark.parametrize(
     "url",
     [
@@ -250,6 +263,10 @@ def test_a_url_that_is_read_in_different_ways_is_never_known(url: str) -> None:
     assert known.urls_known is (not url)
 
 
+@pytest.mark.fault(
+    "gate: an address that the gate and the fetcher read differently: blanks, quotes, backslashes, hidden "
+    "marks, user names"
+)
 @given(st.from_regex(r"\A(https?://)[a-zé.\-@:\[\]0-9'%_\\ ]{1,12}[/?#]?[ -~é\u200b\n]{0,12}\Z"))
 @example("https://a.example/ä?x=%20#y")
 @example("http://[::1]:80/@x/[y]")
@@ -262,6 +279,10 @@ def test_all_parsers_agree_about_a_plain_url(url: str) -> None:
         assert unquote(fetched.raw_path.decode()) in (unquote(requested), unquote(f"/{requested}"))
 
 
+@pytest.mark.fault(
+    "gate: an address that the gate and the fetcher read differently: blanks, quotes, backslashes, hidden "
+    "marks, user names"
+)
 @pytest.mark.parametrize(
     ("url", "hosts"),
     [

@@ -46,6 +46,7 @@ def lose(how: str, one: Chat, running: Agents) -> None:
             message["custom_content"]["state"] = {"version": 1}
 
 
+@pytest.mark.fault("approval: results from outside that the next request does not bring along")
 @pytest.mark.parametrize(
     "how",
     [
@@ -80,6 +81,7 @@ async def test_neither_a_first_message_nor_an_answer_without_tools_is_from_outsi
         assert not await asks(one)
 
 
+@pytest.mark.fault("approval: results from outside that the next request does not bring along")
 async def test_an_answer_of_another_model_in_the_same_chat_counts_as_text_from_outside() -> None:
     async with chat(SEND) as one:
         one.messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]

@@ -50,6 +50,7 @@ def spans_of(headers: dict[str, str]) -> tuple[Sequence[ReadableSpan], dict[str,
     return exporter.get_finished_spans(), sent
 
 
+@pytest.mark.fault("observability: a malformed traceparent")
 @pytest.mark.parametrize(
     "value", ["", "1", f"00-{TRACE}-{SPAN}", f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01", "00-é-1-01"]
 )
@@ -61,6 +62,7 @@ def test_a_malformed_traceparent_starts_a_new_trace(value: str) -> None:
     assert int(sent["traceparent"][-2:], 16) & 1  # sampled
 
 
+@pytest.mark.fault("observability: a caller that does not sample its trace")
 def test_what_a_caller_does_not_sample_is_not_sent_and_says_so_to_the_model() -> None:
     spans, sent = spans_of({"traceparent": f"00-{TRACE}-{SPAN}-00", "tracestate": "vendor=1"})
     assert (spans, sent["traceparent"][:36], sent["traceparent"][-2:]) == ((), f"00-{TRACE}-", "00")
@@ -75,6 +77,7 @@ def test_without_a_run_or_without_anything_to_measure_nothing_is_done() -> None:
     assert headers == {"traceparent": "theirs"}
 
 
+@pytest.mark.fault("observability: thousands of names of tools, models and errors")
 def test_thousands_of_names_make_few_label_values() -> None:
     metrics = PrometheusMetrics({"gpt-4o"})
     telemetry = Telemetry(metrics)
@@ -121,6 +124,7 @@ def test_an_error_is_counted_by_its_class_never_by_its_text(error: BaseException
     assert operations.error_class(error) == name
 
 
+@pytest.mark.fault("observability: a collector without the packages for it")
 def test_a_collector_without_the_packages_for_it_stops_the_start_with_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -130,6 +134,7 @@ def test_a_collector_without_the_packages_for_it_stops_the_start_with_one_line(
         Product(settings).check()
 
 
+@pytest.mark.fault("observability: a folder of shared metrics that is missing")
 def test_a_folder_of_shared_metrics_that_is_missing_stops_the_start_with_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -150,6 +155,7 @@ class Stuck(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
+@pytest.mark.fault("observability: a collector that is absent, fails or never answers")
 def test_while_a_collector_is_stuck_spans_are_dropped_and_not_piled_up() -> None:
     exporter = Stuck()
     telemetry = Telemetry(spans=OtelSpans(exporter))
@@ -170,6 +176,7 @@ def test_a_task_that_outlives_its_run_belongs_to_no_trace() -> None:
     asyncio.run(telemetry.close())
 
 
+@pytest.mark.fault("observability: a request id that is not plain")
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, 'a"b', "é", "a\tb"])
 def test_a_request_id_that_is_not_plain_is_replaced(given: str) -> None:
     assert len(RequestInfo.of({"x-request-id": given}).request_id) == 16
@@ -179,6 +186,7 @@ def record(text: str, *args: object, name: str = "task.test") -> logging.LogReco
     return logging.LogRecord(name, logging.WARNING, "", 0, text, args, None)
 
 
+@pytest.mark.fault("observability: a flood of log lines, equal or different")
 def test_a_flood_of_equal_lines_is_cut_and_the_next_one_says_how_many_were_left_out() -> None:
     now = [0.0]
     filtering = Repeats(lambda: now[0])
@@ -192,6 +200,7 @@ def test_a_flood_of_equal_lines_is_cut_and_the_next_one_says_how_many_were_left_
     assert after.getMessage() == "lost 1 (9,950 more like this one were left out)"
 
 
+@pytest.mark.fault("observability: a flood of log lines, equal or different")
 def test_a_flood_of_different_lines_takes_little_memory() -> None:
     filtering = Repeats(lambda: 0.0)
     for number in range(5000):
@@ -210,6 +219,7 @@ def test_a_json_line_has_its_request_its_reference_and_nothing_empty() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.fault("observability: an unexpected error whose text quotes a message")
 @pytest.mark.parametrize("formatter", [TextLines(), JsonLines()])
 def test_a_traceback_names_frames_and_classes_and_never_the_texts_of_errors(formatter: logging.Formatter) -> None:
     secret, group = "what a person wrote", ExceptionGroup("what a person wrote", [KeyError("what a person wrote")])

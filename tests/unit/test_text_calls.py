@@ -50,6 +50,8 @@ def corpus() -> list[WrittenAnswer]:
     return list(answers())
 
 
+@pytest.mark.fault("calls: a call written as text, in any notation, at any cut of the stream")
+@pytest.mark.fault("calls: JSON that was asked for, a document's text, or code that looks like a call")
 def test_of_the_corpus_no_call_is_missed_and_none_is_invented() -> None:
     wrong = [
         (answer.text, found)
@@ -67,6 +69,7 @@ def test_it_makes_no_difference_that_the_text_arrives_letter_by_letter() -> None
         assert found_in(answer.text, answer.messages) == (answer.visible, answer.calls), answer.text
 
 
+@pytest.mark.fault("calls: a call written as text, in any notation, at any cut of the stream")
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_it_makes_no_difference_how_the_text_is_cut(data: st.DataObject) -> None:
@@ -117,6 +120,7 @@ def test_line_breaks_within_strings_of_json_are_read() -> None:
     )
 
 
+@pytest.mark.fault("calls: a caller's schema that refers to another host")
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -148,6 +152,8 @@ ORDINARY = {
 }
 
 
+@pytest.mark.fault("calls: a thousand-line fence")
+@pytest.mark.fault("calls: a fence that never ends")
 @pytest.mark.parametrize("name", ORDINARY)
 def test_what_is_no_call_is_sent_with_little_delay(name: str) -> None:
     text, most = ORDINARY[name]
@@ -191,6 +197,7 @@ def streamed(text: str, size: int = 5) -> list[Delta]:
     return [TextDelta(text[start : start + size]) for start in range(0, len(text), size)]
 
 
+@pytest.mark.fault("calls: a result that a model invents after its call")
 async def test_what_a_model_invents_after_its_call_is_dropped_and_its_usage_kept() -> None:
     text = f"I will look.\n\n```json\n{CALL}\n```\n\nThe result is 100."
     deltas, _ = await received([*streamed(text), Usage(10, 20), Finish("stop")])
@@ -199,6 +206,7 @@ async def test_what_a_model_invents_after_its_call_is_dropped_and_its_usage_kept
     assert (answer.usage, answer.finish_reason) == (Usage(10, 20), "tool_calls")
 
 
+@pytest.mark.fault("calls: a result that a model invents after its call")
 async def test_a_model_that_does_not_stop_inventing_is_stopped() -> None:
     deltas, read = await received([*streamed(CALL + " The result is 100." * 1000), Usage(10, 20), Finish("stop")])
     answer = folded(deltas)
@@ -255,6 +263,7 @@ async def test_where_no_call_can_be_meant_the_text_is_left_alone(
     assert deltas == [TextDelta(CALL), Finish("stop")]
 
 
+@pytest.mark.fault("calls: a call in text that was cut off")
 @pytest.mark.parametrize("head", ["", "```json\n", "<tool_call>\n"])
 async def test_a_call_that_was_cut_off_is_reported_to_the_model_and_not_shown(head: str) -> None:
     deltas, _ = await received([*streamed(f"{head}{CALL[:-8]}"), Finish("length")])
@@ -297,6 +306,7 @@ async def test_a_call_that_lacks_only_its_last_bracket_is_made() -> None:
     assert called(folded(deltas)) == [CALCULATED]
 
 
+@pytest.mark.fault("calls: a thousand-line fence")
 async def test_a_fence_with_a_call_of_a_thousand_lines_is_one_call() -> None:
     program = PROGRAM * 500
     text = f"```json\n{json.dumps({'name': 'execute_code', 'arguments': {'code': program}})}\n```"
@@ -304,6 +314,7 @@ async def test_a_fence_with_a_call_of_a_thousand_lines_is_one_call() -> None:
     assert (folded(deltas).text, called(folded(deltas))) == ("", [("execute_code", {"code": program})])
 
 
+@pytest.mark.fault("calls: a fence that never ends")
 async def test_a_fence_with_a_call_that_never_ends_is_given_up() -> None:
     text = '```json\n{"name": "execute_code", "arguments": {"code": "' + "x = 1\\n" * (LONGEST // 7 * 4)
     deltas, read = await received([*streamed(text, 1000), Finish("stop")])

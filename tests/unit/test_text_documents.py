@@ -44,6 +44,7 @@ def test_nothing_but_nul_bytes_is_binary_data(length: int) -> None:
         extract("a.txt", bytes(length))
 
 
+@pytest.mark.fault("file: an executable")
 def test_a_program_is_not_supported_whatever_it_holds() -> None:
     with pytest.raises(ToolError, match=r"'tool\.exe' is not supported"):
         extract("tool.exe", b"plain text")
@@ -98,6 +99,7 @@ def test_line_ends_are_unified_and_nuls_removed() -> None:
     assert found.notes == ("NUL characters removed: 1", "mixed line ends")
 
 
+@pytest.mark.fault("table: an empty file")
 @pytest.mark.parametrize("content", [b"", b" \n\r\n\t ", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("suffix", sorted(READERS))
 def test_nothing_but_blanks_is_an_empty_document(content: bytes, suffix: str) -> None:

@@ -89,6 +89,7 @@ async def never_ends(**_: Any) -> str:
     return ""
 
 
+@pytest.mark.fault("tool: a tool whose own limit is above the operator's or what is left of the run")
 @pytest.mark.parametrize(
     ("own", "every_call", "left"),
     [(0.05, 60, 60), (900, 0.05, 60), (900, None, 0.09), (None, 0.05, None), (0.05, None, None)],
@@ -104,6 +105,7 @@ async def test_a_call_ends_at_the_least_of_its_tools_limit_the_operators_and_the
     assert re.search(r"slow was stopped after 0\.0\d s without a result", answer.text())
 
 
+@pytest.mark.fault("tool: a tool whose own limit is above the operator's or what is left of the run")
 async def test_a_call_that_waited_for_its_turn_ends_with_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("task.tools.toolbox.PARALLEL_CALLS", 1)
     toolbox = Toolbox([MadeTool("slow", never_ends, seconds=0.2)])
@@ -158,6 +160,7 @@ def long_text() -> str:
     return "\n".join(f"line {number}" for number in range(1, 500_001))
 
 
+@pytest.mark.fault("tool: a tool that returns 5 MB")
 async def test_a_five_megabyte_result_is_stored_and_the_model_gets_its_ends_and_the_way_to_the_rest() -> None:
     files = StoredTexts()
     tools = [answering("huge", long_text()), ReadFileLinesTool(files), SearchInFileTool(files)]
@@ -187,6 +190,7 @@ async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> Non
     assert "ask for lines between 1 and 500000" in beyond
 
 
+@pytest.mark.fault("tool: arguments of 300 kB")
 @pytest.mark.parametrize(
     ("arguments", "stored"),
     [
@@ -227,6 +231,7 @@ async def test_a_stage_stays_below_what_the_chat_shows() -> None:
     assert len(choice.stages[0].content.encode()) < 40_000
 
 
+@pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")
 async def test_many_long_arguments_leave_room_for_the_response() -> None:
     choice = RecordingChoice()
     given = {f"part_{number}": f"line\n{'x' * 5_000}" for number in range(20)}

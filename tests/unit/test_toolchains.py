@@ -46,6 +46,7 @@ def readable(home: Path, *places: str, **more: str) -> set[str]:
     return {str(place.relative_to(home)) for place in readable_ if place.is_relative_to(home)}
 
 
+@pytest.mark.fault("workspace: a `PATH` with a home, a folder of keys or the workspace on it")
 @pytest.mark.parametrize(
     ("places", "expected"),
     [

@@ -79,6 +79,7 @@ def test_the_call_of_the_design_is_run_and_its_result_has_the_design_s_form() ->
     assert json.loads(result["content"]) == {"temp": 75, "condition": "sunny", "place": "New York"}
 
 
+@pytest.mark.fault("tool calling: calls of a program's tools that are unknown, malformed or refused")
 async def test_every_call_is_answered_in_order_whatever_becomes_of_it() -> None:
     answer = asking(
         ("get_weather", {"location": "Atlantis"}),
@@ -117,11 +118,13 @@ def test_an_answer_without_calls_has_no_results() -> None:
     assert ToolSet(get_weather).execute(EXAMPLES["Final Response Message"]) == []
 
 
+@pytest.mark.fault("tool calling: a blocking call inside an event loop")
 async def test_inside_an_event_loop_the_blocking_call_names_its_twin() -> None:
     with pytest.raises(RuntimeError, match=r"await execute_async\(\.\.\.\)"):
         ToolSet(get_weather).execute(asking(("get_weather", {"location": "Rome"})))
 
 
+@pytest.mark.fault("tool calling: two tools of one name, a function that cannot be a tool")
 def test_two_tools_of_one_name_and_functions_that_cannot_be_tools_are_refused() -> None:
     tools = ToolSet(get_weather)
     with pytest.raises(SettingsError, match="two tools are called 'get_weather'"):

@@ -82,6 +82,7 @@ def test_a_listing_continues_at_its_cursor(home: Path) -> None:
     assert sorted([*rest, *re.findall(r"trace_\w+", first.stdout)]) == sorted(ids(home))
 
 
+@pytest.mark.fault("store: a terminal's commands in a trace")
 def test_a_trace_is_shown_turn_by_turn_and_cannot_control_the_terminal(home: Path) -> None:
     traces = ids(home)
     shown = done(home, "traces", "show", traces[0])
@@ -144,6 +145,7 @@ def test_a_key_is_shown_once_and_works_until_it_is_revoked(tmp_path: Path) -> No
     assert "revoked 20" in done(tmp_path, "keys", "list")
 
 
+@pytest.mark.fault("store: an owner that no path can carry")
 @pytest.mark.parametrize("owner", ["", "../x", ".hidden", "a b", "x" * 101, "né/x"])
 def test_an_owner_that_does_not_fit_in_a_path_is_refused(tmp_path: Path, owner: str) -> None:
     assert isinstance(dial_agent(tmp_path, "keys", "create", owner).exception, InvalidRequest)
@@ -153,6 +155,7 @@ def test_a_key_that_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:
     assert isinstance(dial_agent(tmp_path, "keys", "revoke", "key_none").exception, NotFound)
 
 
+@pytest.mark.fault("store: rated answers that were kept without texts")
 def test_rated_answers_are_exported_as_an_evaluation_set(tmp_path: Path) -> None:
     async def fill() -> None:
         async with opened(f"sqlite:///{tmp_path / 'store.db'}") as store:

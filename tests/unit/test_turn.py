@@ -110,6 +110,7 @@ def drawn(*numbers: int) -> Incoming:
     return Incoming(Role.ASSISTANT, "Drawn.", (*pictures, *others))
 
 
+@pytest.mark.fault("file: a picture of an earlier answer that was deleted, or is too large to show again")
 @pytest.mark.parametrize(
     ("sizes", "shown"),
     [
@@ -247,6 +248,7 @@ def test_a_tampered_state_is_refused(change: str) -> None:
         SEAL.unpack(tampered(change), "user-1")
 
 
+@pytest.mark.fault("state: a signature that is not ASCII, or any other value in a state")
 @given(st.sampled_from([*SEAL.pack(TURN, "user-1")]), JSON)
 @example("signature", "ü")
 @example("signature", "\ud800")
@@ -297,6 +299,7 @@ def many_calls(number: int, characters: int) -> list[Message]:
     return history
 
 
+@pytest.mark.fault("tool: arguments of 300 kB")
 @pytest.mark.parametrize(
     "history",
     [

@@ -14,6 +14,7 @@ PACKAGES = json.loads(LIST.read_text())["packages"]
 MOST_BYTES = 6_000_000
 
 
+@pytest.mark.fault("web page: a library of the page that was changed")
 def test_every_file_is_listed_with_its_hash_and_no_other_is_there() -> None:
     listed = {folder_of(package) / name: digest for package in PACKAGES for name, digest in package["files"].items()}
     found = {path: sha256(path.read_bytes()).hexdigest() for path in VENDOR.rglob("*") if path.is_file()}

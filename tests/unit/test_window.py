@@ -132,6 +132,7 @@ async def test_a_refusal_as_too_long_is_answered_with_a_shorter_request(text: st
     assert later <= at_most * refused + NOTE_TOKENS, "what the provider reported holds for the rest of the run"
 
 
+@pytest.mark.fault("history: a conversation longer than the model takes")
 async def test_a_second_refusal_is_a_failure() -> None:
     outcome = await run(ScriptedModel(too_long(), too_long()), long_conversation())
     assert outcome.status == "failed"
@@ -139,6 +140,7 @@ async def test_a_second_refusal_is_a_failure() -> None:
     assert outcome.error.code == CONTEXT_LENGTH
 
 
+@pytest.mark.fault("history: a question that alone is too long")
 async def test_a_conversation_that_cannot_be_shortened_is_not_sent_again() -> None:
     model = ScriptedModel(too_long())
     outcome = await run(model, [system("S"), user("word " * 10_000)])

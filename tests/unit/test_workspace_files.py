@@ -30,6 +30,7 @@ def test_what_was_written_is_read_and_listed() -> None:
     assert fs_list(".") == FSResult(True, "empty.txt\nnaïve.txt\nsrc/")
 
 
+@pytest.mark.fault("workspace: a binary file, NUL characters, or half a character as text")
 @pytest.mark.parametrize(
     ("result", "detail"),
     [
@@ -70,6 +71,7 @@ def test_the_documented_path_function_refuses_what_leads_out(project: Path) -> N
         fs._safe_path("../a")
 
 
+@pytest.mark.fault("workspace: a byte order mark, CRLF, or mixed line ends")
 @pytest.mark.parametrize(
     "content", [b"\xef\xbb\xbfa\r\nb\r\n", b"a\rb\nc\r\n", b"no end", b"\n\n", "ünïcode\u2028\n".encode()]
 )
@@ -79,6 +81,7 @@ def test_a_text_that_was_read_is_written_back_byte_for_byte(project: Path, conte
     assert (project / "a.txt").read_bytes() == content
 
 
+@pytest.mark.fault("workspace: a byte order mark, CRLF, or mixed line ends")
 @pytest.mark.parametrize(
     ("before", "old", "new", "after"),
     [
@@ -97,6 +100,7 @@ def test_an_edit_keeps_line_ends_and_the_byte_order_mark(
     assert (project / "a.txt").read_bytes() == after
 
 
+@pytest.mark.fault("workspace: an edit of a text that is missing, or there several times")
 @pytest.mark.parametrize(
     ("old", "new", "detail"),
     [
@@ -139,12 +143,14 @@ def test_lines_are_read_by_number(project: Path) -> None:
     assert fs_read("a.txt", 9) == FSResult(False, "read: there are 3 lines, no line 9: a.txt")
 
 
+@pytest.mark.fault("workspace: a file name with line ends, escape sequences or reversed text")
 def test_names_that_deceive_are_spelt_out(project: Path) -> None:
     for name in (b"new\nline", b"\xe9", "txt\u202efdp.exe".encode(), b"esc\x1b[31m"):
         Path(os.fsdecode(bytes(project) + b"/" + name)).touch()
     assert fs_list(".").detail.split("\n") == ["esc\\x1b[31m", "new\\nline", "txt\\u202efdp.exe", "\\xe9"]
 
 
+@pytest.mark.fault("workspace: a folder with very many files, or a very deep tree")
 def test_a_folder_with_very_many_files_is_listed_in_part(project: Path) -> None:
     for number in range(2_010):
         (project / f"{number:05}").touch()
@@ -178,6 +184,7 @@ def test_a_search_shows_a_hundred_lines(project: Path) -> None:
     ]
 
 
+@pytest.mark.fault("workspace: a search whose expression explodes, or is none")
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:(((a*)*)*)*)*$", r"(a|aa)+$", "((a|b|c|d|e)*){1,50}$"])
 def test_an_expression_that_explodes_is_stopped(project: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("task.tools.workspace.search.SECONDS", 0.2)
@@ -188,6 +195,7 @@ def test_an_expression_that_explodes_is_stopped(project: Path, pattern: str, mon
     assert monotonic() - started < 30
 
 
+@pytest.mark.fault("workspace: a search whose expression explodes, or is none")
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
@@ -219,6 +227,7 @@ print(fs_write("kept.txt", "new" * 1000).detail, fs_write("new/new.txt", "new" *
 """
 
 
+@pytest.mark.fault("workspace: a write that ends in the middle, as on a full disk")
 def test_a_write_that_ends_in_the_middle_leaves_the_old_file_and_nothing_else(project: Path) -> None:
     (project / "kept.txt").write_text("old")
     run = [sys.executable, "-c", FULL]

@@ -45,6 +45,7 @@ def tree(top: Path) -> dict[str, tuple[bytes, int]]:
     return {name: (b"" if path.is_dir() else path.read_bytes(), path.lstat().st_mode) for name, path in found.items()}
 
 
+@pytest.mark.fault("workspace: a path with `..`, an absolute one, or a link that leads out of the workspace")
 @pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
@@ -124,6 +125,7 @@ def contested(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
     swapping.join(60)
 
 
+@pytest.mark.fault("workspace: a folder or file swapped for a link during a read or write")
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.system)])
 @pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
 def test_a_link_swapped_in_during_reads_and_writes_leads_nowhere(
@@ -143,6 +145,7 @@ def test_a_link_swapped_in_during_reads_and_writes_leads_nowhere(
     assert (project.parent / "outside" / "file.txt").read_text() == CANARY
 
 
+@pytest.mark.fault("workspace: a folder or file swapped for a link during a read or write")
 @pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
 def test_a_file_swapped_for_a_link_during_writes_is_not_written_through(tmp_path: Path, resolve: bool) -> None:
     project, target = tmp_path / "project", tmp_path / "outside.txt"

@@ -33,6 +33,7 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path, outside: Path) -> 
         yield made
 
 
+@pytest.mark.fault("workspace: a path with `..`, an absolute one, or a link that leads out of the workspace")
 @pytest.mark.parametrize(
     "path",
     ["../outside/secret.txt", "a/../../outside/secret.txt", "/../outside/secret.txt", "..", "~/x", "~", "./../outside"],
@@ -43,6 +44,7 @@ def test_a_path_that_leads_out_is_refused(workspace: Workspace, path: str) -> No
             attempt(path)
 
 
+@pytest.mark.fault("workspace: a path with `..`, an absolute one, or a link that leads out of the workspace")
 @pytest.mark.parametrize("target", ["{outside}/secret.txt", "../outside/secret.txt", "/proc/self/root/etc/hostname"])
 def test_a_symbolic_link_that_leads_out_is_not_followed(workspace: Workspace, outside: Path, target: str) -> None:
     (workspace.path / "link").symlink_to(target.format(outside=outside))
@@ -53,6 +55,7 @@ def test_a_symbolic_link_that_leads_out_is_not_followed(workspace: Workspace, ou
     assert (outside / "secret.txt").read_bytes() == SECRET
 
 
+@pytest.mark.fault("workspace: a path with `..`, an absolute one, or a link that leads out of the workspace")
 def test_a_linked_folder_that_leads_out_is_not_entered(workspace: Workspace, outside: Path) -> None:
     (workspace.path / "link").symlink_to(outside)
     for attempt in (
@@ -84,6 +87,7 @@ def test_links_inside_are_followed_and_normalised_away(tmp_path: Path) -> None:
     assert (tmp_path / "real" / "deep" / "file.txt").read_bytes() == b"2"
 
 
+@pytest.mark.fault("workspace: a path with `..`, an absolute one, or a link that leads out of the workspace")
 def test_a_path_from_the_root_counts_from_the_workspace(workspace: Workspace) -> None:
     workspace.write("/src/app.py", b"1")
     assert (workspace.path / "src" / "app.py").read_bytes() == b"1"
@@ -92,6 +96,7 @@ def test_a_path_from_the_root_counts_from_the_workspace(workspace: Workspace) ->
     assert workspace.normalised("/") == workspace.normalised("") == workspace.normalised(str(workspace.path)) == "."
 
 
+@pytest.mark.fault("workspace: a path with NUL or half a character, too long, or one whose name is no text")
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 300, "/".join(["d"] * 3000)])
 def test_what_no_file_can_be_called_is_refused(workspace: Workspace, path: str) -> None:
     for attempt in (workspace.read, lambda path: workspace.write(path, b"x")):
@@ -100,6 +105,7 @@ def test_what_no_file_can_be_called_is_refused(workspace: Workspace, path: str) 
     assert workspace.entries(".") == []
 
 
+@pytest.mark.fault("workspace: a path with NUL or half a character, too long, or one whose name is no text")
 def test_names_that_are_no_text_can_be_reached(workspace: Workspace) -> None:
     name = os.fsdecode(b"caf\xe9")
     workspace.write(f"{name}/{name}", b"1")
@@ -119,12 +125,14 @@ def test_writing_keeps_the_mode_and_leaves_nothing_else(workspace: Workspace) ->
     assert workspace.entries(".") == ["run.sh"]
 
 
+@pytest.mark.fault("workspace: a hard link to a file outside, made before")
 def test_a_hard_link_made_beforehand_is_not_written_through(workspace: Workspace, outside: Path) -> None:
     (workspace.path / "twin.txt").hardlink_to(outside / "secret.txt")
     workspace.write("twin.txt", b"new")
     assert (outside / "secret.txt").read_bytes() == SECRET
 
 
+@pytest.mark.fault("workspace: a folder, pipe or socket in the place of a file")
 def test_what_is_no_regular_file_is_neither_read_nor_replaced(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +159,7 @@ def test_a_device_is_neither_read_nor_replaced(workspace: Workspace) -> None:
             attempt("zero")
 
 
+@pytest.mark.fault("workspace: a file of a gigabyte in a workspace")
 def test_a_file_of_a_gigabyte_is_refused_without_being_read(workspace: Workspace) -> None:
     with (workspace.path / "big").open("wb") as file:
         file.truncate(2**30)
@@ -161,6 +170,7 @@ def test_a_file_of_a_gigabyte_is_refused_without_being_read(workspace: Workspace
     assert (workspace.path / "big").stat().st_size == 2**30
 
 
+@pytest.mark.fault("workspace: a write into `.git`, in whatever spelling, or one that makes a folder a repository")
 @pytest.mark.parametrize(
     "path",
     [
@@ -179,6 +189,7 @@ def test_what_belongs_to_git_is_not_written(workspace: Workspace, path: str) -> 
     workspace.write(".github/workflows/test.yml", b"on: push\n")
 
 
+@pytest.mark.fault("workspace: a write into `.git`, in whatever spelling, or one that makes a folder a repository")
 @pytest.mark.parametrize("last", ["config", "HEAD", "objects/x", "refs/x", "hooks/post-checkout"])
 def test_a_folder_cannot_be_made_into_a_repository_that_git_would_obey(workspace: Workspace, last: str) -> None:
     written: list[str] = []
@@ -191,6 +202,7 @@ def test_a_folder_cannot_be_made_into_a_repository_that_git_would_obey(workspace
     assert not {"HEAD", "objects", "refs"} <= set(written)
 
 
+@pytest.mark.fault("workspace: a write into `.git`, in whatever spelling, or one that makes a folder a repository")
 def test_a_folder_inside_a_bare_repository_is_written_by_git_only(workspace: Workspace) -> None:
     for folder in ("bare/objects", "bare/refs", "bare/hooks"):
         (workspace.path / folder).mkdir(parents=True)
@@ -199,6 +211,7 @@ def test_a_folder_inside_a_bare_repository_is_written_by_git_only(workspace: Wor
         workspace.write("bare/hooks/post-update", b"x")
 
 
+@pytest.mark.fault("workspace: a place that may not be written")
 def test_a_place_that_may_not_be_written_is_refused() -> None:
     with Workspace(Path("/proc/sys/kernel")) as workspace, pytest.raises(OSError, match=r"denied|[Rr]ead-only|No such"):
         workspace.write("anything", b"x")
@@ -230,6 +243,7 @@ def test_files_are_found_in_order_without_what_nobody_wrote(workspace: Workspace
         list(workspace.files("missing"))
 
 
+@pytest.mark.fault("workspace: a folder with very many files, or a very deep tree")
 def test_a_deep_tree_is_walked(workspace: Workspace) -> None:
     leaf = Path(workspace.path, *["d"] * 300, "leaf")
     leaf.parent.mkdir(parents=True)
@@ -237,6 +251,7 @@ def test_a_deep_tree_is_walked(workspace: Workspace) -> None:
     assert list(workspace.files(".")) == ["d/" * 300 + "leaf"]
 
 
+@pytest.mark.fault("workspace: a workspace that is removed during a run")
 def test_a_workspace_that_has_been_removed_has_no_files(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     with Workspace(tmp_path / "gone") as workspace:

@@ -34,6 +34,7 @@ def test_nobody_has_a_workspace_unless_an_operator_names_one(tmp_path: Path) -> 
     assert policy_of(settings).rules == policy_of(Settings()).rules
 
 
+@pytest.mark.fault("workspace: a caller whom the operator did not name")
 @pytest.mark.parametrize(
     ("principal", "gets"),
     [
@@ -63,6 +64,7 @@ def test_changes_ask_there_unless_the_operator_lets_them_run(tmp_path: Path) -> 
     assert not any(rule.workspace for rule in policy_of(bare).rules)
 
 
+@pytest.mark.fault("workspace: a workspace without owners, with a relative path or a misspelt key")
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
@@ -79,6 +81,7 @@ def test_an_entry_that_is_not_complete_stops_the_start(tmp_path: Path, entry: di
         loaded(tmp_path, entry)
 
 
+@pytest.mark.fault("workspace: a folder that is too wide, is missing, or holds the product's own files")
 @pytest.mark.parametrize(
     "place", ["/", "~", "{home}/..", "{data}", "{data}/below", "{parent}", "{link}", "{gone}", "{program}"]
 )
@@ -103,6 +106,7 @@ def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
         Product(settings).check()
 
 
+@pytest.mark.fault("workspace: a workspace with the settings of the product itself")
 @pytest.mark.parametrize("name", [".env", "dial-agent.yaml"])
 def test_a_folder_with_the_products_own_settings_stops_the_start(tmp_path: Path, name: str) -> None:
     work = tmp_path / "work"
@@ -128,6 +132,9 @@ HOSTILE = {
 }
 
 
+@pytest.mark.fault(
+    "workspace: a repository's own `.env` or settings file that runs code, sends keys elsewhere or loosens the rules"
+)
 @pytest.mark.parametrize("below", ["", "src"])
 def test_a_repository_cannot_set_what_runs_code_or_leads_elsewhere(tmp_path: Path, below: str) -> None:
     folder = tmp_path / below

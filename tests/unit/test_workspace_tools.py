@@ -104,6 +104,7 @@ def test_the_gate_sees_the_real_path(workspace: Workspace, tmp_path: Path) -> No
     assert unreachable.paths == ()
 
 
+@pytest.mark.fault("workspace: several changes of one file in one step")
 async def test_the_changes_of_one_step_come_one_after_another(workspace: Workspace) -> None:
     workspace.write("a.txt", b"0")
     toolbox = Toolbox([FsEditTool(workspace), FsWriteTool(workspace)])

@@ -138,12 +138,14 @@ def test_every_kind_of_cell() -> None:
     )
 
 
+@pytest.mark.fault("office: XLSX with 1,000,000 rows")
 def test_a_million_rows_are_cut_off_with_a_note() -> None:
     found = read(sheet_file("<row><c><v>7</v></c><c><v>8</v></c></row>" * 1_000_000))
     assert found.blocks[1].text.count("\n") == MOST_ROWS - 2
     assert found.notes == ("sheet Data: 900,000 of 1,000,000 rows left out after 100,000",)
 
 
+@pytest.mark.fault("office: a sheet with one cell far to the right")
 def test_a_cell_far_to_the_right_does_not_widen_every_row() -> None:
     rows = "".join(f"<row r='{row}'><c r='XFD{row}'><v>{row}</v></c></row>" for row in range(2, 200))
     found = read(sheet_file(f"<row r='1'><c r='A1'><v>1</v></c><c r='XFD1'><v>2</v></c></row>{rows}"))
@@ -156,6 +158,7 @@ def test_merged_ranges_over_the_whole_sheet_cost_nothing() -> None:
     assert found.blocks[1].whole == "| 1 |\n| --- |"
 
 
+@pytest.mark.fault("office: macros")
 def test_a_workbook_with_macros_is_read_without_them() -> None:
     workbook, _ = new_workbook([("a",)])
     found = extract("a.xlsm", with_parts(saved(workbook), {"xl/vbaProject.bin": b"Sub Auto_Open()"}))

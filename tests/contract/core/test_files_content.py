@@ -121,6 +121,7 @@ BAD_PATHS = (
 )
 
 
+@pytest.mark.fault("file: path tricks in a file's address")
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
 async def test_13_13_a_bad_path_is_a_400(files: CoreFiles, method: str) -> None:
     for path in BAD_PATHS:

@@ -107,6 +107,7 @@ async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
     assert [stored.url for stored in await asyncio.to_thread(again.list, "files/b1/")] == [URL]
 
 
+@pytest.mark.fault("file: path tricks in a file's address")
 async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path) -> None:
     secret, root = tmp_path / "secret.txt", tmp_path / "data"
     secret.write_text("secret")
@@ -155,6 +156,7 @@ async def test_an_old_leftover_of_a_crash_is_removed_and_a_running_upload_is_not
     assert (old.exists(), young.exists()) == (False, True)
 
 
+@pytest.mark.fault("file: an upload over the limit")
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_13_21_an_upload_over_the_limit_is_a_413_and_leaves_nothing(tmp_path: Path, chunked: bool) -> None:
     async with caller_of(tmp_path, max_upload=1500) as files:

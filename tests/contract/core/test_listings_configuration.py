@@ -57,6 +57,7 @@ async def test_a_change_that_cannot_be_read_keeps_the_last_good_configuration(tm
         assert await ids(session) == ["a"]
 
 
+@pytest.mark.fault("compose: a malformed configuration of Core")
 @pytest.mark.parametrize(
     ("text", "named"),
     [
