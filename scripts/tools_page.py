@@ -21,10 +21,10 @@ from task.permissions.names import names_of
 from task.product.parts import default_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.context_document_tool import ReadContextDocumentTool
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
+from task.tools.offload import ReadContextDocumentTool
 from task.tools.workspace.launcher import Sandbox
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands

@@ -33,7 +33,6 @@ from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
-from task.tools.context_document_tool import ReadContextDocumentTool
 from task.tools.declare import load_tools
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
@@ -41,7 +40,7 @@ from task.tools.files.file_content_extraction_tool import FileContentExtractionT
 from task.tools.mcp.hub import ServerSpec
 from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
-from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.offload import ReadContextDocumentTool, ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.redis_store import RedisStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -65,16 +66,18 @@ class ToolNames:
 
     def as_offered(self, messages: list[Message]) -> list[Message]:
         """The conversation with the names by which the model knows the tools."""
-        return [self._translated(message) for message in messages] if self._aliases else messages
+        if not self._aliases:
+            return messages
+        shown: list[Message] = []
+        for message in messages:
+            if message.name in self._aliases:
+                message = replace(message, name=self._aliases[message.name].name)
+            elif any(call.name in self._aliases for call in message.tool_calls):
+                message = replace(message, tool_calls=tuple(map(self._offered_call, message.tool_calls)))
+            shown.append(message)
+        return shown
 
-    def _translated(self, message: Message) -> Message:
-        if message.name in self._aliases:
-            return replace(message, name=self._aliases[message.name].name)
-        if any(call.name in self._aliases for call in message.tool_calls):
-            return replace(message, tool_calls=tuple(map(self._call, message.tool_calls)))
-        return message
-
-    def _call(self, call: ToolCall) -> ToolCall:
+    def _offered_call(self, call: ToolCall) -> ToolCall:
         alias = self._aliases.get(call.name)
         if alias is None:
             return call
@@ -82,17 +85,11 @@ class ToolNames:
 
 
 def _renamed(call: ToolCall, tool: str, names: Mapping[str, str]) -> ToolCall:
-    return replace(call, function=FunctionCall(tool, _with_names(call.function.arguments, names)))
-
-
-def _with_names(text: str, names: Mapping[str, str]) -> str:
-    if not any(f'"{name}"' in text for name in names):
-        return text
-    try:
-        given = json.loads(text)
-    except ValueError:  # reported where the arguments are parsed
-        return text
-    if not isinstance(given, dict):
-        return text
-    arguments = cast("dict[str, Any]", given)
-    return json.dumps({names.get(name, name): value for name, value in arguments.items()}, ensure_ascii=False)
+    text = call.function.arguments
+    if any(f'"{name}"' in text for name in names):
+        with suppress(ValueError):  # reported where the arguments are parsed
+            given = json.loads(text)
+            if isinstance(given, dict):
+                arguments = {names.get(name, name): value for name, value in cast("dict[str, Any]", given).items()}
+                text = json.dumps(arguments, ensure_ascii=False)
+    return replace(call, function=FunctionCall(tool, text))

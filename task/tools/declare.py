@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import update_wrapper
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, update_wrapper
 from importlib import import_module, util
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast, overload
+from typing import Any, cast, get_type_hints, overload
+
+from docstring_parser import parse as parse_docstring
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from task.blocking import in_own_thread
 from task.conversation.messages import Message
-from task.errors import SettingsError
-from task.tools.base import BaseTool
+from task.errors import ArgumentsError, SettingsError
+from task.tools.base import BaseTool, DescribedTool, ToolSpec
 from task.tools.models import Effect, ToolCallParams
-from task.tools.signature import signature_of
 
 ENTRY_POINTS = "dial_agent.tools"
+_UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
 
 
-class FunctionTool(BaseTool):
+class DeclaredTool(DescribedTool):
     """A Python function as a tool; it can still be called as a function."""
 
     def __init__(
@@ -34,31 +38,13 @@ class FunctionTool(BaseTool):
         timeout: float | None = None,
     ) -> None:
         self._function = function
-        self._is_async = inspect.iscoroutinefunction(function)
-        self._name = name or function.__name__
-        self._effects = frozenset(effects)
         self._timeout = timeout
-        self._signature = signature_of(function)
+        self._signature = found = signature_of(function)
+        self.spec = ToolSpec(name or function.__name__, found.description, found.parameters, frozenset(effects))
         update_wrapper(cast("Callable[..., Any]", self), function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return self._signature.description
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return self._signature.parameters
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return self._effects
 
     @property
     def timeout(self) -> float | None:
@@ -67,17 +53,23 @@ class FunctionTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = self._signature.typed(self.name, tool_call_params.arguments or {})
         arguments |= dict.fromkeys(self._signature.injected, tool_call_params)
-        if self._is_async:
-            return _as_result(await self._function(**arguments))
-        return _as_result(await in_own_thread(self._function, **arguments))
+        if inspect.iscoroutinefunction(self._function):
+            result = await self._function(**arguments)
+        else:
+            result = await in_own_thread(self._function, **arguments)
+        if isinstance(result, str | Message):
+            return result
+        from pydantic_core import to_json
+
+        return to_json(result, fallback=str, bytes_mode="base64", inf_nan_mode="constants").decode()
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[..., Any], /) -> DeclaredTool: ...
 @overload
 def tool(
     *, name: str | None = None, effects: Iterable[Effect] = ..., timeout: float | None = None
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+) -> Callable[[Callable[..., Any]], DeclaredTool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -85,7 +77,7 @@ def tool(
     name: str | None = None,
     effects: Iterable[Effect] = (Effect.READ,),
     timeout: float | None = None,
-) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+) -> DeclaredTool | Callable[[Callable[..., Any]], DeclaredTool]:
     """Turn a function into a tool: `@tool` or `@tool(effects={Effect.WRITE}, name="…", timeout=seconds)`.
 
     The docstring describes the tool and its arguments, the type hints become the schema. A synchronous function runs
@@ -95,18 +87,10 @@ def tool(
         TypeError: the function has no docstring, or a parameter without a schema.
     """
 
-    def decorated(function: Callable[..., Any]) -> FunctionTool:
-        return FunctionTool(function, name=name, effects=effects, timeout=timeout)
+    def decorated(function: Callable[..., Any]) -> DeclaredTool:
+        return DeclaredTool(function, name=name, effects=effects, timeout=timeout)
 
     return decorated if function is None else decorated(function)
-
-
-def _as_result(value: Any) -> str | Message:
-    if isinstance(value, str | Message):
-        return value
-    from pydantic_core import to_json
-
-    return to_json(value, fallback=str, bytes_mode="base64", inf_nan_mode="constants").decode()
 
 
 def load_tools(paths: Sequence[str]) -> list[BaseTool]:
@@ -117,7 +101,16 @@ def load_tools(paths: Sequence[str]) -> list[BaseTool]:
     Raises:
         SettingsError: something cannot be loaded, is not a tool, or two tools have one name.
     """
-    found = [(f"tool path {path!r}", found) for path in paths for found in _loaded(path)]
+    found: list[tuple[str, BaseTool]] = []
+    for path in paths:
+        source = f"tool path {path!r}"
+        module, _, attribute = path.partition(":")
+        if path.endswith(".py"):
+            loaded = _attempt(source, partial(_module_of, Path(path).expanduser()))
+        else:
+            loaded = _attempt(source, partial(import_module, module))
+            loaded = _attempt(source, partial(getattr, loaded, attribute)) if attribute else loaded
+        found += [(source, item) for item in _tools_in(loaded, source)]
     for entry in entry_points(group=ENTRY_POINTS):
         source = f"entry point {entry.name!r} of {ENTRY_POINTS}"
         found += [(source, item) for item in _tools_in(_attempt(source, entry.load), source)]
@@ -127,15 +120,6 @@ def load_tools(paths: Sequence[str]) -> list[BaseTool]:
             raise SettingsError(f"{source}: there is already a tool {item.name!r} from {sources[item.name]}")
         sources[item.name] = source
     return [item for _, item in found]
-
-
-def _loaded(path: str) -> list[BaseTool]:
-    source = f"tool path {path!r}"
-    if path.endswith(".py"):
-        return _tools_in(_attempt(source, lambda: _module_of(Path(path).expanduser())), source)
-    module, _, attribute = path.partition(":")
-    loaded = _attempt(source, lambda: import_module(module))
-    return _tools_in(_attempt(source, lambda: getattr(loaded, attribute)) if attribute else loaded, source)
 
 
 def _attempt(source: str, load: Callable[[], Any]) -> Any:
@@ -165,10 +149,110 @@ def _module_of(file: Path) -> ModuleType:
 def _tools_in(loaded: Any, source: str) -> list[BaseTool]:
     candidates: Iterable[Any] = [loaded]
     if isinstance(loaded, ModuleType):
-        candidates = dict.fromkeys(item for item in vars(loaded).values() if isinstance(item, BaseTool))
+        candidates = dict.fromkeys(item for item in loaded.__dict__.values() if isinstance(item, BaseTool))
     elif isinstance(loaded, list | tuple):
         candidates = cast("list[Any]", loaded)
     tools = [item for item in candidates if isinstance(item, BaseTool)]
     if not tools:
         raise SettingsError(f"{source} contains no tool; decorate a function with @tool or make a BaseTool")
     return tools
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function's description and schema; `injected` parameters receive the call's `ToolCallParams` instead."""
+
+    description: str
+    parameters: dict[str, Any]
+    injected: tuple[str, ...]
+    _model: type[BaseModel]
+    _fields: tuple[tuple[str, str], ...]
+
+    def typed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in the types of the function's hints.
+
+        Raises:
+            ArgumentsError: a value does not fit its type.
+        """
+        try:
+            values = self._model.model_validate(dict(arguments))
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
+            raise ArgumentsError(f"The arguments of {tool} do not fit: {faults}.") from error
+        return {argument: getattr(values, name) for name, argument in self._fields}
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """Read a function's type hints and docstring.
+
+    Raises:
+        TypeError: there is no docstring, a hint cannot be resolved or has no schema, or a parameter has no name.
+    """
+    name = function.__name__
+    docstring = parse_docstring(inspect.getdoc(function) or "")
+    if not docstring.short_description:
+        raise TypeError(f"{name} needs a docstring: the model chooses a tool by its description")
+    described = {item.arg_name: item.description or "" for item in docstring.params}
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(f"{name}: a type hint cannot be resolved: {error}") from error
+    injected: list[str] = []
+    fields: dict[str, Any] = {}
+    for index, parameter in enumerate(inspect.signature(function).parameters.values()):
+        if parameter.kind in _UNNAMED:
+            raise TypeError(f"{name}: parameter {parameter} has no fixed name; a tool's arguments come by name")
+        hint = hints.get(parameter.name, Any)
+        if hint is ToolCallParams:
+            injected.append(parameter.name)
+        else:
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            # None in place of a description would hide the one an Annotated hint carries.
+            description = described.get(parameter.name)
+            text: dict[str, Any] = {"description": description} if description else {}
+            # Fields are numbered and aliased, so that an argument may be called `schema` or `model_config`.
+            fields[f"argument{index}"] = (hint, Field(default, alias=parameter.name, **text))
+    try:
+        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    except Exception as error:
+        reason = str(error).split("\n", maxsplit=1)[0]
+        raise TypeError(f"{name}: a parameter's type has no JSON Schema: {reason}") from error
+    description = "\n\n".join(filter(None, [docstring.short_description, docstring.long_description]))
+    names = tuple((name, field.alias or name) for name, field in model.model_fields.items())
+    return Signature(description, schema_of(model), tuple(injected), model, names)
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The model's JSON Schema without titles, and with every definition in its place unless it contains itself."""
+    raw = model.model_json_schema(by_alias=True)
+    definitions = raw.pop("$defs", {})
+    raw.pop("description", None)
+    try:
+        return cast("dict[str, Any]", _inlined(raw, definitions, ()))
+    except RecursionError:
+        kept = {name: _inlined(shape, {}, ()) for name, shape in definitions.items()}
+        return {**cast("dict[str, Any]", _inlined(raw, {}, ())), "$defs": kept}
+
+
+def _inlined(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) -> Any:
+    if isinstance(node, list):
+        return [_inlined(item, definitions, within) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    shape = cast("dict[str, Any]", node)
+    target = str(shape.get("$ref", "")).rpartition("/")[2]
+    if target in within:
+        raise RecursionError(target)
+    if target in definitions:
+        beside = {key: value for key, value in shape.items() if key != "$ref"}
+        return _inlined({**definitions[target], **beside}, definitions, (*within, target))
+    found: dict[str, Any] = {}
+    for key, value in shape.items():
+        if key in ("default", "enum", "const", "examples", "required"):
+            found[key] = value
+        elif key in ("properties", "patternProperties"):
+            found[key] = {name: _inlined(shape, definitions, within) for name, shape in value.items()}
+        elif key != "discriminator" and not (key == "title" and isinstance(value, str)):
+            # A discriminator maps to definitions that are no longer there.
+            found[key] = _inlined(value, definitions, within)
+    return found

@@ -1,10 +1,11 @@
-"""Keep long results and arguments out of the conversation: the model reads or searches the file they are stored in."""
+"""Keep long texts out of the conversation: the model reads or searches the files and documents that hold them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
@@ -12,8 +13,10 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from task.conversation.messages import CUT, Message, ToolCall
+from task.documents.model import Block, page_of, paginate
 from task.errors import ToolError
-from task.tools.base import BaseTool
+from task.permissions.taint import Origin
+from task.tools.base import DescribedTool, ToolSpec, object_schema
 from task.tools.models import Caller, DownloadedFile, ToolCallParams
 
 HEAD = 4_000
@@ -23,6 +26,7 @@ MATCHES = 50
 LINE_CHARS = 500
 MAX_BYTES = 20 * 2**20
 _LOCAL = "results/"
+_STORED = {"type": "string", "description": "URL of the stored text"}
 _LOCAL_NAME = re.compile(r"[0-9a-f]{16}-[\w.-]+", re.ASCII)
 
 
@@ -41,7 +45,18 @@ class LocalTexts:
     folder: Path
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
-        return await asyncio.to_thread(self._kept, f"{token_hex(8)}-{name}", content)
+        safe = re.sub(r"[^\w.-]", "_", f"{token_hex(8)}-{name}", flags=re.ASCII)[:100]
+
+        def keep() -> None:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self.folder / safe, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(content)
+
+        try:
+            await asyncio.to_thread(keep)
+        except OSError as error:
+            raise ToolError(f"no place to keep it: {error.strerror}") from error
+        return f"{_LOCAL}{safe}"
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         name = url.removeprefix(_LOCAL)
@@ -53,16 +68,6 @@ class LocalTexts:
         if content is None or len(content) > max_size:
             raise ToolError(f"there is no stored text {url[:200]!r}; use the address from the shortened result")
         return DownloadedFile(name, content, "text/plain", None)
-
-    def _kept(self, name: str, content: bytes) -> str:
-        safe = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:100]
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self.folder / safe, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write(content)
-        except OSError as error:
-            raise ToolError(f"no place to keep it: {error.strerror}") from error
-        return f"{_LOCAL}{safe}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,66 +97,52 @@ class Offloader:
 
     async def _shortened(self, file: str, what: str, text: str, caller: Caller) -> str:
         lines = text.count("\n") + 1
-        size = f"{len(text):,} characters in {lines:,} lines"
+        notice = f"{CUT}the {what} has {len(text):,} characters in {lines:,} lines"
         if self.files is None:
-            return _cut(text, f"{CUT}the {what} has {size}, and the middle is not kept anywhere]")
-        try:
-            url = await self.files.upload(file, text.encode(errors="replace"), "text/plain", caller.api_key)
-        except ToolError as error:
-            return _cut(text, f"{CUT}the {what} has {size}; it could not be stored ({error})]")
-        return _cut(
-            text,
-            f"{CUT}the {what} has {size}. All of it is in {url}: "
-            "read_file_lines reads lines of it, search_in_file finds text in it]",
-        )
+            notice += ", and the middle is not kept anywhere]"
+        else:
+            try:
+                url = await self.files.upload(file, text.encode(errors="replace"), "text/plain", caller.api_key)
+                notice += (
+                    f". All of it is in {url}: read_file_lines reads lines of it, search_in_file finds text in it]"
+                )
+            except ToolError as error:
+                notice += f"; it could not be stored ({error})]"
+        return f"{text[:HEAD]}\n\n{notice}\n\n{text[-TAIL:]}"
 
 
-def _cut(text: str, notice: str) -> str:
-    return f"{text[:HEAD]}\n\n{notice}\n\n{text[-TAIL:]}"
-
-
-class _StoredText(BaseTool):
+class _StoredTextTool(DescribedTool):
     def __init__(self, files: TextFiles) -> None:
         self._files = files
-
-    @property
-    def offloads(self) -> bool:
-        return False
 
     def title(self, arguments: dict[str, Any]) -> str:
         return f"{self.name}: {unquote(PurePosixPath(arguments['file_url']).name)[:60]}"
 
-    async def _lines(self, params: ToolCallParams, url: str) -> list[str]:
-        file = await self._files.download(url, params.api_key, MAX_BYTES)
-        return file.content.decode(errors="replace").splitlines()
+    async def _lines(self, params: ToolCallParams) -> tuple[dict[str, Any], list[str]]:
+        arguments = params.arguments or self.parse(params.tool_call)
+        file = await self._files.download(arguments["file_url"], params.api_key, MAX_BYTES)
+        return arguments, file.content.decode(errors="replace").splitlines()
 
 
-class ReadFileLinesTool(_StoredText):
+class ReadFileLinesTool(_StoredTextTool):
     """Reads lines of a stored text; at most 10,000 characters a call."""
 
-    @property
-    def name(self) -> str:
-        return "read_file_lines"
-
-    @property
-    def description(self) -> str:
-        return "Read lines of a stored text file, such as a long tool result. Lines count from 1."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "file_url": {"type": "string", "description": "URL of the stored text"},
+    spec = ToolSpec(
+        "read_file_lines",
+        "Read lines of a stored text file, such as a long tool result. Lines count from 1.",
+        object_schema(
+            {
+                "file_url": _STORED,
                 "first_line": {"type": "integer", "minimum": 1, "default": 1},
                 "last_line": {"type": "integer", "minimum": 1, "description": "default: as many as fit"},
             },
-            "required": ["file_url"],
-        }
+            "file_url",
+        ),
+        offloads=False,
+    )
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
-        arguments = tool_call_params.arguments or {}
-        lines = await self._lines(tool_call_params, arguments["file_url"])
+        arguments, lines = await self._lines(tool_call_params)
         first, last = arguments["first_line"], min(arguments.get("last_line", len(lines)), len(lines))
         if first > len(lines):
             raise ToolError(f"the text has {len(lines)} lines; ask for lines between 1 and {len(lines)}")
@@ -167,32 +158,53 @@ class ReadFileLinesTool(_StoredText):
         return "\n".join([*shown, f"[lines {first}-{end} of {len(lines)}]"])
 
 
-class SearchInFileTool(_StoredText):
+class SearchInFileTool(_StoredTextTool):
     """Finds lines of a stored text that contain a string, ignoring case; at most 50 lines a call."""
 
-    @property
-    def name(self) -> str:
-        return "search_in_file"
-
-    @property
-    def description(self) -> str:
-        return "Find the lines of a stored text file, such as a long tool result, that contain a text."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
-                "file_url": {"type": "string", "description": "URL of the stored text"},
+    spec = ToolSpec(
+        "search_in_file",
+        "Find the lines of a stored text file, such as a long tool result, that contain a text.",
+        object_schema(
+            {
+                "file_url": _STORED,
                 "text": {"type": "string", "minLength": 1, "description": "what a line must contain; case is ignored"},
             },
-            "required": ["file_url", "text"],
-        }
+            "file_url",
+            "text",
+        ),
+        offloads=False,
+    )
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
-        arguments = tool_call_params.arguments or {}
-        lines = await self._lines(tool_call_params, arguments["file_url"])
+        arguments, lines = await self._lines(tool_call_params)
         wanted = str(arguments["text"]).casefold()
         found = [number for number, line in enumerate(lines, 1) if wanted in line.casefold()]
         shown = [f"{number}: {lines[number - 1][:LINE_CHARS]}" for number in found[:MATCHES]]
         return "\n".join([*shown, f"[{len(found)} of {len(lines)} lines contain it; {len(shown)} shown]"])
+
+
+class ReadContextDocumentTool(DescribedTool):
+    """Reads one of the documents of the context, page by page; `read` gives a document's text, None if it is gone."""
+
+    def __init__(self, ids: Sequence[str], read: Callable[[str], Awaitable[str | None]]) -> None:
+        self._read = read
+        self.spec = ToolSpec(
+            "read_context_document",
+            "Read a document that belongs to your instructions and was too long for them. Read it when its name fits "
+            "the question. A long document comes in pages; the last line of a page says how many there are.",
+            object_schema(
+                {
+                    "id": {"type": "string", "enum": list(ids), "description": "The document"},
+                    "page": {"type": "integer", "minimum": 1, "default": 1},
+                },
+                "id",
+            ),
+            origin=Origin.OWN,  # the operator's own words, as in the system prompt: they taint nothing
+        )
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        text = await self._read(arguments["id"])
+        if text is None:
+            raise ToolError(f"The document {arguments['id']!r} can no longer be read. Answer without it and say so.")
+        return page_of(paginate([Block(text)]), arguments["page"], "document")

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from time import monotonic, perf_counter
 from typing import Any
 
-from task.conversation.messages import Attachment, Message, ToolCall, frozen_data, tool_message
+from task.conversation.messages import Message, ToolCall, frozen_data, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
@@ -37,6 +37,7 @@ WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
 ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
 PENDING_CHARS = 100_000  # a suspended turn keeps the calls of its last step as they are
 TOO_LONG_TO_ASK = "the user would have to approve it, and its arguments are too long; send less, in several calls"
+_SMALLER = "Try a smaller input or another way."
 _UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
 # `json.dumps` makes an encoder for each text.
 _sorted_json = json.JSONEncoder(sort_keys=True, default=str).encode
@@ -45,7 +46,7 @@ _readable_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A call that waits for a person's decision; it has no tool message yet.
+    """A call that waits for the user's decision; it has no tool message yet.
 
     `digest` is what the answer must be bound to, `grant_description` what "always" would cover; see `Deferred`. `title`
     names the call as its stage would, with nothing in it that deceives; `arguments` are parsed.
@@ -99,8 +100,8 @@ class RepeatGuard:
 
 
 @frozen_data
-class _Step:
-    """What the calls of one step share."""
+class _CallsOfStep:
+    """What the calls of one step share; `room` is how long a call may be that waits for an approval."""
 
     choice: ChoiceSink
     caller: Caller
@@ -116,7 +117,7 @@ class Toolbox:
     """The tools of one run, which remembers repeated calls and withdrawn tools.
 
     No call takes longer than `tool_seconds`, its tool's own limit, or what is left of the run. `briefed`: the schemas
-    of tools that write ask the model for the purpose of a call, for the person who approves it.
+    of tools that write ask the model for the purpose of a call, for the user who approves it.
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
     once. `repeats` are those of the whole run, where this is not its first turn.
@@ -174,7 +175,7 @@ class Toolbox:
         """
         deadline = monotonic() + (math.inf if seconds is None else seconds)
         room = PENDING_CHARS // max(len(calls), 1)
-        step = _Step(choice, caller, self.view(messages), deadline, decided, room, messages)
+        step = _CallsOfStep(choice, caller, self.view(messages), deadline, decided, room, messages)
 
         async def answer(made: ToolCall) -> Message | Pending:
             call = self.names.resolved(made)
@@ -191,11 +192,14 @@ class Toolbox:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(answer(call)) for call in calls]
             results = [task.result() for task in tasks]
-        for attachment in _attachments(results):
-            choice.add_attachment(**attachment.as_dict())
+        for result in results:
+            custom = result.custom_content if isinstance(result, Message) else None
+            for item in custom.attachments if custom else ():
+                if number_of(item) is None:  # citations come with the answer that makes them
+                    choice.add_attachment(**item.as_dict())
         return results
 
-    async def _answer(self, call: ToolCall, step: _Step) -> Message | Pending:
+    async def _answer(self, call: ToolCall, step: _CallsOfStep) -> Message | Pending:
         tool, choice = self._by_name.get(call.name), step.choice
         if tool is None:
             text = f"There is no tool {call.name!r}. Tools: {', '.join(map(self.names.offered, self._by_name))}."
@@ -228,21 +232,31 @@ class Toolbox:
         return await self._run(tool, call, arguments, step, decision.card)
 
     async def _run(
-        self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], step: _Step, card: ICERC | None
+        self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], step: _CallsOfStep, card: ICERC | None
     ) -> Message:
-        choice, caller = step.choice, step.caller
+        caller = step.caller
         own = tool.timeout or self.tool_seconds or TOOL_SECONDS
         limit = max(min(own, self.tool_seconds or own, step.deadline - monotonic()), 0.0)
-        with _CallStage(choice, tool.name, tool.title(arguments)) as stage:
+        with _CallStage(step.choice, tool.name, tool.title(arguments)) as stage:
             if tool.show_in_stage:
                 stage.sink.append_content(request_arguments(arguments))
             params = ToolCallParams(
-                call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller,
-                self.sources, limit, stage.reference, step.messages,
-            )  # fmt: skip
+                call,
+                stage.sink,
+                step.choice,
+                caller.api_key,
+                caller.conversation_id,
+                arguments=dict(arguments),
+                caller=caller,
+                sources=self.sources,
+                seconds=limit,
+                reference=stage.reference,
+                earlier=step.messages,
+            )
             with tool_call(tool.name, call.id) as measured:
                 done = await _within(tool.execute(params), limit)
-                message = done or _interrupted(call, limit)
+                stopped = f"Error: {call.name} was stopped after {round(limit, 2):g} s without a result. {_SMALLER}"
+                message = done or tool_message(call, stopped, failed=True)
                 if message.failed:
                     measured.failed("tool_error" if done else "timeout")
             message = self.sources.adopted(message)
@@ -283,12 +297,6 @@ def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
     return by_name
 
 
-def _attachments(results: Sequence[Message | Pending]) -> list[Attachment]:
-    messages = [result for result in results if isinstance(result, Message) and result.custom_content]
-    items = [item for message in messages if message.custom_content for item in message.custom_content.attachments]
-    return [item for item in items if number_of(item) is None]
-
-
 class _CallStage:
     """A call's stage: timed, and closed FAILED unless the call is known to have succeeded."""
 
@@ -321,27 +329,18 @@ def _failed(call: ToolCall, choice: ChoiceSink, text: str, tool: str | None = No
     return tool_message(call, f"Error: {text}", failed=True)
 
 
-def _interrupted(call: ToolCall, limit: float) -> Message:
-    seconds = f"{round(limit, 2):g} s"
-    text = f"Error: {call.name} was stopped after {seconds} without a result. Try a smaller input or another way."
-    return tool_message(call, text, failed=True)
-
-
 async def _within(work: Coroutine[Any, Any, Message], seconds: float) -> Message | None:
+    """The result, or None if the work was too slow or cancelled itself; it never outlives the call by much."""
     task = asyncio.create_task(work)
-    task.add_done_callback(_retrieve_error)
+    # The error of a task that is left behind is looked at, or asyncio would report it.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.wait({task}, timeout=seconds)
     finally:
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_GRACE)
-    return task.result() if task.done() and not task.cancelled() else None  # None: too slow, or it cancelled itself
-
-
-def _retrieve_error(task: asyncio.Task[Message]) -> None:
-    if not task.cancelled():
-        task.exception()
+    return task.result() if task.done() and not task.cancelled() else None
 
 
 def request_arguments(arguments: Mapping[str, Any]) -> str:
@@ -356,7 +355,7 @@ def response(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def label(name: str) -> str:
-    """An argument's name as a person reads it: `file_url` is "File URL"."""
+    """An argument's name as users read it: `file_url` is "File URL"."""
     return " ".join(_UPPER.get(word, word.capitalize()) for word in name.split("_") if word)
 
 
