@@ -1,26 +1,33 @@
-"""Any DIAL deployment as a tool: called with the caller's key, its text for the model, its files for the person."""
+"""Any DIAL deployment as a tool: called with the caller's key, its text for the model, its files for the user."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+import base64
+import binascii
+import mimetypes
+import re
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, unquote_to_bytes
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sinks import StageSink
 from task.core_client.files import DialFiles, UnpooledFiles
+from task.core_client.urls import file_url
 from task.errors import ProviderError, ToolError
 from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, ModelOptions, TextDelta, Usage
+from task.llm.base import ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import CONTEXT_LENGTH, TIMEOUT, spent_limit
 from task.llm.transport import Retries, new_session
 from task.permissions.taint import Origin
-from task.tools.base import BaseTool
-from task.tools.deployment.files import MAX_BYTES, passed_files, stored, without_content
+from task.tools.base import DescribedTool, ToolSpec, object_schema
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments
 
@@ -29,12 +36,17 @@ if TYPE_CHECKING:
 
 FILES = "file_urls"
 MAX_FILES = 10
+MAX_BYTES = 50 * 2**20
+_CARD_CHARS = 40_000  # a longer text is a file
+_QUOTED_CHARS = 300
 _RETRIES = Retries(attempts=2)  # each try may cost as much as a picture
+_FILE_URL = re.compile(r"files/[^/\s?#]+/[^\s?#]+")
+_DATA_IN_TEXT = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=]{64,})")
+_MEDIA = ("image/", "audio/", "video/")
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
 _REFUSALS = frozenset({"content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy"})
-_QUOTED_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,141 +88,163 @@ class DeploymentAnswer:
     text: str
     attachments: tuple[Attachment, ...] = ()
 
+    def message(self) -> Message:
+        """The tool's message: the text, and the URLs of the files for later turns."""
+        note = attachment_note([item for item in self.attachments if item.url])
+        text = "\n\n".join(filter(None, (self.text, note)))
+        return Message(Role.TOOL, text, custom_content=CustomContent(self.attachments) if self.attachments else None)
 
-class DeploymentTool(BaseTool):
+
+class DeploymentTool(DescribedTool):
     """Calls a deployment of the Core at `endpoint`; its text is streamed into the stage."""
 
-    def __init__(self, endpoint: str, spec: DeploymentSpec, *, access: DeploymentAccess | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        deployment: DeploymentSpec,
+        *,
+        access: DeploymentAccess | None = None,
+        show_in_stage: bool = False,
+    ) -> None:
         self._access = access or DeploymentAccess()
         self._endpoint = endpoint
-        self._spec = spec
+        self._called = deployment
         self._files = self._access.files or UnpooledFiles(endpoint)
-
-    @property
-    def name(self) -> str:
-        return self._spec.name
-
-    @property
-    def description(self) -> str:
-        return self._spec.description
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        prompt = {"type": "string", "description": self._spec.prompt_description}
-        properties: dict[str, Any] = {self._spec.prompt: prompt}
-        properties |= {name: dict(shape) for name, shape in self._spec.arguments.items()}
-        if self._spec.attachments:
-            accepted = f"URLs of files attached to the conversation that it needs ({', '.join(self._spec.attachments)})"
+        properties: dict[str, Any] = {
+            deployment.prompt: {"type": "string", "description": deployment.prompt_description},
+            **{name: dict(shape) for name, shape in deployment.arguments.items()},
+        }
+        if deployment.attachments:
+            accepted = f"URLs of files attached to the conversation that it needs ({', '.join(deployment.attachments)})"
             urls = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_FILES, "description": accepted}
             properties[FILES] = urls
-        return {"type": "object", "properties": properties, "required": [self._spec.prompt]}
-
-    @property
-    def show_in_stage(self) -> bool:
-        return False
+        self.spec = ToolSpec(
+            deployment.name,
+            deployment.description,
+            object_schema(properties, deployment.prompt),
+            origin=Origin.MADE,  # a model writes the results; they are not copied from outside
+            show_in_stage=show_in_stage,
+        )
 
     @property
     def timeout(self) -> float | None:
-        return self._spec.seconds
-
-    @property
-    def origin(self) -> Origin:
-        """A model writes the results; they are not copied from outside."""
-        return Origin.MADE
+        return self._called.seconds
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         tool_call_params.stage.append_content(f"{request_arguments(arguments)}## Response:\n\n")
         answer = await self._ask(arguments, tool_call_params, tool_call_params.stage)
         if not answer.text and not answer.attachments:
-            raise ToolError(f"The deployment {self._spec.deployment} answered with nothing. Try another way.")
-        return result(answer.text, answer.attachments)
+            raise ToolError(f"The deployment {self._called.deployment} answered with nothing. Try another way.")
+        return answer.message()
 
     async def _ask(
         self, arguments: Mapping[str, Any], params: ToolCallParams, stage: StageSink | None = None
     ) -> DeploymentAnswer:
-        answer = Accumulator()
+        """The deployment's answer, with all its files stored in DIAL."""
+        deployment, answer = self._called.deployment, Accumulator()
+        message, options = self._request(arguments, params)
         try:
-            async with self._asked(self._message(arguments, params), self._options(arguments), params) as deltas:
-                async for delta in deltas:
+            async with AsyncExitStack() as opened:
+                session = self._access.session or await opened.enter_async_context(new_session())
+                headers = params.caller.headers if params.caller else {}
+                model = DialChatModel(
+                    session,
+                    self._endpoint,
+                    deployment,
+                    params.api_key,
+                    headers=headers,
+                    profile=BASIC,
+                    retries=_RETRIES,
+                )
+                async for delta in await opened.enter_async_context(aclosing(model.stream([message], (), options))):
                     answer.add(delta)
                     if stage is not None and isinstance(delta, TextDelta):
                         stage.append_content(delta.text)
                     elif isinstance(delta, Usage) and params.caller is not None:
-                        params.caller.spend(delta, self._spec.deployment)
+                        params.caller.spend(delta, deployment)
         except ProviderError as error:
-            raise ToolError(_explanation(error, self._spec.deployment)) from error
+            raise ToolError(_explanation(error, deployment)) from error
         if answer.finish_reason == "content_filter":
-            raise ToolError(_REFUSED.format(self._spec.deployment))
-        custom = answer.message().custom_content
-        text, inline = without_content(answer.text.strip())
+            raise ToolError(_REFUSED.format(deployment))
+        custom, text = answer.message().custom_content, answer.text.strip()
+        inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(text)]
         received = (*(custom.attachments if custom else ()), *inline)
-        max_bytes = self._access.max_bytes
-        return DeploymentAnswer(text, await stored(received, self._endpoint, self._files, params.api_key, max_bytes))
+        stored = [await self._stored(item, params.api_key) for item in received]
+        return DeploymentAnswer(_DATA_IN_TEXT.sub("attached", text), tuple(stored))
 
-    @asynccontextmanager
-    async def _asked(
-        self, message: Message, options: ModelOptions, params: ToolCallParams
-    ) -> AsyncGenerator[AsyncGenerator[Delta]]:
-        headers = params.caller.headers if params.caller else {}
-        async with self._connected() as session:
-            model = DialChatModel(
-                session, self._endpoint, self._spec.deployment, params.api_key,
-                headers=headers, profile=BASIC, retries=_RETRIES,
-            )  # fmt: skip
-            async with aclosing(model.stream([message], (), options)) as deltas:
-                yield deltas
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        if self._access.session is not None:
-            yield self._access.session
-            return
-        async with new_session() as own:
-            yield own
-
-    def _message(self, arguments: Mapping[str, Any], params: ToolCallParams) -> Message:
-        prompt = str(arguments[self._spec.prompt]).strip()
+    def _request(self, arguments: Mapping[str, Any], params: ToolCallParams) -> tuple[Message, ModelOptions]:
+        prompt = str(arguments[self._called.prompt]).strip()
         if not prompt:
-            raise ToolError(f"The {self._spec.prompt} is empty; say what {self._spec.name} is to do.")
-        files = passed_files(arguments.get(FILES, ()), self._endpoint, self._spec.attachments)
-        for file in files:
-            self._files.check(file.url or "", params.api_key)
-        return Message(Role.USER, prompt, custom_content=CustomContent(files) if files else None)
+            raise ToolError(f"The {self._called.prompt} is empty; say what {self.name} is to do.")
+        files = tuple(self._passed(url, params.api_key) for url in dict.fromkeys(arguments.get(FILES, ())))
+        chosen = {name: arguments[name] for name in self._called.arguments if name in arguments}
+        configuration = {**self._called.configuration, **chosen}
+        options = ModelOptions(extra={"custom_fields": {"configuration": configuration}} if configuration else {})
+        return Message(Role.USER, prompt, custom_content=CustomContent(files) if files else None), options
 
-    def _options(self, arguments: Mapping[str, Any]) -> ModelOptions:
-        chosen = {name: arguments[name] for name in self._spec.arguments if name in arguments}
-        configuration = {**self._spec.configuration, **chosen}
-        return ModelOptions(extra={"custom_fields": {"configuration": configuration}} if configuration else {})
+    def _passed(self, url: str, api_key: str) -> Attachment:
+        # Core checks that the caller may read it, and `check` that no other owner of a shared key is meant.
+        relative = file_url(url, self._endpoint)
+        name, accepted = unquote(PurePosixPath(relative).name), self._called.attachments
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        if not any(fnmatch(kind, pattern) for pattern in accepted):
+            raise ToolError(f"{name!r} ({kind}) cannot be passed on: only {', '.join(accepted)} can.")
+        self._files.check(relative, api_key)
+        return Attachment(kind, name, url=relative)
+
+    async def _stored(self, item: Attachment, api_key: str) -> Attachment:
+        # Content becomes a file of the caller's; URLs and short texts are kept.
+        max_bytes = self._access.max_bytes
+        if item.url is not None and not item.url.startswith("data:"):
+            relative = item.url.removeprefix(f"{self._endpoint.rstrip('/')}/v1/")
+            kind = item.type or mimetypes.guess_type(relative)[0]
+            if _FILE_URL.fullmatch(relative):
+                relative = await self._files.adopt(relative, api_key, max_bytes)
+            return replace(item, url=relative, type=kind)
+        is_text = item.type is None or item.type.startswith("text/")
+        if item.url is None and is_text and len(item.data or "") <= _CARD_CHARS:
+            return item
+        kind, content = _content(item, max_bytes)
+        stem = re.sub(r"[^\w-]+", "_", item.title or "").strip("_")[:60] or "file"
+        name = f"{stem}{mimetypes.guess_extension(kind) or ''}"
+        return replace(item, type=kind, data=None, url=await self._files.upload(name, content, kind, api_key))
 
 
-def result(text: str, attachments: tuple[Attachment, ...]) -> Message:
-    """The tool's message: the text, and the URLs of the files for later turns."""
-    text = "\n\n".join(filter(None, (text, attachment_note([item for item in attachments if item.url]))))
-    return Message(Role.TOOL, text, custom_content=CustomContent(attachments) if attachments else None)
+def _content(item: Attachment, max_bytes: int) -> tuple[str, bytes]:
+    kind, data, encoded = item.type or "application/octet-stream", item.data or "", True
+    if item.url is not None:
+        head, _, data = item.url.removeprefix("data:").partition(",")
+        kind, encoded = head.split(";", 1)[0] or kind, head.endswith(";base64")
+    if len(data) > max_bytes * 4 // 3 + 4:
+        raise ToolError(f"The deployment answered with a file of more than {max_bytes:,} bytes. Ask for less.")
+    if not encoded:
+        return kind, unquote_to_bytes(data)
+    data = unquote(data)
+    try:
+        return kind, base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        if kind.startswith(_MEDIA):
+            raise ToolError("The deployment answered with a damaged file. Try again, or tell the user.") from None
+        return kind, data.encode()  # text, such as the JSON of a chart
 
 
 def _explanation(error: ProviderError, deployment: str) -> str:
     if (limit := spent_limit(error, deployment)) is not None:
         return f"Tell the user: {limit}"
-    quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
-    sentence = _sentence(error, deployment)
-    return f"{sentence} It said: {quoted}" if quoted and (error.status_code or 500) < 500 else sentence
-
-
-def _sentence(error: ProviderError, deployment: str) -> str:
     if error.code in _REFUSALS:
-        return _REFUSED.format(deployment)
-    if error.code == TIMEOUT or error.status_code in (408, 504):
-        return f"The deployment {deployment} took too long. Try something simpler, or tell the user."
-    if error.code == CONTEXT_LENGTH:
-        return f"The request is too long for the deployment {deployment}. Send a shorter one."
-    match error.status_code:
-        case 404:
-            return f"There is no deployment {deployment} on this DIAL Core. Tell the user that it is not available."
-        case 401 | 403:
-            return f"The deployment {deployment}, or a file passed to it, is not open to this user. Tell the user."
-        case 400 | 413 | 415 | 422:
-            return f"The deployment {deployment} did not accept the request. Correct it, or tell the user."
-        case _:
-            return f"The deployment {deployment} did not answer properly. Try again later, or tell the user."
+        sentence = _REFUSED.format(deployment)
+    elif error.code == TIMEOUT or error.status_code in (408, 504):
+        sentence = f"The deployment {deployment} took too long. Try something simpler, or tell the user."
+    elif error.code == CONTEXT_LENGTH:
+        sentence = f"The request is too long for the deployment {deployment}. Send a shorter one."
+    elif error.status_code == 404:
+        sentence = f"There is no deployment {deployment} on this DIAL Core. Tell the user that it is not available."
+    elif error.status_code in (401, 403):
+        sentence = f"The deployment {deployment}, or a file passed to it, is not open to this user. Tell the user."
+    elif error.status_code in (400, 413, 415, 422):
+        sentence = f"The deployment {deployment} did not accept the request. Correct it, or tell the user."
+    else:
+        sentence = f"The deployment {deployment} did not answer properly. Try again later, or tell the user."
+    quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
+    return f"{sentence} It said: {quoted}" if quoted and (error.status_code or 500) < 500 else sentence

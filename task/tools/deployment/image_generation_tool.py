@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from task.conversation.inputs import is_image
-from task.conversation.messages import Attachment, Message
+from task.conversation.messages import Message
 from task.errors import ToolError
-from task.tools.deployment.deployment_tool import (
-    DeploymentAccess,
-    DeploymentAnswer,
-    DeploymentSpec,
-    DeploymentTool,
-    result,
-)
+from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentAnswer, DeploymentSpec, DeploymentTool
 from task.tools.models import ToolCallParams
 
 DEPLOYMENT = "dall-e-3"
@@ -47,7 +40,7 @@ class ImageGenerationTool(DeploymentTool):
         seconds: float = SECONDS,
         access: DeploymentAccess | None = None,
     ) -> None:
-        spec = DeploymentSpec(
+        called = DeploymentSpec(
             "image_generation_tool",
             "Generate a picture from a description. The picture is attached to the answer and shown to the user; do "
             "not repeat its URL. Put everything the picture needs into the prompt: the generator sees nothing else.",
@@ -56,33 +49,25 @@ class ImageGenerationTool(DeploymentTool):
             arguments=_ARGUMENTS,
             seconds=seconds,
         )
-        super().__init__(endpoint, spec, access=access)
-
-    @property
-    def show_in_stage(self) -> bool:
-        return True
+        super().__init__(endpoint, called, access=access, show_in_stage=True)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        answer = await self._ask(arguments, tool_call_params)
-        pictures = _titled([item for item in answer.attachments if is_image(item)])
+        answer, deployment = await self._ask(arguments, tool_call_params), self._called.deployment
+        # DIAL Chat distinguishes the attachments of a message by their titles.
+        pictures = tuple(
+            replace(item, title=f"{TITLE} {uuid4().hex[:6]}") for item in answer.attachments if is_image(item)
+        )
         if not pictures:
-            raise ToolError(_without_picture(answer, self._spec.deployment))
+            quoted = f" It said: {answer.text[:_QUOTED_CHARS]}" if answer.text else ""
+            raise ToolError(
+                f"The deployment {deployment} made no picture. Ask in other words, or tell the user.{quoted}"
+            )
         if not all((item.url or "").startswith("files/") for item in pictures):
-            raise ToolError(_LINKED.format(self._spec.deployment))
-        revised = [f"**Revised Prompt**: {item.data}" for item in answer.attachments if _is_prompt(item)]
-        return result("\n\n".join([*revised, answer.text or MADE]), pictures)
-
-
-def _titled(pictures: Sequence[Attachment]) -> tuple[Attachment, ...]:
-    # DIAL Chat distinguishes the attachments of a message by their titles.
-    return tuple(replace(item, title=f"{TITLE} {uuid4().hex[:6]}") for item in pictures)
-
-
-def _is_prompt(item: Attachment) -> bool:
-    return bool(item.data) and (item.title or "").strip().casefold() == _REVISED
-
-
-def _without_picture(answer: DeploymentAnswer, deployment: str) -> str:
-    quoted = f" It said: {answer.text[:_QUOTED_CHARS]}" if answer.text else ""
-    return f"The deployment {deployment} made no picture. Ask in other words, or tell the user.{quoted}"
+            raise ToolError(_LINKED.format(deployment))
+        revised = [
+            f"**Revised Prompt**: {item.data}"
+            for item in answer.attachments
+            if item.data and (item.title or "").strip().casefold() == _REVISED
+        ]
+        return DeploymentAnswer("\n\n".join([*revised, answer.text or MADE]), pictures).message()

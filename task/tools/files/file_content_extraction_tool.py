@@ -12,36 +12,23 @@ from task.core_client.files import UnpooledFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
 from task.search.readings import Readings, requester_of
-from task.tools.base import BaseTool
+from task.tools.base import DescribedTool, ToolSpec, object_schema
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments, response
 
 
-class FileContentExtractionTool(BaseTool):
+class FileContentExtractionTool(DescribedTool):
     """Text of files in DIAL, with tables as Markdown. Source: API reference, FileContentExtractionTool.
 
     `endpoint` is DIAL Core's address. `close` closes the `readings`.
     """
 
-    def __init__(self, endpoint: str, *, readings: Readings | None = None) -> None:
-        self._readings = readings or Readings(UnpooledFiles(endpoint))
-
-    @property
-    def name(self) -> str:
-        return "file_content_extraction_tool"
-
-    @property
-    def description(self) -> str:
-        return (
-            f"Read the text of a file attached to the conversation ({SUPPORTED}); tables come as Markdown. A long file "
-            f"comes in pages of {PAGE_CHARS:,} characters; the last line of a page says how many there are."
-        )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {
+    spec = ToolSpec(
+        "file_content_extraction_tool",
+        f"Read the text of a file attached to the conversation ({SUPPORTED}); tables come as Markdown. A long file "
+        f"comes in pages of {PAGE_CHARS:,} characters; the last line of a page says how many there are.",
+        object_schema(
+            {
                 "file_url": {"type": "string", "description": "The URL of the file to extract content from"},
                 "page": {
                     "type": "integer",
@@ -49,12 +36,13 @@ class FileContentExtractionTool(BaseTool):
                     "default": 1,
                 },
             },
-            "required": ["file_url"],
-        }
+            "file_url",
+        ),
+        show_in_stage=False,
+    )
 
-    @property
-    def show_in_stage(self) -> bool:
-        return False
+    def __init__(self, endpoint: str, *, readings: Readings | None = None) -> None:
+        self._readings = readings or Readings(UnpooledFiles(endpoint))
 
     def title(self, arguments: dict[str, Any]) -> str:
         file = unquote(PurePosixPath(arguments["file_url"]).name)[:60]
