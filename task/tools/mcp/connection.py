@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from task.llm.dial import core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
-from task.telemetry.operations import join_trace
-from task.tools.mcp.owned_session import Ended, OwnedSession
-from task.tools.mcp.results import Fault, MCPFailure, failure_of
+from task.telemetry.operations import join_trace, leave_operation
+from task.tools.mcp.results import Fault, MCPFailure, asked_to_stop, failure_of
 from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client
-
-    from task.tools.mcp.lists import CallableTools
+    from mcp.client.caching import CacheKey, InMemoryResponseCacheStore
 
 T = TypeVar("T")
 Use = Callable[["Client"], Awaitable[T]]
+Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]]  # gets what the server's end calls
 
 MAX_EVENT_BYTES = 16 * 2**20
 CONNECT_SECONDS = 5.0
@@ -36,6 +35,7 @@ PROBE_SECONDS = 5.0
 GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
 KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
 CONNECTIONS = 64
+END_SECONDS = 2.0
 
 _headers: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
 _statuses: ContextVar[list[int]] = ContextVar("mcp_statuses")
@@ -65,12 +65,13 @@ class ServerConnection:
         self._probe_seconds = probe_seconds
         self._version: str | None = None
         self._http: httpx2.AsyncClient | None = None
-        self._lists: CallableTools | None = None
+        self._lists: InMemoryResponseCacheStore | None = None
         self._program = program
         if program is None:
             self._session = OwnedSession(lambda _ended: self._client("legacy", SERVICE), probe_seconds)
         else:
-            self._session = OwnedSession(partial(self._started, program), START_SECONDS, ENDING_SECONDS)
+            over = partial(self._over, mode="auto", identity=SERVICE)
+            self._session = OwnedSession(partial(connected, program, server, over), START_SECONDS, ENDING_SECONDS)
 
     async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
         """The result of `use` with a connected client, which is retried once where that is safe.
@@ -101,7 +102,12 @@ class ServerConnection:
                 async with asyncio.timeout(seconds + GRACE):
                     modern = await self._modern(identity) if self._program is None else None
                     session = not modern
-                    return await self._used(use, modern, identity)
+                    # A session with the caller's own key must not be lent to others.
+                    if self._program is None and (modern or identity.own):
+                        async with self._client(modern or "legacy", identity) as client:
+                            return await use(client)
+                    async with self._session.borrowed() as client:
+                        return await use(client)
         except MCPFailure:
             raise
         except BaseException as error:
@@ -114,23 +120,14 @@ class ServerConnection:
                 self._version = None  # the next server at this address may be another one
             raise failure from error
 
-    async def _used(self, use: Use[T], modern: str | None, identity: Identity) -> T:
-        if self._program is None and (modern or identity.own):
-            async with self._client(modern or "legacy", identity) as client:
-                return await use(client)
-        async with self._session.borrowed() as client:
-            return await use(client)
-
     async def _modern(self, identity: Identity) -> str | None:
+        """The version of the newer protocol, if the server speaks one; it is asked once."""
         if self._version is None:
             async with self._probing:
                 if self._version is None:
-                    self._version = await self._probe(identity)
+                    async with asyncio.timeout(self._probe_seconds), self._client("auto", identity) as client:
+                        self._version = client.protocol_version
         return self._version if is_modern(self._version) else None
-
-    async def _probe(self, identity: Identity) -> str:
-        async with asyncio.timeout(self._probe_seconds), self._client("auto", identity) as client:
-            return client.protocol_version
 
     def _client(self, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
         from mcp.client.streamable_http import streamable_http_client
@@ -140,21 +137,129 @@ class ServerConnection:
         transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
         return self._over(transport, mode, identity)
 
-    def _started(self, program: LocalProgram, ended: Ended) -> AbstractAsyncContextManager[Client]:
-        return connected(program, self._server, lambda transport: self._over(transport, "auto", SERVICE), ended)
-
     def _over(self, transport: Any, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
         from mcp import Client
         from mcp.client.caching import CacheConfig
 
-        from task.tools.mcp.lists import CallableTools
-
         if self._lists is None:
-            self._lists = CallableTools()
+            self._lists = _callable_tools()
         partition = sha256(identity.partition.encode()).hexdigest()
-        return Client(
-            transport, mode=mode, cache=CacheConfig(self._lists, partition=partition, target_id=self._url)
-        )  # fmt: skip
+        cache = CacheConfig(self._lists, partition=partition, target_id=self._url)
+        return Client(transport, mode=mode, cache=cache)
+
+
+@dataclass
+class _OpenedSession:
+    """One opening of the session; after `retired` it ends with the last call that borrowed it."""
+
+    client: asyncio.Future[Client]
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    borrowers: int = 0
+    retired: bool = False
+    owner: asyncio.Task[None] | None = None
+
+    def retire(self) -> None:
+        self.retired = True
+        if not self.borrowers:
+            self.stop.set()
+
+    @property
+    def alive(self) -> bool:
+        return not self.retired and self.owner is not None and not self.owner.done()
+
+
+class OwnedSession:
+    """Lends the client of one session of the older protocol, and replaces a lost session.
+
+    Only the task that entered the SDK's client may leave it, so requests borrow it from an owner task.
+    """
+
+    def __init__(self, opening: Opening, seconds: float, end_seconds: float = END_SECONDS) -> None:
+        self._opening = opening
+        self._seconds = seconds
+        self._end_seconds = end_seconds
+        self._lock = asyncio.Lock()
+        self._current: _OpenedSession | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncGenerator[Client]:
+        """The client for one call. A failed call retires the session: later calls open another."""
+        async with self._lock:
+            if self._current is None or not self._current.alive:
+                self._current = await self._opened()
+            opened = self._current
+        opened.borrowers += 1
+        try:
+            yield opened.client.result()
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) or not asked_to_stop():
+                opened.retired = True
+            raise
+        finally:
+            opened.borrowers -= 1
+            if opened.retired and not opened.borrowers:
+                opened.stop.set()
+
+    async def close(self) -> None:
+        if self._current is not None:
+            self._current.stop.set()
+        if self._owners:
+            _, late = await asyncio.wait(self._owners, timeout=self._end_seconds)
+            for owner in late:
+                owner.cancel()
+                await asyncio.wait({owner}, timeout=self._end_seconds)
+
+    async def _opened(self) -> _OpenedSession:
+        opened = _OpenedSession(asyncio.get_running_loop().create_future())
+        opened.owner = asyncio.create_task(self._own(opened))
+        self._owners.add(opened.owner)
+        opened.owner.add_done_callback(self._owners.discard)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.shield(opened.client)
+        except BaseException:
+            opened.stop.set()
+            opened.owner.cancel()
+            raise
+        return opened
+
+    async def _own(self, opened: _OpenedSession) -> None:
+        leave_operation()  # the session outlives the run that opens it
+        try:
+            async with self._opening(opened.retire) as client:
+                opened.client.set_result(client)
+                await opened.stop.wait()
+        except BaseException as error:
+            if not opened.client.done():
+                cause = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
+                opened.client.set_exception(cause)
+                opened.client.exception()  # retrieved here, as no call may be waiting any more
+            if asked_to_stop():
+                raise
+
+
+def _callable_tools() -> InMemoryResponseCacheStore:
+    """A cache of tool lists with no more than the tools' names and which of their arguments are sent as headers.
+
+    The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
+    """
+    from mcp.client.caching import CacheEntry, InMemoryResponseCacheStore
+    from mcp.shared.inbound import x_mcp_header_map
+    from mcp.types import ListToolsResult, Tool
+
+    class CallableTools(InMemoryResponseCacheStore):
+        async def set(self, key: CacheKey, entry: CacheEntry) -> None:
+            if isinstance(entry.value, ListToolsResult):
+                tools: list[Tool] = []
+                for tool in entry.value.tools:
+                    needed = tool.input_schema if x_mcp_header_map(tool.input_schema) else {"type": "object"}
+                    tools.append(Tool(name=tool.name, input_schema=needed))
+                named = entry.value.model_copy(update={"tools": tools})
+                entry = CacheEntry(value=named, scope=entry.scope, expires_at=entry.expires_at)
+            await super().set(key, entry)
+
+    return CallableTools()
 
 
 def is_modern(version: str) -> bool:
@@ -199,7 +304,7 @@ class Identity:
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     partition: str = "service"
-    own: bool = False  # the headers contain a person's own key: nothing made with them may be shared
+    own: bool = False  # the headers contain a user's own key: nothing made with them may be shared
 
 
 SERVICE = Identity()
@@ -215,7 +320,7 @@ async def identity_of(caller: Caller | None, *, forward_key: bool) -> Identity:
 
 
 def conversation_meta(conversation_id: str, principal: str) -> dict[str, str]:
-    """The `_meta` of a call: digests that stay the same for one conversation of one person.
+    """The `_meta` of a call: digests that stay the same for one conversation of one user.
 
     A conversation's id may contain its title and its owner's bucket.
     """

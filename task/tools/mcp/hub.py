@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
 
@@ -21,7 +22,6 @@ from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
-from task.tools.mcp.shared_listings import Listing, SharedListings
 from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
 from task.tools.redis_store import RedisStore
@@ -34,6 +34,7 @@ BACK_OFF = 30.0  # for which requests do not wait for a server that hung
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 ISSUES_TITLE = "Initialization issues"
+Listing = tuple[list[MCPToolModel], float]  # with its age in seconds
 Fetch = Callable[[], Awaitable[Listing]]
 
 
@@ -56,7 +57,7 @@ class ServerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """What is wrong with a server: `text` with advice for the model, `summary` for people."""
+    """What is wrong with a server: `text` with advice for the model, `summary` for users."""
 
     server: str
     text: str
@@ -118,7 +119,8 @@ class Catalogue:
             self._reading = asyncio.create_task(self._read(fetch))
         if trusted:
             return
-        patience = 0.0 if self._backing_off() else self._patience
+        backs_off = self._hung_at is not None and self._clock() - self._hung_at < BACK_OFF
+        patience = 0.0 if backs_off else self._patience
         done, _ = await asyncio.wait({self._reading}, timeout=patience)
         if not done and self.failure is None:
             self._hung_at = self._clock()
@@ -128,9 +130,6 @@ class Catalogue:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-
-    def _backing_off(self) -> bool:
-        return self._hung_at is not None and self._clock() - self._hung_at < BACK_OFF
 
     async def _read(self, fetch: Fetch) -> None:
         try:
@@ -161,12 +160,9 @@ class MCPHub:
         redis: RedisStore | None = None,
     ) -> None:
         """`redis` has the listings of other processes."""
-
-        def catalogue() -> Catalogue:
-            return Catalogue(clock=clock, fresh_seconds=fresh_seconds, patience=patience)
-
+        new_catalogue = partial(Catalogue, clock=clock, fresh_seconds=fresh_seconds, patience=patience)
         self._new_server = partial(
-            _Server, files=files, new_catalogue=catalogue, redis=redis, fresh_seconds=fresh_seconds
+            _ListedServer, files=files, new_catalogue=new_catalogue, redis=redis, fresh_seconds=fresh_seconds
         )
         self._servers = [self._new_server(spec) for spec in servers]
 
@@ -181,15 +177,11 @@ class MCPHub:
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
         names = {*taken, *ALIASES}  # an alias never means the tool of another server
         tools: list[BaseTool] = []
+        issues: list[Issue] = []
         for server, catalogue in zip(servers, found, strict=True):
-            for tool in server.tools(catalogue, names):
-                names.add(tool.name)
-                tools.append(tool)
-        issues = [
-            Issue(server.spec.name, str(catalogue.failure), catalogue.failure.summary)
-            for server, catalogue in zip(servers, found, strict=True)
-            if catalogue.failure is not None
-        ]
+            tools += server.tools(catalogue, names)
+            if (failure := catalogue.failure) is not None:
+                issues.append(Issue(server.spec.name, str(failure), failure.summary))
         return Discovered(tuple(tools), tuple(issues))
 
     async def tools_at(self, url: str) -> list[BaseTool]:
@@ -205,13 +197,47 @@ class MCPHub:
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
             raise catalogue.failure
-        return list(server.tools(catalogue, ALIASES))
+        return server.tools(catalogue, set(ALIASES))
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers))
 
 
-class _Server:
+class SharedListings:
+    """The lists of one server, as `settings` describe it, kept for so many seconds.
+
+    A list that was asked for with a user's own key is found with the key of the same user only.
+    """
+
+    def __init__(self, redis: RedisStore, settings: Iterable[object], seconds: float) -> None:
+        self._redis, self._seconds = redis, seconds
+        self._settings = json.dumps([str(item) for item in settings])
+
+    async def get(self, identity: Identity) -> Listing | None:
+        """What some replica has been listed within the time that a list is fresh."""
+        found = await self._redis.listing(self._key(identity), self._seconds)
+        if found is None:
+            return None
+        content, age = found
+        try:
+            tools = [usable(MCPToolModel(**tool)) for tool in json.loads(content)]
+        except (ValueError, TypeError, AttributeError):
+            logger.warning("a stored list of tools is damaged and was not used")
+            return None
+        return [tool for tool in tools if tool is not None], age
+
+    async def put(self, identity: Identity, tools: Iterable[MCPToolModel]) -> None:
+        content = json.dumps([asdict(tool) for tool in tools]).encode()
+        await self._redis.put_listing(self._key(identity), content, self._seconds)
+
+    def _key(self, identity: Identity) -> str:
+        whose = [self._settings, identity.own, identity.partition]
+        return sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
+
+
+class _ListedServer:
+    """A server of the hub: one list of tools, or one for each user where it is asked with the user's own key."""
+
     def __init__(
         self,
         spec: ServerSpec,
@@ -221,12 +247,7 @@ class _Server:
         fresh_seconds: float,
     ) -> None:
         self.spec = spec
-        identified = (
-            spec.url,
-            spec.token,
-            sorted(spec.headers.items()),
-            sorted(spec.tools) if spec.tools else spec.tools,
-        )
+        identified = (spec.url, spec.token, sorted(spec.headers.items()), sorted(spec.tools or ()) or spec.tools)
         self._shared = SharedListings(redis, identified, fresh_seconds) if redis and spec.program is None else None
         self._files = files
         self._client = MCPClient(
@@ -236,47 +257,8 @@ class _Server:
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
 
     async def ready(self, caller: Caller | None) -> Catalogue:
+        """The list for this caller, or why there is none."""
         identity = await identity_of(caller, forward_key=self.spec.forward_key)
-        catalogue = await self._catalogue(identity)
-        await sdk_loaded()  # its import must not count as time of the server
-        doubted = self._client.failure is not None and not self.spec.forward_key
-        suspected = doubted or catalogue.failure is not None
-        await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
-        return catalogue
-
-    async def _listing(self, identity: Identity, *, suspected: bool) -> Listing:
-        if self._shared is None:
-            return await self._listed(identity), 0.0
-        if not suspected and (found := await self._shared.get(identity)) is not None:
-            return found
-        tools = await self._listed(identity)
-        await self._shared.put(identity, tools)
-        return tools, 0.0
-
-    async def _listed(self, identity: Identity) -> list[MCPToolModel]:
-        allowed = self.spec.tools
-        offered = await self._client.get_tools(identity=identity)
-        wanted = [tool for tool in offered if allowed is None or not allowed.isdisjoint(names_of(tool.name))]
-        fitting = [model for tool in wanted if (model := usable(tool)) is not None]
-        if len(fitting) < len(wanted):
-            logger.warning("%s: %d tools have schemas that cannot be used", self.spec.name, len(wanted) - len(fitting))
-        return fitting[:MAX_TOOLS]
-
-    def tools(self, catalogue: Catalogue, taken: Collection[str]) -> list[BaseTool]:
-        names = set(taken)
-        tools: list[BaseTool] = []
-        for model in catalogue.tools or ():
-            name = model_name(model.name, self.spec.name, names)
-            names.add(name)
-            tools.append(MCPTool(self._client, model, name=name, files=self._files, forward_key=self.spec.forward_key))
-        return tools
-
-    async def close(self) -> None:
-        for catalogue in list(self._catalogues.values()):
-            await catalogue.close()
-        await self._client.close()
-
-    async def _catalogue(self, identity: Identity) -> Catalogue:
         key = sha256(identity.partition.encode()).hexdigest()
         if key not in self._catalogues:
             self._catalogues[key] = self._new_catalogue()
@@ -284,4 +266,37 @@ class _Server:
                 _, oldest = self._catalogues.popitem(last=False)
                 await oldest.close()
         self._catalogues.move_to_end(key)
-        return self._catalogues[key]
+        catalogue = self._catalogues[key]
+        await sdk_loaded()  # its import must not count as time of the server
+        doubted = self._client.failure is not None and not self.spec.forward_key
+        suspected = doubted or catalogue.failure is not None
+        await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
+        return catalogue
+
+    async def _listing(self, identity: Identity, *, suspected: bool) -> Listing:
+        if self._shared is not None and not suspected and (found := await self._shared.get(identity)) is not None:
+            return found
+        allowed = self.spec.tools
+        offered = await self._client.get_tools(identity=identity)
+        wanted = [tool for tool in offered if allowed is None or not allowed.isdisjoint(names_of(tool.name))]
+        fitting = [model for tool in wanted if (model := usable(tool)) is not None]
+        if len(fitting) < len(wanted):
+            logger.warning("%s: %d tools have schemas that cannot be used", self.spec.name, len(wanted) - len(fitting))
+        tools = fitting[:MAX_TOOLS]
+        if self._shared is not None:
+            await self._shared.put(identity, tools)
+        return tools, 0.0
+
+    def tools(self, catalogue: Catalogue, taken: set[str]) -> list[BaseTool]:
+        """The tools of the list under names that are not `taken`, to which they are added."""
+        tools: list[BaseTool] = []
+        for model in catalogue.tools or ():
+            name = model_name(model.name, self.spec.name, taken)
+            taken.add(name)
+            tools.append(MCPTool(self._client, model, name=name, files=self._files, forward_key=self.spec.forward_key))
+        return tools
+
+    async def close(self) -> None:
+        for catalogue in list(self._catalogues.values()):
+            await catalogue.close()
+        await self._client.close()

@@ -69,7 +69,19 @@ class MCPClient:
         Raises:
             MCPFailure: the server cannot be reached.
         """
-        tools = await self._run(_all_tools, self._probe_seconds, identity, repeatable=True)
+
+        async def use(client: Client) -> list[wire.Tool]:
+            page = await client.list_tools(cache_mode="refresh")
+            found = list(page.tools)
+            for _ in range(PAGES):
+                if not page.next_cursor:
+                    break
+                page = await client.list_tools(cursor=page.next_cursor)
+                found += page.tools
+            return found
+
+        listed = await self._run(use, self._probe_seconds, identity, repeatable=True)
+        tools = [_model(tool) for tool in listed]
         self._tools.update((tool.name, tool) for tool in tools)
         return tools
 
@@ -155,17 +167,6 @@ class MCPClient:
             raise
         self.failure = None
         return result
-
-
-async def _all_tools(client: Client) -> list[MCPToolModel]:
-    page = await client.list_tools(cache_mode="refresh")
-    tools = list(page.tools)
-    for _ in range(PAGES):
-        if not page.next_cursor:
-            break
-        page = await client.list_tools(cursor=page.next_cursor)
-        tools += page.tools
-    return [_model(tool) for tool in tools]
 
 
 def _model(tool: wire.Tool) -> MCPToolModel:

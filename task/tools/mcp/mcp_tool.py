@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.sinks import StageSink
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import Identity, conversation_meta, identity_of
-from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult
-from task.tools.models import Caller, Effect, ToolCallParams
+from task.tools.models import Effect, ToolCallParams
 
 MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
@@ -75,19 +77,26 @@ class MCPTool(BaseTool):
         result = await self.client.call(
             self.mcp_tool_model.name,
             tool_call_params.arguments or {},
-            meta=await _meta(caller),
-            on_progress=_Progress(tool_call_params),
+            meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
+            on_progress=self._progress_in(tool_call_params.stage),
             identity=identity,
         )
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
-        return await self._message(result, tool_call_params.sources, tool_call_params.api_key, identity)
-
-    async def _message(self, result: MCPResult, sources: Sources, api_key: str, identity: Identity) -> Message:
-        found, citations = _numbered(result, sources)
-        attachments, notes = await self._kept(result.files, api_key, identity)
+        found, citations = _numbered(result, tool_call_params.sources)
+        attachments, notes = await self._kept(result.files, tool_call_params.api_key, identity)
         text = "\n\n".join(filter(None, (found, "\n".join(notes)))) or "The tool gave no result."
         return Message(Role.TOOL, text, custom_content=CustomContent((*attachments, *citations)))
+
+    def _progress_in(self, stage: StageSink) -> Progress:
+        lines = count()
+
+        def progressed(done: float, total: float | None, message: str | None) -> None:
+            if next(lines) < MAX_PROGRESS_LINES:
+                share = f"{done:g}/{total:g}" if total else f"{done:g}"
+                stage.append_content(f"- {share} {(message or '')[:200]}\n")
+
+        return progressed
 
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: Identity
@@ -109,7 +118,10 @@ class MCPTool(BaseTool):
     async def _attachment(self, file: MCPFile, api_key: str, identity: Identity) -> Attachment:
         if file.uri is not None and file.uri.startswith(("http://", "https://")):
             return Attachment("text/markdown", file.name, data=file.name, reference_url=file.uri)
-        content = file.content if file.uri is None else await self._read(file.uri, identity)
+        content = file.content
+        if file.uri is not None:
+            read = await self.client.read(file.uri, max_bytes=MAX_FILE_BYTES, identity=identity)
+            content = b"".join(item.content or b"" for item in read)
         if not content:
             raise ToolError("the server sent no readable content for it")
         if len(content) > MAX_FILE_BYTES:
@@ -118,10 +130,6 @@ class MCPTool(BaseTool):
             raise ToolError("there is nowhere to keep files")
         url = await self._files.upload(file.name, content, file.mime_type, api_key)
         return Attachment(file.mime_type, file.name, url=url)
-
-    async def _read(self, uri: str, identity: Identity) -> bytes:
-        found = await self.client.read(uri, max_bytes=MAX_FILE_BYTES, identity=identity)
-        return b"".join(file.content or b"" for file in found)
 
 
 def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment]]:
@@ -135,22 +143,3 @@ def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment
         pieces.append(f"{result.text[start : source.end]}\n   Cite as [{number}].")
         start = source.end
     return "".join((*pieces, result.text[start:])), citations
-
-
-class _Progress:
-    """Writes the progress of a running call into its stage, up to a number of lines."""
-
-    def __init__(self, params: ToolCallParams) -> None:
-        self._stage = params.stage
-        self._lines = 0
-
-    def __call__(self, done: float, total: float | None, message: str | None) -> None:
-        if self._lines >= MAX_PROGRESS_LINES:
-            return
-        self._lines += 1
-        share = f"{done:g}/{total:g}" if total else f"{done:g}"
-        self._stage.append_content(f"- {share} {(message or '')[:200]}\n")
-
-
-async def _meta(caller: Caller | None) -> dict[str, str]:
-    return conversation_meta(caller.conversation_id, await caller.principal()) if caller else {}

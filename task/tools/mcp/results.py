@@ -65,36 +65,34 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
             case "text":
                 texts.append(item.text)
             case "image" | "audio":
-                files.append(_file(f"{item.type}_{number}", item.mime_type, item.data))
-            case "resource_link" if _is_source(item):
+                ending = mimetypes.guess_extension(item.mime_type) or ""
+                files.append(MCPFile(f"{item.type}_{number}{ending}", item.mime_type, _decoded(item.data)))
+            # A link for the model is material; one for the user, or without an audience, is a result.
+            case "resource_link" if _is_for_the_model(item) and item.uri.startswith(("http://", "https://")):
                 end, title = len(_BETWEEN.join(texts)), " ".join((item.title or item.name).split())
                 sources.append(MCPSource(title[:MAX_TITLE_CHARS], item.uri, item.description or title, end))
             case "resource_link":
                 files.append(MCPFile(item.name, item.mime_type or _guessed(item.uri), uri=item.uri))
             case "resource":
-                text, file = _embedded(item.resource)
-                texts.extend([text] if text else [])
-                files.extend([file] if file else [])
+                if (text := getattr(item.resource, "text", None)) is not None:
+                    texts.append(f"{item.resource.uri}:\n{text}")
+                else:
+                    files.append(_content(item.resource))
     if not any(text.strip() for text in texts) and answer.structured_content is not None:
         texts = [json.dumps(answer.structured_content, ensure_ascii=False, indent=1)]
-    return MCPResult(_joined(texts), answer.structured_content, tuple(files), bool(answer.is_error), tuple(sources))
+    text = _BETWEEN.join(texts)
+    if (more := len(text) - MAX_TEXT_CHARS) > 0:
+        text = f"{text[:MAX_TEXT_CHARS]}\n\n[... {more:,} more characters were left out]"
+    return MCPResult(text, answer.structured_content, tuple(files), bool(answer.is_error), tuple(sources))
 
 
-def _is_source(item: wire.ResourceLink) -> bool:
-    # A link for the model is material; one for the user, or for nobody in particular, is a result.
-    audience = item.annotations.audience if item.annotations else None
-    return "assistant" in (audience or ()) and item.uri.startswith(("http://", "https://"))
+def _is_for_the_model(item: wire.ResourceLink) -> bool:
+    return bool(item.annotations and "assistant" in (item.annotations.audience or ()))
 
 
 def files_of(contents: Iterable[wire.TextResourceContents | wire.BlobResourceContents]) -> list[MCPFile]:
     """The files of a resource that was read."""
     return [_content(item) for item in contents]
-
-
-def _embedded(item: wire.TextResourceContents | wire.BlobResourceContents) -> tuple[str, MCPFile | None]:
-    if (text := getattr(item, "text", None)) is not None:
-        return f"{item.uri}:\n{text}", None
-    return "", _content(item)
 
 
 def _content(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPFile:
@@ -103,10 +101,6 @@ def _content(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCP
     if (text := getattr(item, "text", None)) is not None:
         return MCPFile(name, item.mime_type or "text/plain", str(text).encode())
     return MCPFile(name, mime_type, _decoded(getattr(item, "blob", "")))
-
-
-def _file(stem: str, mime_type: str, data: str) -> MCPFile:
-    return MCPFile(f"{stem}{mimetypes.guess_extension(mime_type) or ''}", mime_type, _decoded(data))
 
 
 def _decoded(data: str) -> bytes:
@@ -125,22 +119,17 @@ def _guessed(uri: str) -> str:
     return mimetypes.guess_type(_last_part(uri))[0] or "application/octet-stream"
 
 
-def _joined(texts: list[str]) -> str:
-    text = _BETWEEN.join(texts)
-    if len(text) <= MAX_TEXT_CHARS:
-        return text
-    return f"{text[:MAX_TEXT_CHARS]}\n\n[... {len(text) - MAX_TEXT_CHARS:,} more characters were left out]"
-
-
 class Fault(StrEnum):
-    UNAVAILABLE = "unavailable"
-    LOST = "lost"
-    SESSION_GONE = "session_gone"  # the server refused before it did anything
-    TIMEOUT = "timeout"
+    """What is wrong with a server; of a group of errors, the first in this order counts."""
+
     CREDENTIAL = "credential"
     ADDRESS = "address"
     TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    TIMEOUT = "timeout"
+    SESSION_GONE = "session_gone"  # the server refused before it did anything
     REFUSED = "refused"
+    LOST = "lost"
     BROKEN = "broken"
 
 
@@ -171,16 +160,15 @@ _WORDS = {
     Fault.BROKEN: f"The server {{server}} answered in a way that cannot be understood{{status_words}}. {_ADVICE}",
 }
 _BY_STATUS = {
-    401: Fault.CREDENTIAL, 403: Fault.CREDENTIAL, 421: Fault.ADDRESS, 404: Fault.ADDRESS, 405: Fault.ADDRESS,
-    413: Fault.TOO_LARGE, 408: Fault.TIMEOUT, 502: Fault.LOST, 503: Fault.UNAVAILABLE, 504: Fault.LOST,
-}  # fmt: skip
+    **dict.fromkeys((401, 403), Fault.CREDENTIAL),
+    **dict.fromkeys((404, 405, 421), Fault.ADDRESS),
+    **dict.fromkeys((502, 504), Fault.LOST),
+    408: Fault.TIMEOUT,
+    413: Fault.TOO_LARGE,
+    503: Fault.UNAVAILABLE,
+}
 _SESSION_GONE = (-32600, 32600)  # servers of the 1.x SDK send the second
 _BY_CODE = {-32000: Fault.LOST, -32001: Fault.TIMEOUT, -32601: Fault.REFUSED, -32602: Fault.REFUSED}
-# Of a group of errors, the first in this order counts.
-_ORDER = (
-    Fault.CREDENTIAL, Fault.ADDRESS, Fault.TOO_LARGE, Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.SESSION_GONE,
-    Fault.REFUSED, Fault.LOST, Fault.BROKEN,
-)  # fmt: skip
 
 
 def failure_of(
@@ -195,9 +183,12 @@ def failure_of(
         return None
     status = statuses[-1] if statuses else None
     faults = {_fault(leaf, status, session) for leaf in leaves}
-    fault = next(known for known in _ORDER if known in faults)
+    fault = next(known for known in Fault if known in faults)
     if fault is Fault.REFUSED:
-        return MCPFailure(fault, _refusal(leaves, server))
+        from mcp.shared.exceptions import MCPError
+
+        message = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
+        return MCPFailure(fault, f"The server {server} refused the call: {message[:1000]}")
     words = f" (status {status})" if status else ""
     return MCPFailure(fault, _WORDS[fault].format(server=server, seconds=seconds, status=status, status_words=words))
 
@@ -219,25 +210,14 @@ def _fault(leaf: BaseException, status: int | None, session: bool) -> Fault:
             return Fault.TIMEOUT
         case asyncio.CancelledError() | httpx2.TransportError() | ConnectionError():
             return Fault.LOST
+        case MCPError() if session and (status == 404 or leaf.code in _SESSION_GONE):
+            return Fault.SESSION_GONE
+        case MCPError() if status in _BY_STATUS:
+            return _BY_STATUS[status]
         case MCPError():
-            return _of_code(leaf.code, status, session)
+            return _BY_CODE.get(leaf.code, Fault.BROKEN)
         case _:
             return Fault.BROKEN
-
-
-def _of_code(code: int, status: int | None, session: bool) -> Fault:
-    if session and (status == 404 or code in _SESSION_GONE):
-        return Fault.SESSION_GONE
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    return _BY_CODE.get(code, Fault.BROKEN)
-
-
-def _refusal(leaves: Sequence[BaseException], server: str) -> str:
-    from mcp.shared.exceptions import MCPError
-
-    message = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
-    return f"The server {server} refused the call: {message[:1000]}"
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

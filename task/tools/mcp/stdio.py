@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -50,29 +50,21 @@ async def connected(
     Raises:
         MCPFailure: it cannot be started, with its own last words.
     """
-    with _folder() as folder:
-        parameters = _parameters(program, folder)
-        words, writer = await _last_words(ended)
-        opened = False
-        try:
-            async with connect(_transport(parameters, writer)) as client:
+    folder = Path(mkdtemp(prefix="dial-agent-mcp-"))
+    words, opened = _Words(ended), False
+    try:
+        reader, writing = os.pipe()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: words, os.fdopen(reader, "rb", 0))
+        with os.fdopen(writing, "w") as writer:
+            async with connect(_transport(_parameters(program, folder), writer)) as client:
                 opened = True
                 yield client
-        except BaseException as error:
-            if opened or asked_to_stop():
-                raise
-            raise await _not_started(program, server, words) from error
-        finally:
-            writer.close()
-            words.close()
-
-
-@contextmanager
-def _folder() -> Generator[Path]:
-    folder = Path(mkdtemp(prefix="dial-agent-mcp-"))
-    try:
-        yield folder
+    except BaseException as error:
+        if opened or asked_to_stop():
+            raise
+        raise await _not_started(program, server, words) from error
     finally:
+        words.close()
         with suppress(OSError):
             delete(folder)
 
@@ -85,7 +77,7 @@ def _parameters(program: LocalProgram, folder: Path) -> StdioServerParameters:
     policy: dict[str, Any] = {"workdir": str(scratch), **program.policy}
     policy["read_write"] = [*policy.get("read_write", ()), str(scratch)]
     policy["environment"] = {"HOME": str(scratch), "TMPDIR": str(scratch), **policy.get("environment", {})}
-    file.write_text(json.dumps(policy))  # not among the arguments: everybody here may read those
+    file.write_text(json.dumps(policy))  # not among the arguments, which every user of the machine may read
     command, *arguments = program.launcher
     arguments += ["--policy", str(file), "--", *program.argv]
     return StdioServerParameters(command=command, args=arguments, env={"LC_ALL": "C.UTF-8"})
@@ -126,13 +118,6 @@ class _Words(asyncio.Protocol):
     def last_line(self) -> str:
         lines = self._tail.decode(errors="replace").split("\n")
         return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
-
-
-async def _last_words(ended: Callable[[], None]) -> tuple[_Words, TextIO]:
-    reader, writer = os.pipe()
-    words = _Words(ended)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: words, os.fdopen(reader, "rb", 0))
-    return words, os.fdopen(writer, "w")
 
 
 async def _not_started(program: LocalProgram, server: str, words: _Words) -> MCPFailure:
