@@ -212,6 +212,7 @@ class ToolSpec:
     origin: Origin | None = None
     show_in_stage: bool = True
     offloads: bool = True
+    timeout: float | None = None
 
 
 class DescribedTool(BaseTool):
@@ -246,6 +247,10 @@ class DescribedTool(BaseTool):
     @property
     def offloads(self) -> bool:
         return self.spec.offloads
+
+    @property
+    def timeout(self) -> float | None:
+        return self.spec.timeout
 
 
 def object_schema(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:

@@ -38,17 +38,14 @@ class DeclaredTool(DescribedTool):
         timeout: float | None = None,
     ) -> None:
         self._function = function
-        self._timeout = timeout
         self._signature = found = signature_of(function)
-        self.spec = ToolSpec(name or function.__name__, found.description, found.parameters, frozenset(effects))
+        self.spec = ToolSpec(
+            name or function.__name__, found.description, found.parameters, frozenset(effects), timeout=timeout
+        )
         update_wrapper(cast("Callable[..., Any]", self), function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
-
-    @property
-    def timeout(self) -> float | None:
-        return self._timeout
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = self._signature.typed(self.name, tool_call_params.arguments or {})

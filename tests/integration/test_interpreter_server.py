@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from task.tools.mcp.connection import conversation_meta
+from task.tools.py_interpreter.execution import SessionMemo
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
-from task.tools.py_interpreter.session import SessionMemo
 from tests.support.core_peers import peer
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
 

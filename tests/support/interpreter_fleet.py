@@ -19,8 +19,8 @@ from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.core_client.files import DialFiles
 from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, conversation_meta
 from task.tools.models import Caller, ToolCallParams
+from task.tools.py_interpreter.execution import affinity, remembered
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
-from task.tools.py_interpreter.session import affinity, remembered
 from tests.support.balancer import balancer
 from tests.support.choices import RecordedStage, RecordingChoice
 from tests.support.core import local_core

@@ -9,7 +9,7 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, message_from
 from task.conversation.state import StateSeal, TurnState
 from task.tools.mcp.connection import conversation_meta
-from task.tools.py_interpreter.session import MAX_RESTORED, MadeFile, SessionMemo, affinity, remembered
+from task.tools.py_interpreter.execution import MAX_RESTORED, MadeFile, SessionMemo, affinity, remembered
 
 
 def result(memo: str, tool: str = "execute_code") -> Message:

@@ -124,11 +124,8 @@ class DeploymentTool(DescribedTool):
             object_schema(properties, deployment.prompt),
             origin=Origin.MADE,  # a model writes the results; they are not copied from outside
             show_in_stage=show_in_stage,
+            timeout=deployment.seconds,
         )
-
-    @property
-    def timeout(self) -> float | None:
-        return self._called.seconds
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)

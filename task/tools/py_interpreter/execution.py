@@ -1,4 +1,4 @@
-"""What goes into an execution, and what comes out of it: code, attached files, text, pictures and files."""
+"""What goes into an execution, what comes out of it, and what the conversation remembers of its session."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ import base64
 import binascii
 import mimetypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, ValidationError
 
 from task.conversation.file_names import file_names
-from task.conversation.messages import Attachment
+from task.conversation.messages import Attachment, Message
 from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.output.charts import CHART
+from task.tools.mcp.connection import CONVERSATION, PRINCIPAL
 from task.tools.mcp.results import MCPResult
 from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
 DONE = "done"
 UNSAFE = "none"
 UNKNOWN = "unknown"
+AFFINITY = "X-Session-Affinity"
+MAX_RESTORED = 50
+MAX_RESTORED_BYTES = 256 * 2**20
+MAX_FILES = 50
+MAX_BYTES = 50 * 2**20
 
 
 class ProducedFile(BaseModel):
@@ -111,36 +117,25 @@ def outcome(execution: Execution, links: Sequence[tuple[str, str]], notes: Itera
     if execution.sandbox_tier == UNSAFE:
         all_notes.append("This server runs code without a sandbox.")
     parts = [f"**Note:** {note}" for note in all_notes]
-    parts.append(f"**Output:**\n{_fenced(_output(execution))}")
-    parts += [text for text in (*execution.displays, execution.result) if _is_table(text)]
-    if links:
-        parts.append("**Generated Files:**\n" + "\n".join(f"- [{name}]({url})" for name, url in links))
-    return "\n\n".join(parts) + "\n"
-
-
-def _output(execution: Execution) -> str:
-    texts = [execution.stdout, *(text for text in execution.displays if not _is_table(text))]
+    tables = [text for text in (*execution.displays, execution.result) if text.startswith("| ") and "\n| ---" in text]
+    texts = [execution.stdout, *(text for text in execution.displays if text not in tables)]
     if execution.stderr:
         texts.append(f"[stderr]\n{execution.stderr}")
-    if execution.result and not _is_table(execution.result):
+    if execution.result not in tables:
         texts.append(execution.result)
     if execution.error:
         texts.append(execution.error.traceback)
-    return "\n".join(text.rstrip("\n") for text in texts if text.strip()) or "(nothing was printed)"
-
-
-def _is_table(text: str) -> bool:
-    return text.startswith("| ") and "\n| ---" in text
+    printed = "\n".join(text.rstrip("\n") for text in texts if text.strip()) or "(nothing was printed)"
+    parts += [f"**Output:**\n{_fenced(printed)}", *tables]
+    if links:
+        parts.append("**Generated Files:**\n" + "\n".join(f"- [{name}]({url})" for name, url in links))
+    return "\n\n".join(parts) + "\n"
 
 
 def _fenced(text: str, language: str = "") -> str:
     longest = max(map(len, re.findall(r"^[^\S\n]*+(`{3,}+)", text, re.MULTILINE)), default=2)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-MAX_FILES = 50
-MAX_BYTES = 50 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,57 +170,104 @@ async def inputs_of(
 
     Files whose content is in the message may have up to `max_bytes` each.
     """
-    named = _named([item for item in attachments if _is_file(item.url) or _is_inline(item)])
-    found = await asyncio.gather(
-        *(
-            _input(name, item.url, files, api_key) if item.url else _inline(name, item, max_bytes)
-            for name, item in named[-MAX_FILES:]
-        )
+    different: dict[str, Attachment] = {}
+    for item in attachments:
+        is_file = item.url is not None and item.url.startswith("files/") and not item.url.endswith("/")
+        # Content with a reference is a citation.
+        is_inline = bool(item.data) and item.url is None and item.reference_url is None
+        if is_file or is_inline:
+            different[item.url or f"data:{item.data}"] = item
+    titles = (
+        (item.title or "", item.url or f"file{mimetypes.guess_extension(item.type or '') or ''}")
+        for item in different.values()
     )
+    named = list(zip(file_names(titles), different.values(), strict=True))[-MAX_FILES:]
+
+    async def looked_up(name: str, item: Attachment) -> Input | str:
+        try:
+            if item.url is None:
+                content = _content(item, max_bytes)
+                return Input(name, "", _version(content), content)
+            found = await files.metadata(item.url, api_key)
+            return Input(name, item.url, _version(f"{item.url}\n{found.etag}".encode()))
+        except ToolError as error:
+            return f"{name} is not in the working directory: {error}"
+
+    found = await asyncio.gather(*(looked_up(name, item) for name, item in named))
     return Inputs(
         tuple(item for item in found if isinstance(item, Input)),
         tuple(item for item in found if isinstance(item, str)),
     )
 
 
-def _is_file(url: str | None) -> bool:
-    return url is not None and url.startswith("files/") and not url.endswith("/")
-
-
-def _is_inline(item: Attachment) -> bool:
-    return bool(item.data) and item.url is None and item.reference_url is None  # with a reference it is a citation
-
-
-def _named(attachments: Sequence[Attachment]) -> list[tuple[str, Attachment]]:
-    different = list({item.url or f"data:{item.data}": item for item in attachments}.values())
-    names = file_names((item.title or "", item.url or _usual_ending(item)) for item in different)
-    return list(zip(names, different, strict=True))
-
-
-def _usual_ending(item: Attachment) -> str:
-    return f"file{mimetypes.guess_extension(item.type or '') or ''}"
-
-
-async def _input(name: str, url: str, files: DialFiles, api_key: str) -> Input | str:
-    try:
-        found = await files.metadata(url, api_key)
-    except ToolError as error:
-        return f"{name} is not in the working directory: {error}"
-    return Input(name, url, _version(f"{url}\n{found.etag}".encode()))
-
-
-async def _inline(name: str, item: Attachment, max_bytes: int) -> Input | str:
+def _content(item: Attachment, max_bytes: int) -> bytes:
     data = item.data or ""
     if len(data) > max_bytes * 4 // 3 + 4:  # the letters of base64
-        return f"{name} is not in the working directory: it is larger than {max_bytes:,} bytes."
+        raise ToolError(f"it is larger than {max_bytes:,} bytes.")
     try:
-        content = base64.b64decode(data, validate=True)
+        return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         if not (item.type or "text/").startswith("text/"):
-            return f"{name} is not in the working directory: the message contains it in no readable form."
-        content = data.encode(errors="replace")  # some clients send text as it is
-    return Input(name, "", _version(content), content)
+            raise ToolError("the message contains it in no readable form.") from None
+        return data.encode(errors="replace")  # some clients send text without encoding it
 
 
 def _version(content: bytes) -> str:
     return sha256(content).hexdigest()[:16]
+
+
+class MadeFile(BaseModel):
+    """A file that code has made: its `path` in the working directory, and its copy in DIAL; `size` in bytes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    url: str
+    size: int
+
+
+class SessionMemo(BaseModel):
+    """What a call leaves for the next ones: the session's id, the route that led to its server, and its new files."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kernel: str = ""
+    route: int = 0
+    files: tuple[MadeFile, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """The name of the session's server."""
+        return self.kernel.partition(".")[0]
+
+    def restorable(self) -> list[Input]:
+        """The newest of the files, within bounds."""
+        found, room = list[Input](), MAX_RESTORED_BYTES
+        for file in reversed(self.files[-MAX_RESTORED:]):
+            if file.size <= room:
+                room -= file.size
+                found.append(Input(file.path, file.url, _version(file.url.encode())))
+        return found
+
+
+def remembered(earlier: Sequence[Message], tool: str) -> SessionMemo:
+    """The newest session of the conversation, with all files that its code has made, oldest first."""
+    latest, files = SessionMemo(), dict[str, MadeFile]()
+    for message in earlier:
+        if message.memo and message.name == tool:
+            try:
+                memo = SessionMemo.model_validate_json(message.memo)
+            except ValidationError:  # of another version
+                continue
+            latest = memo
+            for file in memo.files:
+                files.pop(file.path, None)
+                files[file.path] = file
+    return latest.model_copy(update={"files": tuple(files.values())})
+
+
+def affinity(session: Mapping[str, str], route: int) -> dict[str, str]:
+    """The header by which a balancer chooses the server; each `route` of a conversation may lead to another one."""
+    named = f"{session.get(PRINCIPAL, '')}\n{session.get(CONVERSATION, '')}"
+    value = sha256(named.encode()).hexdigest()[:32]
+    return {AFFINITY: f"{value}-{route}" if route else value}

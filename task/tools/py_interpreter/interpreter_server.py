@@ -15,8 +15,7 @@ from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.tools.mcp.connection import Identity
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult
-from task.tools.py_interpreter.execution import UNKNOWN
-from task.tools.py_interpreter.session import SessionMemo, affinity
+from task.tools.py_interpreter.execution import UNKNOWN, SessionMemo, affinity
 
 if TYPE_CHECKING:
     import httpx
@@ -43,7 +42,7 @@ class _Health(BaseModel):
     sandbox_tier: str
 
 
-class _Ready(BaseModel):
+class _ServerReady(BaseModel):
     server: str
     status: str
     only_at: str = ""
@@ -111,14 +110,14 @@ class InterpreterServer:
                 break
         return replace(others[0], fresh=True) if others else way
 
-    async def _ready_at(self, way: Way) -> _Ready | None:
+    async def _ready_at(self, way: Way) -> _ServerReady | None:
         import httpx
 
         try:
             answer = await self._client().get(f"{self._origin}/ready", headers=way.headers, timeout=HEALTH_SECONDS)
             if answer.status_code in GATEWAY_FAILED:
                 raise NobodyThere("No Python interpreter answers at the moment. Nothing was run.")
-            return _Ready.model_validate_json(answer.content) if answer.status_code in (200, 503) else None
+            return _ServerReady.model_validate_json(answer.content) if answer.status_code in (200, 503) else None
         except (httpx.HTTPError, ValidationError):
             return None  # the call itself reports what is wrong
 

@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from time import monotonic
-from typing import Any
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.sinks import StageSink
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
 from task.telemetry.operations import count, queued
-from task.tools.base import BaseTool
+from task.tools.base import DescribedTool, ToolSpec, object_schema
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
+from task.tools.mcp.mcp_client import Progress
 from task.tools.mcp.results import MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import (
@@ -25,15 +26,17 @@ from task.tools.py_interpreter.execution import (
     Execution,
     Input,
     Inputs,
+    MadeFile,
     ProducedFile,
+    SessionMemo,
     execution_of,
     heading,
     inputs_of,
     outcome,
     refusal_of,
+    remembered,
 )
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, NobodyThere, Way
-from task.tools.py_interpreter.session import MadeFile, SessionMemo, remembered
 from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 INPUTS = f"{META_DOMAIN}/inputs"
@@ -68,7 +71,7 @@ TIERS = (*CONFINED, UNSAFE)
 UNCONFINED = frozenset({Effect.READ, Effect.WRITE, Effect.NETWORK})
 
 
-class PythonCodeInterpreterTool(BaseTool):
+class PythonCodeInterpreterTool(DescribedTool):
     """Python in a kernel that belongs to the conversation. Source: API reference, PythonCodeInterpreterTool.
 
     `files` are the caller's files in DIAL; `max_bytes` limits one file in either direction, `seconds` is the
@@ -86,8 +89,15 @@ class PythonCodeInterpreterTool(BaseTool):
         max_bytes: int = MAX_BYTES,
         seconds: float = CODE_SECONDS,
     ) -> None:
-        self._name = tool_name
         self._seconds = seconds + AROUND_SECONDS
+        self.spec = ToolSpec(
+            tool_name,
+            DESCRIPTION,
+            object_schema({"code": {"type": "string", "description": "Python code to execute"}}, "code"),
+            effects=frozenset({Effect.EXECUTE}),
+            show_in_stage=False,
+            timeout=self._seconds,
+        )
         self._server = InterpreterServer(mcp_url, token, self._seconds)
         self._files = files or UnpooledFiles(dial_endpoint)
         self._max_bytes = max_bytes
@@ -100,30 +110,6 @@ class PythonCodeInterpreterTool(BaseTool):
         """The documented way to make the tool; nothing is sent to the server yet."""
         return PythonCodeInterpreterTool(dial_endpoint, mcp_url, tool_name, token=token)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return DESCRIPTION
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {"code": {"type": "string", "description": "Python code to execute"}},
-            "required": ["code"],
-        }
-
-    @property
-    def show_in_stage(self) -> bool:
-        return False
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return frozenset({Effect.EXECUTE})
-
     async def effects_now(self) -> frozenset[Effect]:
         """Only code on our own server and in its sandbox can do nothing but compute."""
         try:
@@ -131,10 +117,6 @@ class PythonCodeInterpreterTool(BaseTool):
         except ToolError:  # nothing answers, so nothing can run
             confined = True
         return self.effects if confined else self.effects | UNCONFINED
-
-    @property
-    def timeout(self) -> float | None:
-        return self._seconds
 
     async def close(self) -> None:
         await self._server.close()
@@ -150,26 +132,27 @@ class PythonCodeInterpreterTool(BaseTool):
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:
-            fetched = [
-                self._kept(file.name, file.mime_type, partial(self._server.read, file, self._max_bytes), params.api_key)
+            fetches = [
+                self._handed_over(file.name, file.mime_type, partial(self._server.read, file, self._max_bytes), params)
                 for file in result.files[:MAX_FOREIGN_FILES]
             ]
-            kept = await asyncio.gather(*fetched)
-            return self._message(Execution(files_path="", stdout=result.text), code, [FOREIGN], kept, params)
+            foreign = Execution(files_path="", stdout=result.text)
+            return _message(foreign, code, [FOREIGN], await asyncio.gather(*fetches), params.stage)
         files = sorted(execution.files, key=ProducedFile.order)
-        fetched = [self._produced(file, execution.files_path, way, params.api_key) for file in files]
-        kept = await asyncio.gather(*fetched)
-        message = self._message(execution, code, [*inputs.notes, *notes], kept, params)
+        kept = await asyncio.gather(*(self._produced(file, execution.files_path, way, params) for file in files))
         made = tuple(
             MadeFile(path=unquote(file.path.removeprefix(WORK)), url=item.url, size=file.size)
             for file, item in zip(files, kept, strict=True)
             if isinstance(item, Attachment) and item.url and file.path.startswith(WORK)
         )
         memo = SessionMemo(kernel=execution.kernel, route=way.route, files=made)
+        message = _message(execution, code, [*inputs.notes, *notes], kept, params.stage)
         return replace(message, memo=memo.model_dump_json())
 
     async def _run(self, code: str, inputs: Inputs, params: ToolCallParams) -> tuple[MCPResult, list[str], Way]:
-        session, memo, notes = await _session(params), remembered(params.earlier, self._name), list[str]()
+        caller, memo, notes = params.caller, remembered(params.earlier, self.name), list[str]()
+        principal = await caller.principal() if caller else f"key:{sha256(params.api_key.encode()).hexdigest()}"
+        session = conversation_meta(params.conversation_id, principal)
         versions, made = inputs.versions(), Inputs(tuple(memo.restorable()))
         restored = made.versions()
         end = monotonic() + (self._seconds if params.seconds is None else params.seconds) - REPORT_SECONDS
@@ -182,11 +165,16 @@ class PythonCodeInterpreterTool(BaseTool):
                 refusal, refused = NOBODY, str(nobody)
                 continue
             meta = {
-                **session, INPUTS: versions, MADE: restored, PICTURES: "links", SECONDS: end - monotonic(),
-                KERNEL: memo.kernel, FRESH: way.fresh,
-            }  # fmt: skip
+                **session,
+                INPUTS: versions,
+                MADE: restored,
+                PICTURES: "links",
+                SECONDS: end - monotonic(),
+                KERNEL: memo.kernel,
+                FRESH: way.fresh,
+            }
             with queued("kernels"):
-                result = await self._server.call(self._name, code, meta, way, _Progress(params))
+                result = await self._server.call(self.name, code, meta, way, _progress_in(params.stage))
             if refusal := refusal_of(result):
                 refused = result.text
                 continue
@@ -194,7 +182,7 @@ class PythonCodeInterpreterTool(BaseTool):
                 raise ToolError(result.text or "The code could not be run.")
             execution = execution_of(result)
             if execution is None or not (execution.missing or execution.restore):
-                count("sandbox", _tier(execution))
+                count("sandbox", execution.sandbox_tier if execution and execution.sandbox_tier in TIERS else "unknown")
                 return result, notes, way
             for area, wanted, known in (
                 ("inputs", inputs.named(execution.missing), versions),
@@ -221,24 +209,9 @@ class PythonCodeInterpreterTool(BaseTool):
             return f"{file.name} is not in the working directory: {error}"
         return ""
 
-    def _message(
-        self,
-        execution: Execution,
-        code: str,
-        notes: Sequence[str],
-        kept: Sequence[Attachment | str],
-        params: ToolCallParams,
-    ) -> Message:
-        attachments = tuple(item for item in kept if isinstance(item, Attachment))
-        links = [(item.title or "file", item.url or "") for item in attachments]
-        text = outcome(execution, links, [*notes, *(item for item in kept if isinstance(item, str))])
-        custom = CustomContent(attachments) if attachments else None
-        if execution.failed:  # the toolbox shows the text of a failure itself, below the code already in the stage
-            return Message(Role.TOOL, text, custom_content=custom, failed=True)
-        params.stage.append_content(clipped(text, RESPONSE_CHARS))
-        return Message(Role.TOOL, heading(code) + text, custom_content=custom)
-
-    async def _produced(self, file: ProducedFile, files_path: str, way: Way, api_key: str) -> Attachment | str:
+    async def _produced(
+        self, file: ProducedFile, files_path: str, way: Way, params: ToolCallParams
+    ) -> Attachment | str:
         if file.size > self._max_bytes:
             return f"{file.name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
 
@@ -247,39 +220,40 @@ class PythonCodeInterpreterTool(BaseTool):
                 return file.content
             return await self._server.get(files_path, file.path, way)
 
-        return await self._kept(file.name, file.mime_type, fetched, api_key)
+        return await self._handed_over(file.name, file.mime_type, fetched, params)
 
-    async def _kept(
-        self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], api_key: str
+    async def _handed_over(
+        self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], params: ToolCallParams
     ) -> Attachment | str:
         try:
             async with self._transfers:
-                url = await self._files.upload(name, await fetch(), mime_type, api_key)
+                url = await self._files.upload(name, await fetch(), mime_type, params.api_key)
         except ToolError as error:
             return f"{name} could not be handed over: {error}"
         return Attachment(mime_type, name, url=url)
 
 
-class _Progress:
+def _message(
+    execution: Execution, code: str, notes: Sequence[str], kept: Sequence[Attachment | str], stage: StageSink
+) -> Message:
+    attachments = tuple(item for item in kept if isinstance(item, Attachment))
+    links = [(item.title or "file", item.url or "") for item in attachments]
+    text = outcome(execution, links, [*notes, *(item for item in kept if isinstance(item, str))])
+    if not execution.failed:  # the toolbox shows the text of a failure itself, below the code already in the stage
+        stage.append_content(clipped(text, RESPONSE_CHARS))
+        text = heading(code) + text
+    custom = CustomContent(attachments) if attachments else None
+    return Message(Role.TOOL, text, custom_content=custom, failed=execution.failed)
+
+
+def _progress_in(stage: StageSink) -> Progress:
     """Reports in the stage that the code is still running, at growing intervals."""
+    lines, due = 0, 1.0
 
-    def __init__(self, params: ToolCallParams) -> None:
-        self._stage = params.stage
-        self._lines = 0
-        self._next = 1.0
+    def progressed(done: float, total: float | None, message: str | None) -> None:
+        nonlocal lines, due
+        if done >= due and lines < MAX_PROGRESS_LINES:
+            lines, due = lines + 1, done * 1.5
+            stage.append_content(f"*{message or 'running'} …*\n\n")
 
-    def __call__(self, done: float, total: float | None, message: str | None) -> None:
-        if done < self._next or self._lines >= MAX_PROGRESS_LINES:
-            return
-        self._lines, self._next = self._lines + 1, done * 1.5
-        self._stage.append_content(f"*{message or 'running'} …*\n\n")
-
-
-def _tier(execution: Execution | None) -> str:
-    return execution.sandbox_tier if execution is not None and execution.sandbox_tier in TIERS else "unknown"
-
-
-async def _session(params: ToolCallParams) -> dict[str, Any]:
-    caller = params.caller
-    principal = await caller.principal() if caller else f"key:{sha256(params.api_key.encode()).hexdigest()}"
-    return conversation_meta(params.conversation_id, principal)
+    return progressed
