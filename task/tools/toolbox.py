@@ -225,8 +225,15 @@ class Toolbox:
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):
-            title, description = visible(tool.title(arguments)), decision.grant_description
-            return Pending(call, decision.card, decision.digest, decision.reason, description, title, arguments)
+            return Pending(
+                call,
+                decision.card,
+                decision.digest,
+                reason=decision.reason,
+                grant_description=decision.grant_description,
+                title=visible(tool.title(arguments)),
+                arguments=arguments,
+            )
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.", error=False)
         return await self._run(tool, call, arguments, step, decision.card)
@@ -323,7 +330,14 @@ class _CallStage:
         StageProcessor.close_stage_safely(self.sink, failed=self.failed)
 
 
-def _failed(call: ToolCall, choice: ChoiceSink, text: str, tool: str | None = None, *, error: bool = True) -> Message:
+def _failed(
+    call: ToolCall,
+    choice: ChoiceSink,
+    text: str,
+    tool: str | None = None,
+    *,
+    error: bool = True,
+) -> Message:
     with _CallStage(choice, tool or call.name, call.name) as stage:
         stage.respond(text, error=error)
     return tool_message(call, f"Error: {text}", failed=True)
