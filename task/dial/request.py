@@ -29,7 +29,7 @@ from task.conversation.messages import Attachment, FunctionCall, Message, Role, 
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.tools.redis_store import RedisStore
+from task.shared.redis_store import RedisStore
 
 MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "

@@ -31,6 +31,7 @@ from task.search.pgvector import PgVectors
 from task.search.readings import Readings
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
+from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
@@ -43,7 +44,6 @@ from task.tools.models import Caller
 from task.tools.offload import ReadContextDocumentTool, ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.rag_tool import RagOptions, RagTool
-from task.tools.redis_store import RedisStore
 from task.tools.toolbox import named
 from task.tools.workspace.eligibility import PROGRAM, refusal
 from task.tools.workspace.launcher import launcher_command

@@ -44,6 +44,7 @@ from task.product.workspaces import Workspaces
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import STATE_KEY, installation_secret
+from task.shared.redis_store import REPLICAS
 from task.store.access import StoreAccess
 from task.store.trace_records import Price, cost_of, usage_by_model
 from task.telemetry.operations import Telemetry
@@ -52,7 +53,6 @@ from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.mcp.hub import Issue, MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader
-from task.tools.redis_store import REPLICAS
 from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20

@@ -20,8 +20,8 @@ from task.documents import extract
 from task.documents.model import Block, Extraction
 from task.documents.pool import ReaderPool
 from task.search.shared_work import SharedWork
+from task.shared.redis_store import RedisStore
 from task.telemetry.operations import count
-from task.tools.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 

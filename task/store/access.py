@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from task.errors import AgentError, StoreUnavailable, StoreVersionError
 
 if TYPE_CHECKING:
+    from task.shared.redis_store import RedisStore
     from task.store.store import Store
-    from task.tools.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 

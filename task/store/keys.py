@@ -1,4 +1,4 @@
-"""API keys, each with an owner and stored as a hash, and the rate limits of their requests."""
+"""API keys, each with an owner and stored as a hash, and the buckets by which processes count their requests."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, text, update
 
 from task.errors import InvalidRequest, NotFound
+from task.shared.limits import taken, waiting_time
 from task.store import tables
 from task.store.database import Database
 from task.store.records import ApiKey, new_id
-
-if TYPE_CHECKING:
-    from task.tools.redis_store import RedisStore
 
 PREFIX = "dga-"
 CACHED_SECONDS = 2.0  # how long another process may still accept a key that was revoked here
 MOST_CACHED = 1000
 MAX_OWNER = 100
-MOST_BUCKETS = 10_000
 
 # The level is what is left; it fills by :rate a second up to :most. No row is returned when less than one is left.
 _MOST, _NOW = "CAST(:most AS float8)", "CAST(:now AS float8)"
@@ -100,63 +97,36 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimits:
-    """Buckets by name: in Redis while it can be used, else in the database where processes share them, or in memory."""
+class StoredBuckets:
+    """The buckets of rate limits that all processes of the database share."""
 
     database: Database
     clock: Callable[[], float]
-    shared: bool
-    redis: RedisStore | None = None
-    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
-        if self.redis is not None and (wait := await self.redis.take(name, per_minute)) is not None:
-            return wait or None
-        rate, now = per_minute / 60, self.clock()
-        if not self.shared:
-            return self._take_here(name, float(per_minute), rate, now)
+        now = self.clock()
         if self.database.is_sqlite:
-            return await self.database.write(partial(_take_in_file, name, float(per_minute), rate, now))
-        values = {"name": name, "most": float(per_minute), "rate": rate, "now": now}
+            return await self.database.write(partial(_take_in_file, name, per_minute, now))
+        values = {"name": name, "most": float(per_minute), "rate": per_minute / 60, "now": now}
 
         def work(connection: Connection) -> float | None:
             if connection.execute(_TAKE, values).first() is not None:
                 return None
-            level = connection.scalar(_LEFT, {"name": name, "rate": rate, "now": now})
-            return _wait(level or 0.0, rate)
+            return waiting_time(connection.scalar(_LEFT, values) or 0.0, per_minute)
 
         return await self.database.read(work)
 
-    def _take_here(self, name: str, most: float, rate: float, now: float) -> float | None:
-        level = _filled(self._buckets.get(name), most, rate, now)
-        if level < 1:
-            return _wait(level, rate)
-        if len(self._buckets) >= MOST_BUCKETS:
-            self._buckets.clear()
-        self._buckets[name] = (level - 1, now)
-        return None
 
-
-def _take_in_file(name: str, most: float, rate: float, now: float, connection: Connection) -> float | None:
+def _take_in_file(name: str, per_minute: int, now: float, connection: Connection) -> float | None:
     mine = tables.counters.c.name == name
     row = connection.execute(select(tables.counters.c.level, tables.counters.c.filled_at).where(mine)).first()
-    level = _filled((row.level, row.filled_at) if row is not None else None, most, rate, now)
-    if level < 1:
-        return _wait(level, rate)
-    taken = {"level": level - 1, "filled_at": now}
-    if row is None:
-        connection.execute(insert(tables.counters), {"name": name, **taken})
-    else:
-        connection.execute(update(tables.counters).where(mine).values(taken))
-    return None
-
-
-def _filled(bucket: tuple[float, float] | None, most: float, rate: float, now: float) -> float:
-    if bucket is None:
-        return most
-    level, filled_at = bucket
-    return min(most, level + max(now - filled_at, 0) * rate)
+    level, wait = taken((row.level, row.filled_at) if row is not None else None, per_minute, now)
+    if wait is None and row is None:
+        connection.execute(insert(tables.counters), {"name": name, "level": level, "filled_at": now})
+    elif wait is None:
+        connection.execute(update(tables.counters).where(mine).values(level=level, filled_at=now))
+    return wait
 
 
 def _digest(secret: str) -> str:
@@ -166,7 +136,3 @@ def _digest(secret: str) -> str:
 
 def _key(row: Row[Any]) -> ApiKey:
     return ApiKey(row.id, row.owner, row.label, row.operator, row.created_at, row.revoked_at)
-
-
-def _wait(level: float, rate: float) -> float:
-    return max((1 - level) / rate, 0.001)

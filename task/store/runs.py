@@ -35,7 +35,7 @@ from task.store.sessions import add_messages, append, shorten
 from task.store.writer import Writer
 
 if TYPE_CHECKING:
-    from task.tools.redis_store import RedisStore
+    from task.shared.redis_store import RedisStore
 
 POLL_SECONDS = 0.2
 RENEW_SECONDS = 1.0

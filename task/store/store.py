@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 
 from task.errors import StoreUnavailable
+from task.shared.limits import MemoryBuckets, RateLimits
 from task.store import tables
 from task.store.approvals import Approvals, StoredGrants
 from task.store.coding import SNAPSHOTS, CodingRuns
 from task.store.database import PATIENCE, Database, open_database
-from task.store.keys import Keys, RateLimits
+from task.store.keys import Keys, StoredBuckets
 from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
 from task.store.prompts import Prompts
 from task.store.runs import Runs
@@ -28,7 +29,7 @@ from task.store.traces import Traces
 from task.store.writer import Writer
 
 if TYPE_CHECKING:
-    from task.tools.redis_store import RedisStore
+    from task.shared.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ async def _open(
         Approvals(database, clock),
         StoredGrants(database, clock),
         Keys(database, clock),
-        RateLimits(database, clock, shared or not database.is_sqlite, redis),
+        RateLimits(StoredBuckets(database, clock) if shared or not database.is_sqlite else MemoryBuckets(clock), redis),
         coding,
         Prompts(database),
         database,

@@ -16,7 +16,7 @@ from task.llm.scripted import says
 from task.search.document_cache import DocumentCache
 from task.search.readings import Readings, Requester
 from task.search.shelf import Shelf
-from task.tools.redis_store import PREFIX, RedisStore
+from task.shared.redis_store import PREFIX, RedisStore
 from tests.support.chat_reader import Answer
 from tests.support.document_turns import PLATE, searches
 from tests.support.documents import MemoryFiles, manual

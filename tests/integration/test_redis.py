@@ -22,11 +22,11 @@ from task.errors import TooManyRuns
 from task.product import Product
 from task.product.health import Health
 from task.settings import Settings
+from task.shared.redis_store import REPLICAS, SHARED, RedisStore
 from task.store import tables
 from task.store.store import open_store
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller
-from task.tools.redis_store import REPLICAS, SHARED, RedisStore
 from tests.support.certificates import certificate
 from tests.support.clock import FakeClock
 from tests.support.http_api import NOWHERE

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from task.documents.extract import extract
 from task.documents.model import Extraction
 from task.documents.pool import ReaderPool
+from task.shared.redis_store import RedisStore
 from task.tools.models import DownloadedFile
-from task.tools.redis_store import RedisStore
 from tests.support.documents import MemoryFiles
 
 

@@ -18,7 +18,7 @@ from task.search.document_cache import DocumentCache
 from task.search.index_store import Damaged, packed, unpacked
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
 from task.settings import load_settings
-from task.tools.redis_store import RedisStore
+from task.shared.redis_store import RedisStore
 from tests.support.documents import csv_bytes
 from tests.support.embedding import word_vector
 

@@ -13,10 +13,10 @@ from task.llm.base import ChatModel
 from task.llm.scripted import ScriptedModel, says
 from task.search.document_cache import DocumentCache
 from task.search.readings import Readings, Requester, packed, unpacked
+from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.rag.rag_tool import RagTool
-from task.tools.redis_store import RedisStore
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.memory_search import DirectReaders, MemoryStore

@@ -16,6 +16,7 @@ from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.core_client.files import DialFiles
 from task.errors import new_reference
 from task.permissions.names import ALIASES, names_of
+from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import Identity, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
@@ -24,7 +25,6 @@ from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
-from task.tools.redis_store import RedisStore
 
 logger = logging.getLogger(__name__)
 
