@@ -23,7 +23,7 @@ EMBEDDING := .venv-embedding
 EMBEDDING_READY := $(EMBEDDING)/.ready
 EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
 # The generated pages that `make check` compares.
-PAGES   := settings_table tools_page names_page scenarios_page faults matrix_page capacity.page
+PAGES   := settings_table tools_page names_page scenarios_page faults matrix_page
 # The auditor's own environment: its packages are not the product's.
 AUDITOR := .venv-audit
 # The environment of the program that writes bills of materials.
@@ -67,7 +67,7 @@ format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
-docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scenarios, bad inputs, matrix, capacity, screens of the console
+docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scenarios, bad inputs, matrix, screens of the console
 	@for page in $(PAGES) console_screens; do $(BIN)/python -m scripts.$$page || exit 1; done
 
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs

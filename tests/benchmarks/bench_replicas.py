@@ -16,9 +16,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.capacity.costs import Cost
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
+from tests.benchmarks.costs import Cost
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.load import Load, request
 from tests.benchmarks.replicas import Replicas, replicas

@@ -11,9 +11,9 @@ from pathlib import Path
 import asyncpg
 import psutil
 
-from scripts.capacity.costs import Cost
 from task.store.store import open_store
 from tests.benchmarks import processes
+from tests.benchmarks.costs import Cost
 from tests.support.balancer import balancer
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
