@@ -1,12 +1,11 @@
-"""Reader of Word documents."""
+"""Reader of Word documents: paragraphs, styles, numbered lists, tables, notes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from task.documents.docx_styles import Numbering, Styles, number_of, outline_level
-from task.documents.markdown import Piece, blocks_of, heading, item, table
-from task.documents.model import Extraction
+from task.documents.model import Extraction, Piece, blocks_of, heading, item, table
 from task.documents.office import (
     Element,
     Package,
@@ -21,6 +20,7 @@ from task.documents.office import (
 )
 
 _WIDEST_SPAN = 100
+_DEEPEST_CHAIN = 20
 _WRAPPERS = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "body", "AlternateContent", "Choice"})
 _ROWS = frozenset({"sdt", "sdtContent", "customXml", "ins"})
 _LEFT_OUT = frozenset({"pPr", "rPr", "instrText", "fldData", "Fallback", "annotationRef", "footnoteRef", "endnoteRef"})
@@ -28,6 +28,10 @@ _DELETED = frozenset({"del", "moveFrom"})
 _SIGNS = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": " "}
 _NOTES = {"footnoteReference": "", "endnoteReference": "e"}
 _WEB = ("http://", "https://", "mailto:")
+_ROMAN = (
+    *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l")),
+    *((40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
+)
 
 
 def read_docx(content: bytes, content_type: str = "") -> Extraction:
@@ -54,8 +58,8 @@ class _Body:
     def __init__(self, package: Package) -> None:
         self._package = package
         self._relations = package.relations(package.main)
-        self._styles = Styles(package.first("styles"))
-        self._numbering = Numbering(package.first("numbering"))
+        self._styles = _Styles(package.first("styles"))
+        self._numbering = _Numbering(package.first("numbering"))
         self._deletions = 0
         self._boxes: list[Element] = []
 
@@ -91,23 +95,27 @@ class _Body:
         return found
 
     def _text(self, parent: Element) -> str:
-        return "\n".join(_plain(piece) for piece in self.pieces(parent))
+        texts: list[str] = []
+        for piece in self.pieces(parent):
+            if piece.kind == "table":
+                texts += ["; ".join(filter(None, dict.fromkeys(row))) for row in piece.rows]
+            else:
+                texts.append(piece.text.lstrip("# ") if piece.kind == "heading" else piece.text)
+        return "\n".join(texts)
 
     def _paragraph(self, element: Element) -> Iterator[Piece]:
         if text := "".join(self._texts(element)).strip():
-            yield self._shaped(text, child(element, "pPr"))
+            properties = child(element, "pPr")
+            style = self._styles.named(value(properties, "pStyle"))
+            number = _number_of(properties) or style.number
+            marker = self._numbering.marker(*number) if number else ""
+            if level := _outline_level(properties) or style.level:
+                yield heading(f"{marker} {text}" if marker not in ("", "-") else text, level)
+            else:
+                yield item(text, number[1], marker) if number and marker else Piece("text", text)
         boxes, self._boxes = self._boxes, []
         for box in boxes:
             yield from self.pieces(box)
-
-    def _shaped(self, text: str, properties: Element | None) -> Piece:
-        style = self._styles.named(value(properties, "pStyle"))
-        number = number_of(properties) or style.number
-        marker = self._numbering.marker(*number) if number else ""
-        level = outline_level(properties) or style.level
-        if level:
-            return heading(f"{marker} {text}" if marker not in ("", "-") else text, level)
-        return item(text, number[1], marker) if number and marker else Piece("text", text)
 
     def _texts(self, parent: Element) -> Iterator[str]:
         for element in parent:
@@ -123,40 +131,29 @@ class _Body:
             elif name == "txbxContent":
                 self._boxes.append(element)
             elif name == "hyperlink":
-                yield self._link(element)
+                text, relation = "".join(self._texts(element)), self._relations.get(attribute(element, "id"))
+                target = relation.target if relation else ""
+                yield f"[{text}]({target})" if target.startswith(_WEB) and text.strip() not in ("", target) else text
             elif name == "docPr":
-                yield _label(element)
+                label = attribute(element, "descr").strip()
+                yield f"[image: {label}]" if label else ""
             elif name not in _LEFT_OUT and not (name == "r" and is_on(child(element, "rPr"), "vanish")):
                 yield from self._texts(element)
-
-    def _link(self, element: Element) -> str:
-        text = "".join(self._texts(element))
-        relation = self._relations.get(attribute(element, "id"))
-        if relation is None or not relation.target.startswith(_WEB) or text.strip() in ("", relation.target):
-            return text
-        return f"[{text}]({relation.target})"
 
     def _rows(self, element: Element) -> Iterator[list[str]]:
         above: list[str] = []
         for row in _nested(element, "tr"):
             if is_on(child(row, "trPr"), "del"):
                 continue
-            above = list(self._cells(row, above))
-            yield above
-
-    def _cells(self, row: Element, above: list[str]) -> Iterator[str]:
-        column = min(whole_number(value(row, "trPr", "gridBefore"), 0), _WIDEST_SPAN)
-        yield from [""] * column
-        for cell in _nested(row, "tc"):
-            properties = child(cell, "tcPr")
-            merge = child(properties, "vMerge")
-            width = min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
-            if merge is not None and attribute(merge, "val") != "restart" and column < len(above):
-                text = above[column]
-            else:
-                text = self._text(cell)
-            yield from [text] * width
-            column += width
+            cells = [""] * min(whole_number(value(row, "trPr", "gridBefore"), 0), _WIDEST_SPAN)
+            for cell in _nested(row, "tc"):
+                properties = child(cell, "tcPr")
+                merge = child(properties, "vMerge")
+                continues = merge is not None and attribute(merge, "val") != "restart" and len(cells) < len(above)
+                text = above[len(cells)] if continues else self._text(cell)
+                cells += [text] * min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
+            above = cells
+            yield cells
 
 
 def _nested(element: Element, name: str) -> Iterator[Element]:
@@ -167,12 +164,100 @@ def _nested(element: Element, name: str) -> Iterator[Element]:
             yield from _nested(inner, name)
 
 
-def _plain(piece: Piece) -> str:
-    if piece.kind == "table":
-        return "\n".join("; ".join(filter(None, dict.fromkeys(row))) for row in piece.rows)
-    return piece.text.lstrip("# ") if piece.kind == "heading" else piece.text
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """A paragraph style; `level` is a heading's, else 0; `number` is the list and its level, if it has one."""
+
+    level: int = 0
+    number: tuple[str, int] | None = None
 
 
-def _label(element: Element) -> str:
-    label = attribute(element, "descr").strip()
-    return f"[image: {label}]" if label else ""
+class _Styles:
+    """Styles by id, each with what it inherits from the styles it is based on."""
+
+    def __init__(self, root: Element | None) -> None:
+        self._elements = {attribute(element, "styleId"): element for element in each(root, "{*}style")}
+        self._known: dict[str, _Style] = {}
+
+    def named(self, style_id: str) -> _Style:
+        if style_id not in self._known:
+            level, number, ancestor = 0, None, style_id
+            for _ in range(_DEEPEST_CHAIN):
+                element = self._elements.get(ancestor)
+                if element is None:
+                    break
+                level = level or _heading_level(element)
+                if number is None and (number := _number_of(child(element, "pPr"))):
+                    depth = value(element, "name").rpartition(" ")[2]
+                    if number[1] == 0 and depth in ("2", "3", "4", "5"):
+                        number = (number[0], int(depth) - 1)  # "List Bullet 2" is the first level of a list of its own
+                ancestor = value(element, "basedOn")
+            self._known[style_id] = _Style(level, number)
+        return self._known[style_id]
+
+
+def _number_of(properties: Element | None) -> tuple[str, int] | None:
+    # The list a paragraph belongs to and its level in it; None outside of lists.
+    found = child(properties, "numPr")
+    list_id = value(found, "numId")
+    return (list_id, whole_number(value(found, "ilvl"), 0)) if list_id else None
+
+
+def _outline_level(properties: Element | None) -> int:
+    # A heading's level, counted from 1; 0 for body text.
+    level = whole_number(value(properties, "outlineLvl"), 9)
+    return level + 1 if level < 9 else 0
+
+
+def _heading_level(element: Element) -> int:
+    name = value(element, "name").lower()
+    if name == "title":
+        return 1
+    word, _, level = name.partition(" ")
+    if word == "heading" and whole_number(level, 0):
+        return whole_number(level, 0)
+    return _outline_level(child(element, "pPr"))
+
+
+class _Numbering:
+    """Counts the entries of every list and renders their numbers as Word shows them."""
+
+    def __init__(self, root: Element | None) -> None:
+        abstract = {attribute(element, "abstractNumId"): element for element in each(root, "{*}abstractNum")}
+        self._levels: dict[str, list[Element]] = {}
+        self._counts: dict[str, list[int]] = {}
+        for element in each(root, "{*}num"):
+            found = abstract.get(value(element, "abstractNumId"))
+            self._levels[attribute(element, "numId")] = list(each(found, "{*}lvl"))
+
+    def marker(self, list_id: str, level: int) -> str:
+        """The marker of the next entry: "-", or a number such as `2.1.`; "" when the list shows none."""
+        levels = self._levels.get(list_id, [])
+        level = min(level, len(levels) - 1)
+        if level < 0:
+            return "-" if list_id != "0" else ""
+        shape = value(levels[level], "numFmt")
+        if shape in ("bullet", "none", ""):
+            return "-" if shape == "bullet" else ""
+        counts = self._counts.setdefault(list_id, [])
+        del counts[level + 1 :]
+        while len(counts) <= level:
+            start = whole_number(value(levels[len(counts)], "start"), 1)
+            counts.append(start - (len(counts) == level))
+        counts[level] += 1
+        text = value(levels[level], "lvlText") or f"%{level + 1}."
+        for index, count in enumerate(counts):
+            text = text.replace(f"%{index + 1}", _numeral(count, value(levels[index], "numFmt")))
+        return text.strip()
+
+
+def _numeral(count: int, shape: str) -> str:
+    text = str(count)
+    if shape in ("lowerLetter", "upperLetter") and count > 0:
+        text = chr(97 + (count - 1) % 26) * ((count - 1) // 26 + 1)
+    elif shape in ("lowerRoman", "upperRoman") and 0 < count < 4000:
+        text = ""
+        for size, letters in _ROMAN:
+            text += letters * (count // size)
+            count %= size
+    return text.upper() if shape.startswith("upper") else text

@@ -7,7 +7,7 @@ files are also read in the server's own process, so their readers import large l
 for what few files need.
 
 A reader takes the content and Core's content type ("" where there was none; it may carry a charset) and returns an
-`Extraction`: blocks in reading order, tables as Markdown (`markdown.as_markdown`), and notes on what was unreadable,
+`Extraction`: blocks in reading order, tables as Markdown (`model.as_markdown`), and notes on what was unreadable,
 repaired or cut off. It raises `NotText` for bytes that are not of its format, and `Unreadable` for a file that is
 encrypted or too damaged to give anything. Memory and time are limited from outside (`worker`), so a reader limits only
 what it can report in a note: rows, pages, characters.

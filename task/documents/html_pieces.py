@@ -9,15 +9,30 @@ from typing import Literal
 from bs4 import Tag
 from bs4.element import NavigableString, PreformattedString
 
-from task.documents.markdown import Piece, code, heading, item, table
+from task.documents.model import Piece, code, heading, item, table
 
 Event = tuple[Literal["start", "end", "text"], "Tag", str]
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "html", "legend", "li",
-    "main", "ol", "p", "section", "summary", "ul", "tbody", "thead", "tfoot",
-})  # fmt: skip
+_BLOCKS = frozenset(
+    {
+        *(
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "body",
+            "caption",
+            "center",
+            "dd",
+            "details",
+            "dialog",
+            "div",
+            "dl",
+        ),
+        *("dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "html", "legend", "li"),
+        *("main", "ol", "p", "section", "summary", "ul", "tbody", "thead", "tfoot"),
+    }
+)
 _SPACES = re.compile(r"[^\S\n]+")
 _AROUND_BREAK = re.compile(r"(?<! ) *+\n *+")
 _ABSOLUTE = ("http://", "https://", "mailto:")
@@ -94,7 +109,7 @@ class _Writer:
         self._marker: str | None = None
         self._heading = 0
         self._listing: list[str] | None = None
-        self._grid: Grid | None = None
+        self._grid: _TableGrid | None = None
 
     def write(self, text: str) -> None:
         if self._listing is not None:
@@ -117,12 +132,23 @@ class _Writer:
             self._line.append("`")
         elif name == "table" and id(tag) not in self._layout:
             self.flush()
-            self._grid = Grid()
+            self._grid = _TableGrid()
         elif self._grid is not None and name in ("tr", "td", "th"):
             self.flush()
             self._grid.open(tag)
-        else:
-            self._open_block(tag)
+        elif name in _BLOCKS or name in HEADINGS or name in ("pre", "table", "td", "th", "tr"):
+            self.flush()
+            if name in HEADINGS:
+                self._heading = HEADINGS[name]
+            elif name == "pre":
+                self._listing = []
+            elif name in ("ul", "ol"):
+                self._lists.append(_number(tag, "start") if name == "ol" else None)
+            elif name == "li":
+                number = self._lists[-1] if self._lists else None
+                self._marker = "-" if number is None else f"{number}."
+                if number is not None:
+                    self._lists[-1] = number + 1
 
     def close(self, tag: Tag) -> None:
         name = tag.name
@@ -130,11 +156,17 @@ class _Writer:
             if name == "pre":
                 self._end_listing(tag)
         elif name == "a" and self._links:
-            self._end_link(*self._links.pop())
+            flushes, start, target = self._links.pop()
+            text = " ".join("".join(self._line[start:]).split())
+            if flushes == self._flushes and target.startswith(_ABSOLUTE) and text not in ("", target):
+                self._line[start:] = [f"[{text}]({target})"]
         elif name == "code":
             self._line.append("`")
         elif name == "table" and self._grid is not None:  # a data table holds no other
-            self._end_table()
+            self.flush()
+            grid, self._grid = self._grid, None
+            if made := table(grid.rows()):
+                self.pieces.append(made)
         elif name in ("ul", "ol"):
             self.flush()
             if self._lists:
@@ -163,27 +195,6 @@ class _Writer:
         else:
             self.pieces.append(Piece("text", text))
 
-    def _open_block(self, tag: Tag) -> None:
-        name = tag.name
-        if name not in _BLOCKS and name not in HEADINGS and name not in ("pre", "table", "td", "th", "tr"):
-            return
-        self.flush()
-        if name in HEADINGS:
-            self._heading = HEADINGS[name]
-        elif name == "pre":
-            self._listing = []
-        elif name in ("ul", "ol"):
-            self._lists.append(_number(tag, "start") if name == "ol" else None)
-        elif name == "li":
-            self._marker = self._next_marker()
-
-    def _next_marker(self) -> str:
-        number = self._lists[-1] if self._lists else None
-        if number is None:
-            return "-"
-        self._lists[-1] = number + 1
-        return f"{number}."
-
     def _end_listing(self, tag: Tag) -> None:
         text, self._listing = "".join(self._listing or ()), None
         if not text.strip():
@@ -191,29 +202,13 @@ class _Writer:
         if self._grid is not None and self._grid.in_cell:
             self._grid.write(text.strip("\n"))
         else:
-            self.pieces.append(code(text, _language(tag)))
-
-    def _end_link(self, flushes: int, start: int, target: str) -> None:
-        if flushes != self._flushes or not target.startswith(_ABSOLUTE):
-            return
-        text = " ".join("".join(self._line[start:]).split())
-        if text and text != target:
-            self._line[start:] = [f"[{text}]({target})"]
-
-    def _end_table(self) -> None:
-        self.flush()
-        grid, self._grid = self._grid, None
-        if grid and (made := table(grid.rows())):
-            self.pieces.append(made)
+            named = tag if tag.get("class") else tag.find("code")
+            classes = " ".join(named.get_attribute_list("class")) if named and named.get("class") else ""
+            match = _LANGUAGE.search(classes)
+            self.pieces.append(code(text, match.group(1) if match else ""))
 
 
-def _language(tag: Tag) -> str:
-    named = tag if tag.get("class") else tag.find("code")
-    match = _LANGUAGE.search(" ".join(named.get_attribute_list("class"))) if named and named.get("class") else None
-    return match.group(1) if match else ""
-
-
-class Grid:
+class _TableGrid:
     """The cells of one table while it is read; a spanning cell's text is repeated in every place it covers."""
 
     def __init__(self) -> None:

@@ -1,14 +1,20 @@
-"""A document once it is read: blocks of text, notes on how it was read, and pages a model can read one at a time."""
+"""A document once it is read: pieces rendered as Markdown, blocks, notes on how it was read, and pages for a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
 
 from task.errors import ToolError
 
+Kind = Literal["heading", "text", "item", "code", "table"]
 PAGE_CHARS = 10_000
 _GAP = "\n\n"
+_DEEPEST = 8
+_FENCES = re.compile("`{3,}")
 
 
 class UnsupportedFile(ToolError):
@@ -76,7 +82,9 @@ def paginate(blocks: Sequence[Block], size: int = PAGE_CHARS) -> tuple[str, ...]
         if page and room < min(len(block.whole), max(size // 5, 2 * len(block.heading))):
             pages.append(page)
             page, room = "", size
-        first, *rest = _cut(block, room, size)
+        # A header that fills most of a page leaves no room for rows.
+        is_table = block.heading and len(block.heading) <= room // 2 and len(block.whole) > room
+        first, *rest = _cut_rows(block, room, size) if is_table else _cut_text(block.whole, room, size)
         pages += [page + _GAP + first if page else first, *rest]
         page = pages.pop()
     return (*pages, page) if page else tuple(pages)
@@ -97,34 +105,18 @@ def page_of(pages: Sequence[str], page: int, kind: str = "file") -> str:
     return pages[page - 1] if total == 1 else f"{pages[page - 1]}\n\n**Page #{page}. Total pages: {total}**"
 
 
-def _cut(block: Block, room: int, size: int) -> list[str]:
-    if len(block.whole) <= room:
-        return [block.whole]
-    # A header that fills most of a page leaves no room for rows.
-    if block.heading and len(block.heading) <= room // 2:
-        return _cut_rows(block, room, size)
-    return _cut_text(block.whole, room, size)
-
-
 def _cut_text(text: str, room: int, size: int) -> list[str]:
     pieces: list[str] = []
     start = 0
     spare = (room - len(text)) % size
     while len(text) - start > room:
-        end = _break(text, start, start + room, min(spare, size // 5))
-        spare -= start + room - end
-        pieces.append(text[start:end])
-        start, room = end, size
+        end = start + room
+        earliest = max(start + 1, end - min(spare, size // 5))
+        found = next((place for mark in "\n " if (place := text.rfind(mark, earliest - 1, end)) >= 0), end - 1)
+        spare -= end - found - 1
+        pieces.append(text[start : found + 1])
+        start, room = found + 1, size
     return [*pieces, text[start:]]
-
-
-def _break(text: str, start: int, end: int, spare: int) -> int:
-    earliest = max(start + 1, end - spare)
-    for mark in ("\n", " "):
-        found = text.rfind(mark, earliest - 1, end)
-        if found >= 0:
-            return found + 1
-    return end
 
 
 def _cut_rows(block: Block, room: int, size: int) -> list[str]:
@@ -133,21 +125,73 @@ def _cut_rows(block: Block, room: int, size: int) -> list[str]:
     while start < len(rows):
         if start and rows[start - 1] != "\n":
             # The rest of a row longer than a page stands alone: under the header it would have the wrong column names.
-            heading, end = "", _first_row_end(rows, start, start + room)
+            heading, row_end = "", rows.find("\n", start) + 1
+            end = row_end if 0 < row_end <= start + room + 1 else min(start + room, len(rows))
         else:
             heading = block.heading + "\n"
-            end = _last_row_end(rows, start, start + room - len(heading))
+            end = start + room - len(heading)
+            end = rows.rfind("\n", start, end + 1) + 1 or end if end < len(rows) else len(rows)
         pieces.append(heading + rows[start:end].removesuffix("\n"))
         start, room = end, size
     return pieces
 
 
-def _first_row_end(rows: str, start: int, end: int) -> int:
-    row_end = rows.find("\n", start)
-    return row_end + 1 if 0 <= row_end <= end else min(end, len(rows))
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One heading, paragraph, list item, code listing or table; `level` is a heading's, `rows` are a table's."""
+
+    kind: Kind
+    text: str = ""
+    level: int = 0
+    rows: tuple[tuple[str, ...], ...] = ()
 
 
-def _last_row_end(rows: str, start: int, end: int) -> int:
-    if end >= len(rows):
-        return len(rows)
-    return rows.rfind("\n", start, end + 1) + 1 or end
+def heading(text: str, level: int) -> Piece:
+    return Piece("heading", f"{'#' * min(max(level, 1), 6)} {' '.join(text.split())}", level)
+
+
+def item(text: str, depth: int, marker: str = "-") -> Piece:
+    """An entry of a list; `depth` counts from 0. Very deep lists are not indented any further."""
+    indent = "  " * min(depth, _DEEPEST)
+    continued = text.strip().replace("\n", f"\n{indent}{' ' * (len(marker) + 1)}")
+    return Piece("item", f"{indent}{marker} {continued}")
+
+
+def code(text: str, language: str = "") -> Piece:
+    fence = "`" * max(3, 1 + max(map(len, _FENCES.findall(text)), default=0))
+    return Piece("code", f"{fence}{language}\n{text.strip(chr(10))}\n{fence}")
+
+
+def table(rows: Iterable[Sequence[str]]) -> Piece | None:
+    """A table as wide as its widest row; None where no cell holds text."""
+    kept = [tuple(cell.strip() for cell in row) for row in rows]
+    kept = [row for row in kept if any(row)]
+    width = max(map(len, kept), default=0)
+    return Piece("table", rows=tuple(row + ("",) * (width - len(row)) for row in kept)) if kept else None
+
+
+def as_markdown(rows: Sequence[Sequence[str]], page: int | None = None) -> Block:
+    """The rows as a Markdown table, the first as its header; `|` and line ends in cells are escaped."""
+    header, *body = rows
+    heading = f"{_row(header)}\n|{' --- |' * len(header)}"
+    return Block("\n".join(map(_row, body)), heading, page)
+
+
+def _row(cells: Iterable[str]) -> str:
+    line = "\0".join(cells)
+    if "|" in line or "\n" in line:
+        line = line.replace("|", "\\|").replace("\n", "<br>")
+    return f"| {line.replace(chr(0), ' | ')} |"
+
+
+def blocks_of(pieces: Iterable[Piece], page: int | None = None) -> tuple[Block, ...]:
+    """The blocks of a document or of one of its pages: one per table, and one for everything between two tables."""
+    blocks: list[Block] = []
+    for is_table, group in groupby(pieces, key=lambda piece: piece.kind == "table"):
+        if is_table:
+            blocks += (as_markdown(piece.rows, page) for piece in group)
+        else:
+            runs = groupby(group, key=lambda piece: piece.kind)
+            texts = (("\n" if kind == "item" else _GAP).join(piece.text for piece in run) for kind, run in runs)
+            blocks.append(Block(_GAP.join(texts), page=page))
+    return tuple(blocks)

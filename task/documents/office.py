@@ -26,6 +26,8 @@ _SMALL, _MOST_RATIO = 50 * 2**20, 200  # deflate reaches 1,032; a sheet of a mil
 _COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1")
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _DAMAGED = "it is damaged or was cut off; save or download it again"
+_PROTECTED = "it is protected with a password; remove the password and attach it again"
+_OLD_FORMAT = "it is in the old binary format of Office; save it as DOCX, XLSX or PPTX and attach it again"
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
 # Nothing is expanded or fetched; depth (256) and the length of texts (10 MB) stay limited.
 _PARSER_OPTIONS: dict[str, Any] = {
@@ -72,15 +74,13 @@ class Package:
         if name not in self:
             raise Unreadable(_DAMAGED)
         try:
-            with self._opened(name) as part:
+            part = self._archive.open(self._parts[_key(name)])
+        except (*_BROKEN, ValueError) as error:  # ValueError: the part would begin before the archive
+            raise Unreadable(_DAMAGED) from error
+        try:
+            with part:
                 yield part
         except _BROKEN as error:
-            raise Unreadable(_DAMAGED) from error
-
-    def _opened(self, name: str) -> IO[bytes]:
-        try:
-            return self._archive.open(self._parts[_key(name)])
-        except ValueError as error:  # the archive places the part before its own beginning
             raise Unreadable(_DAMAGED) from error
 
     def xml(self, name: str) -> Element:
@@ -135,19 +135,19 @@ class Package:
     def relations(self, name: str) -> Mapping[str, Relation]:
         """What a part (or the package itself, named "") points to, by relation id."""
         if name not in self._relations:
-            self._relations[name] = dict(self._listed_relations(name))
+            folder, _, own = name.rpartition("/")
+            listing = posixpath.join(folder, "_rels", f"{own}.rels")
+            found: dict[str, Relation] = {}
+            for element in self.xml(listing).iterfind("{*}Relationship") if listing in self else ():
+                target = attribute(element, "Target")
+                if attribute(element, "TargetMode") != "External":
+                    path = unquote(target.replace("\\", "/"))
+                    path = path.lstrip("/") if path.startswith("/") else posixpath.join(folder, path)
+                    target = posixpath.normpath(path)
+                kind = attribute(element, "Type").rpartition("/")[2]
+                found[attribute(element, "Id")] = Relation(kind, target)
+            self._relations[name] = found
         return self._relations[name]
-
-    def _listed_relations(self, name: str) -> Iterator[tuple[str, Relation]]:
-        folder, _, own = name.rpartition("/")
-        listing = posixpath.join(folder, "_rels", f"{own}.rels")
-        if listing not in self:
-            return
-        for element in self.xml(listing).iterfind("{*}Relationship"):
-            target = attribute(element, "Target")
-            if attribute(element, "TargetMode") != "External":
-                target = _resolved(folder, target)
-            yield attribute(element, "Id"), Relation(attribute(element, "Type").rpartition("/")[2], target)
 
     def parts(self, kind: str, name: str | None = None) -> list[str]:
         """The parts of this kind that a part, by default the main one, points to and that are there."""
@@ -171,17 +171,17 @@ class Package:
 
     def notes(self) -> list[str]:
         """Notes on what the file holds besides its text."""
-        found = ["contains macros; they were not run"] if self._count("vbaproject.bin") else []
+        names = list(self._parts)
+        found: list[str] = []
+        if any("vbaproject.bin" in name for name in names):
+            found.append("contains macros; they were not run")
         if self.damaged:
             found.append(f"damaged parts left out: {', '.join(dict.fromkeys(self.damaged))}")
-        if embedded := self._count("/embeddings/"):
+        if embedded := sum("/embeddings/" in name for name in names):
             found.append(f"embedded files not read: {embedded}")
-        if pictures := self._count("/media/"):
+        if pictures := sum("/media/" in name for name in names):
             found.append(f"pictures not read: {pictures}")
         return found
-
-    def _count(self, word: str) -> int:
-        return sum(word in name for name in self._parts)
 
 
 def open_package(content: bytes) -> Package:
@@ -192,7 +192,7 @@ def open_package(content: bytes) -> Package:
         Unreadable: it is protected, damaged, in the old binary format, or a zip bomb.
     """
     if content.startswith(_COMPOUND):
-        raise Unreadable(_compound_reason(content))
+        raise Unreadable(_PROTECTED if _ENCRYPTED in content else _OLD_FORMAT)
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
     except _BROKEN as error:
@@ -206,19 +206,8 @@ def open_package(content: bytes) -> Package:
     if size > MOST_BYTES or (size > _SMALL and size > _MOST_RATIO * len(content)):
         raise Unreadable(f"{len(content):,} bytes of it would unpack to {size:,}, which no document needs")
     if any(info.flag_bits & 1 for info in infos):
-        raise Unreadable("it is protected with a password; remove the password and attach it again")
+        raise Unreadable(_PROTECTED)
     return Package(archive)
-
-
-def _compound_reason(content: bytes) -> str:
-    if _ENCRYPTED in content:
-        return "it is protected with a password; remove the password and attach it again"
-    return "it is in the old binary format of Office; save it as DOCX, XLSX or PPTX and attach it again"
-
-
-def _resolved(folder: str, target: str) -> str:
-    path = unquote(target.replace("\\", "/"))
-    return posixpath.normpath(path.lstrip("/") if path.startswith("/") else posixpath.join(folder, path))
 
 
 def _key(name: str) -> str:
@@ -226,7 +215,7 @@ def _key(name: str) -> str:
 
 
 def _refuse_declarations(element: Element) -> None:
-    # No Office program writes a document type; one that is there declares entities.
+    # Office never writes a DOCTYPE, so any DOCTYPE is an entity attack.
     docinfo: Any = element.getroottree().docinfo  # the stubs call an absent DTD impossible
     if docinfo.internalDTD is not None:
         raise Harmful("it declares XML entities, as only files made to do harm do")

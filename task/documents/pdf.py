@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
+import subprocess
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import groupby
 from typing import Any
 
@@ -16,8 +20,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as c
 
 from task.documents.model import Block, Extraction, NotText, Unreadable
-from task.documents.ocr import HOW_TO_GET_IT, Ocr
-from task.documents.pdf_page import PageContent, read_page
+from task.documents.pdf_page import read_page
 
 MAX_PAGES = 5_000
 MAX_CHARS = 20_000_000
@@ -41,9 +44,55 @@ _CATALOG = re.compile(rb"/Type\s*/Catalog(?![A-Za-z])")
 _PAGES = re.compile(rb"/Pages\s+(\d+)\s+\d+\s+R")
 _PARENT = re.compile(rb"/Parent\s+(\d+)\s+\d+\s+R")
 _PACKED = re.compile(rb"/Type\s*/ObjStm(?![A-Za-z])")
-_NUMBERS = {key: re.compile(rb"/" + key + rb"\s+(\d+)") for key in (b"N", b"First")}
+_COUNT, _FIRST = re.compile(rb"/N\s+(\d+)"), re.compile(rb"/First\s+(\d+)")
 _MOST_UNPACKED = 64 * 2**20
 _MOST_PAGES = 20_000
+
+HOW_TO_GET_IT = "install Tesseract, the Debian package tesseract-ocr, to have them read"
+_OCR_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+_DOTS_PER_INCH = 200
+_MOST_PIXELS = 16_000_000
+_MOST_LANGUAGES = 4
+
+
+@dataclass(slots=True)
+class Ocr:
+    """Tesseract, where it is installed, for pages that are pictures: `pages` in at most `seconds` from the first."""
+
+    pages: int = 20
+    seconds: float = 45.0
+    command: str | None = field(default_factory=lambda: shutil.which("tesseract", path=_OCR_PATH))
+    _until: float | None = None
+    _languages: str = ""
+
+    def text_of(self, page: Any) -> str | None:
+        """The text recognised on a pypdfium2 page; None without Tesseract, or when its budget is used up."""
+        if self.command is None or self.pages <= 0:
+            return None
+        self._until = self._until or time.monotonic() + self.seconds
+        left = self._until - time.monotonic()
+        if left <= 0:
+            return None
+        self.pages -= 1
+        try:
+            if not self._languages:
+                listed = self._run(["--list-langs"], b"", 10).splitlines()[1:]
+                names = sorted((name for name in listed if name != "osd"), key=lambda name: name != "eng")
+                self._languages = "+".join(names[:_MOST_LANGUAGES]) or "eng"
+            width, height = page.get_size()
+            scale = min(_DOTS_PER_INCH / 72, (_MOST_PIXELS / max(1.0, width * height)) ** 0.5)
+            picture = BytesIO()
+            with closing(page.render(scale=scale, grayscale=True, may_draw_forms=False)) as bitmap:
+                bitmap.to_pil().save(picture, "PPM")
+            return self._run(["-", "-", "-l", self._languages], picture.getvalue(), left)
+        except (subprocess.SubprocessError, OSError):
+            return None
+
+    def _run(self, arguments: list[str], given: bytes, seconds: float) -> str:
+        result = subprocess.run(  # noqa: S603 - a fixed command, the picture comes through a pipe
+            [str(self.command), *arguments], input=given, capture_output=True, timeout=seconds, check=True
+        )
+        return result.stdout.decode(errors="replace").replace("\f", "").strip()
 
 
 def read_pdf(content: bytes, content_type: str = "", *, ocr: Ocr | None = None) -> Extraction:
@@ -79,7 +128,12 @@ class _Reading:
             if number > MAX_PAGES or room <= 0 or self._seconds > READ_SECONDS:
                 self._last_page = number - 1
                 return
-            blocks = self._blocks_of(number)
+            blocks: list[Block] = []
+            try:
+                with closing(self.document[number - 1]) as page:
+                    blocks = self._read(page, number)
+            except pdfium.PdfiumError:
+                self._noted_pages[_BROKEN].append(number)
             if blocks and total > 1:
                 yield Block(f"[Page {number}]", page=number)
             yield from blocks
@@ -91,9 +145,14 @@ class _Reading:
         if self._last_page is not None:
             yield f"cut off: only pages 1-{self._last_page:,} were read"
         yield from self._file_notes
+        no_ocr = "OCR found nothing or had reached its limit" if self._ocr.command else HOW_TO_GET_IT
         for note in _PAGE_NOTES:
             if pages := self._noted_pages.get(note):
-                yield f"{note}: {_listed(pages)}{self._why_no_ocr() if note == _PICTURE else ''}"
+                runs = [list(run) for _, run in groupby(enumerate(pages), key=lambda item: item[1] - item[0])]
+                ranges = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else str(run[0][1]) for run in runs]
+                listed = ", ".join(ranges[:_MOST_RANGES]) + ", ..." * (len(ranges) > _MOST_RANGES)
+                plural = "" if len(pages) == 1 else "s"
+                yield f"{note}: page{plural} {listed}{f' ({no_ocr})' if note == _PICTURE else ''}"
         if self._fields:
             yield f"form fields: {self._fields}"
         if attachments := self.document.count_attachments():
@@ -109,7 +168,10 @@ class _Reading:
                 raise Unreadable(
                     "it is encrypted and needs a password. Ask the user for a copy without one."
                 ) from error
-            document = _repaired(content)
+            try:
+                document = pdfium.PdfDocument(salvaged(content) or b"")
+            except pdfium.PdfiumError as error:
+                raise Unreadable("it is damaged and no page of it is left. Ask the user to send it again.") from error
             self._file_notes.append("the file is damaged or cut off: these are the pages that could be recovered")
             self._without_text = _LOST
         if pdfium.raw.FPDF_GetSecurityHandlerRevision(document) > 0:
@@ -119,14 +181,6 @@ class _Reading:
             if kind == _DYNAMIC_FORM:
                 self._file_notes.append("a dynamic form (XFA): what it shows in Adobe Reader is not in its pages")
         return document
-
-    def _blocks_of(self, number: int) -> list[Block]:
-        try:
-            with closing(self.document[number - 1]) as page:
-                return self._read(page, number)
-        except pdfium.PdfiumError:
-            self._noted_pages[_BROKEN].append(number)
-            return []
 
     def _read(self, page: Any, number: int) -> list[Block]:
         started = time.monotonic()
@@ -138,64 +192,39 @@ class _Reading:
             self._noted_pages[_PLAIN_TABLES].append(number)
         blocks = list(found.blocks)
         if found.is_noise or found.is_picture or not (found.letters or fields):
-            blocks = self._by_ocr(page, number, found) or ([] if found.is_noise or not found.letters else blocks)
+            text = self._ocr.text_of(page) if found.is_noise or found.is_picture else None
+            note = _NOISE if found.is_noise else _PICTURE if found.is_picture else self._without_text
+            self._noted_pages[_BY_OCR if text else note].append(number)
+            if text:
+                blocks = [Block(text, page=number)]
+            elif found.is_noise or not found.letters:
+                blocks = []
         if fields:
             blocks.append(Block("Form fields:\n" + "\n".join(f"- {line}" for line in fields), page=number))
         return blocks
 
-    def _by_ocr(self, page: Any, number: int, found: PageContent) -> list[Block]:
-        text = self._ocr.text_of(page) if found.is_noise or found.is_picture else None
-        note = _NOISE if found.is_noise else _PICTURE if found.is_picture else self._without_text
-        self._noted_pages[_BY_OCR if text else note].append(number)
-        return [Block(text, page=number)] if text else []
-
-    def _why_no_ocr(self) -> str:
-        return f" ({'OCR found nothing or had reached its limit' if self._ocr.command else HOW_TO_GET_IT})"
-
-
-def _repaired(content: bytes) -> Any:
-    try:
-        return pdfium.PdfDocument(salvaged(content) or b"")
-    except pdfium.PdfiumError as error:
-        raise Unreadable("it is damaged and no page of it is left. Ask the user to send it again.") from error
-
-
-def _listed(pages: Sequence[int]) -> str:
-    """`page 3`, `pages 1-4, 7`; a long list is cut."""
-    runs = [list(run) for _, run in groupby(enumerate(pages), key=lambda item: item[1] - item[0])]
-    ranges = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else str(run[0][1]) for run in runs]
-    shown = ", ".join(ranges[:_MOST_RANGES]) + ", ..." * (len(ranges) > _MOST_RANGES)
-    return f"page {shown}" if len(pages) == 1 else f"pages {shown}"
-
 
 def _fields_of(page: Any, form: Any) -> Iterator[str]:
-    """One line per form field of a page: `name: value`; a box is `checked` or `not checked`."""
+    # One line per form field: `name: value`; a box is `checked` or `not checked`.
     for index in range(c.FPDFPage_GetAnnotCount(page)):
         annotation = c.FPDFPage_GetAnnot(page, index)
         if not annotation:
             continue
         try:
-            if line := _field(annotation, form):
-                yield line
+            kind = c.FPDFAnnot_GetFormFieldType(form, annotation)
+            name = _string(c.FPDFAnnot_GetFormFieldName, form, annotation)
+            label = _string(c.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
+            value = _string(c.FPDFAnnot_GetFormFieldValue, form, annotation)
+            is_checked = bool(c.FPDFAnnot_IsChecked(form, annotation))
         finally:
             c.FPDFPage_CloseAnnot(annotation)
-
-
-def _field(annotation: Any, form: Any) -> str:
-    kind = c.FPDFAnnot_GetFormFieldType(form, annotation)
-    name, label, value = (
-        _string(read, form, annotation)
-        for read in (c.FPDFAnnot_GetFormFieldName, c.FPDFAnnot_GetFormFieldAlternateName, c.FPDFAnnot_GetFormFieldValue)
-    )
-    shown = f"{name} ({label})" if name and label and label != name else name or label
-    is_checked = bool(c.FPDFAnnot_IsChecked(form, annotation))
-    if kind == c.FPDF_FORMFIELD_CHECKBOX:
-        return f"{shown}: {'checked' if is_checked else 'not checked'}"
-    if kind == c.FPDF_FORMFIELD_RADIOBUTTON:
-        return f"{shown}: {value}" if is_checked else ""
-    if kind in (c.FPDF_FORMFIELD_TEXTFIELD, c.FPDF_FORMFIELD_COMBOBOX, c.FPDF_FORMFIELD_LISTBOX):
-        return f"{shown}: {' '.join(value.split()) or '(empty)'}"
-    return ""
+        shown = f"{name} ({label})" if name and label and label != name else name or label
+        if kind == c.FPDF_FORMFIELD_CHECKBOX:
+            yield f"{shown}: {'checked' if is_checked else 'not checked'}"
+        elif kind == c.FPDF_FORMFIELD_RADIOBUTTON and is_checked:
+            yield f"{shown}: {value}"
+        elif kind in (c.FPDF_FORMFIELD_TEXTFIELD, c.FPDF_FORMFIELD_COMBOBOX, c.FPDF_FORMFIELD_LISTBOX):
+            yield f"{shown}: {' '.join(value.split()) or '(empty)'}"
 
 
 def _string(read: Callable[..., int], form: Any, annotation: Any) -> str:
@@ -213,7 +242,8 @@ def salvaged(content: bytes) -> bytes | None:
     pages: list[int] = []
     catalog = parent = None
     for number, start in objects.items():
-        head = _head(whole, start)
+        end = whole.find(b"endobj", start)
+        head = whole[start : end if end >= 0 else len(whole)].partition(b"stream")[0][:65_536]
         if _CATALOG.search(head) and (tree := _PAGES.search(head)) and int(tree[1]) in objects:
             catalog = number
         elif _PAGE.search(head) and len(pages) < _MOST_PAGES:
@@ -231,39 +261,24 @@ def salvaged(content: bytes) -> bytes | None:
     return whole + b"trailer\n<</Root %d 0 R/Size %d>>\nstartxref\n0\n%%%%EOF\n" % (catalog, size)
 
 
-def _head(content: bytes, start: int) -> bytes:
-    end = content.find(b"endobj", start)
-    head = content[start : end if end >= 0 else len(content)]
-    return head.partition(b"stream")[0][:65_536]
-
-
 def _unpacked(content: bytes) -> Iterator[tuple[int, bytes]]:
+    # The objects in compressed streams, each with its number.
     room = _MOST_UNPACKED
     for found in _PACKED.finditer(content):
         start = content.rfind(b" obj", 0, found.start())
-        head, marker, body = content[start:][:1_048_576].partition(b"stream")
-        numbers = {key: pattern.search(head) for key, pattern in _NUMBERS.items()}
-        count, first = numbers[b"N"], numbers[b"First"]
-        if not marker or count is None or first is None:
+        head, marker, body = content[start : start + 1_048_576].partition(b"stream")
+        counted, first_at = _COUNT.search(head), _FIRST.search(head)
+        if not marker or counted is None or first_at is None:
             continue
-        data = _inflated(body.lstrip(b"\r\n"), room)
+        data, first = b"", int(first_at[1])
+        with suppress(zlib.error):
+            data = zlib.decompressobj().decompress(body.lstrip(b"\r\n"), max(1, room))
         room -= len(data)
-        yield from _split(data, int(count[1]), int(first[1]))
-
-
-def _inflated(data: bytes, room: int) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(data, max(1, room))
-    except zlib.error:
-        return b""
-
-
-def _split(data: bytes, count: int, first: int) -> Iterator[tuple[int, bytes]]:
-    header = data[:first].split()
-    if not all(map(bytes.isdigit, header)):
-        return
-    numbers = list(map(int, header))
-    pairs = list(zip(numbers[::2], numbers[1::2], strict=False))[:count]
-    ends = [*(offset for _, offset in pairs[1:]), len(data) - first]
-    for (number, offset), end in zip(pairs, ends, strict=False):
-        yield number, data[first + offset : first + end]
+        header = data[:first].split()
+        if not all(map(bytes.isdigit, header)):
+            continue
+        numbers = list(map(int, header))
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=False))[: int(counted[1])]
+        ends = [*(offset for _, offset in pairs[1:]), len(data) - first]
+        for (number, offset), end in zip(pairs, ends, strict=False):
+            yield number, data[first + offset : first + end]

@@ -1,12 +1,14 @@
-"""Where text and tables are on a page of a PDF, and the order in which they are read."""
+"""Where text, lines and tables are on a page of a PDF, and the order in which text is read."""
 
 from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, islice, pairwise
+from operator import itemgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -17,6 +19,17 @@ _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a t
 _GUTTER = 9.0
 _WINDOW = 30
 _Point = Callable[[float, float], tuple[float, float]]
+MOST_CROSSINGS = 5_000  # pdfplumber's search takes a second for that many
+_TOLERANCE = 3.0
+MOST_EDGES = 4_000  # more is a drawing, not a table
+_THIN = 3.0
+_SHORTEST = 4.0
+_DEEPEST = 4
+_CORNERS = itemgetter("x0", "top", "x1", "bottom")
+_Place = tuple[float, float]
+_Corners = tuple[float, float, float, float]
+_Matrix = tuple[float, float, float, float, float, float]
+_IDENTITY: _Matrix = (1, 0, 0, 1, 0, 0)
 
 
 class Box(NamedTuple):
@@ -104,7 +117,7 @@ class TextRun:
     grid: Grid | None = None
 
 
-class Frame(NamedTuple):
+class PageFrame(NamedTuple):
     """Converts points of the page's own space to the page as it is seen; only an upright page has a `corner`."""
 
     point: _Point
@@ -119,7 +132,7 @@ class Frame(NamedTuple):
         return Box(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by))
 
 
-def frame_of(page: Any) -> Frame:
+def frame_of(page: Any) -> PageFrame:
     """The frame of a pypdfium2 page."""
     left, bottom, right, top = page.get_bbox()
     turned: dict[int, _Point] = {
@@ -129,7 +142,7 @@ def frame_of(page: Any) -> Frame:
         270: lambda x, y: (top - y, right - x),
     }
     rotation = page.get_rotation()
-    return Frame(turned[rotation], None if rotation else (left, top))
+    return PageFrame(turned[rotation], None if rotation else (left, top))
 
 
 def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
@@ -140,7 +153,10 @@ def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
     start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
     side_by_side, last_start, last_end, last_low, last_high = 0, 0.0, 0.0, 0.0, 0.0
     count = c.FPDFText_CountRects(raw, 0, -1)
-    for index in _sample(count):
+    # On a page with many rectangles the beginning, the middle and the end are enough.
+    starts = (0, (count - _WINDOW) // 2, count - _WINDOW)
+    windows = [range(start, start + _WINDOW) for start in starts] if count > 3 * _WINDOW else [range(count)]
+    for index in chain.from_iterable(windows):
         read(raw, index, *corners)
         middle = (low.value + high.value) / 2
         if last_low < middle < last_high:
@@ -148,14 +164,6 @@ def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
             side_by_side += gap > _GUTTER
         last_start, last_end, last_low, last_high = start.value, end.value, low.value, high.value
     return side_by_side >= (_FEWEST_LINES if count <= 3 * _WINDOW else _FEWEST_LINES // 2)
-
-
-def _sample(count: int) -> Iterable[int]:
-    # On a page with many rectangles the beginning, the middle and the end are enough.
-    if count <= 3 * _WINDOW:
-        return range(count)
-    starts = (0, (count - _WINDOW) // 2, count - _WINDOW)
-    return chain.from_iterable(range(start, start + _WINDOW) for start in starts)
 
 
 def in_reading_order(runs: Sequence[TextRun]) -> list[TextRun]:
@@ -166,7 +174,10 @@ def in_reading_order(runs: Sequence[TextRun]) -> list[TextRun]:
     ordered: list[TextRun] = []
     left: list[TextRun] = []
     right: list[TextRun] = []
-    for run in _from_the_top(runs):
+    tops: dict[int, float] = {}
+    for run in runs:
+        tops[run.line] = min(run.box.top, tops.get(run.line, run.box.top))
+    for run in sorted(runs, key=lambda run: (tops[run.line], run.line, run.box.x0)):
         if run.box.x1 <= gutter:
             left.append(run)
         elif run.box.x0 >= gutter:
@@ -177,18 +188,15 @@ def in_reading_order(runs: Sequence[TextRun]) -> list[TextRun]:
     return [*ordered, *in_reading_order(left), *in_reading_order(right)]
 
 
-def _from_the_top(runs: Sequence[TextRun]) -> list[TextRun]:
-    tops: dict[int, float] = {}
-    for run in runs:
-        tops[run.line] = min(run.box.top, tops.get(run.line, run.box.top))
-    return sorted(runs, key=lambda run: (tops[run.line], run.line, run.box.x0))
-
-
 def _gutter(runs: Sequence[TextRun]) -> float | None:
     pairs = [(one, two) for one, two in pairwise(runs) if one.line == two.line and two.box.x0 - one.box.x1 > _GUTTER]
     if len(pairs) < _FEWEST_LINES:
         return None
-    place = _most_spanned([(one.box.x1, two.box.x0) for one, two in pairs])
+    # The middle of the place that most gaps span.
+    edges = sorted([*((one.box.x1, 1) for one, _ in pairs), *((two.box.x0, -1) for _, two in pairs)])
+    depths = list(accumulate(step for _, step in edges))
+    deepest = depths.index(max(depths))
+    place = (edges[deepest][0] + edges[deepest + 1][0]) / 2
     beside = [pair for pair in pairs if pair[0].box.x1 < place < pair[1].box.x0]
     # Sentences wrap in columns: both sides of the gutter are lines of prose.
     is_prose = all(median(len(pair[side].text) for pair in beside) >= _FEWEST_LETTERS for side in (0, 1))
@@ -196,8 +204,154 @@ def _gutter(runs: Sequence[TextRun]) -> float | None:
     return place if len(beside) >= max(_FEWEST_LINES, crossing) and is_prose else None
 
 
-def _most_spanned(gaps: Sequence[tuple[float, float]]) -> float:
-    edges = sorted([*((start, 1) for start, _ in gaps), *((end, -1) for _, end in gaps)])
-    depths = list(accumulate(step for _, step in edges))
-    deepest = depths.index(max(depths))
-    return (edges[deepest][0] + edges[deepest + 1][0]) / 2
+class Marks(NamedTuple):
+    """What is drawn on a page beside its text: straight edges, the share that is pictures, how many lines and areas."""
+
+    edges: list[Box]
+    pictures: float
+    shapes: int
+
+
+def marks_of(page: Any, frame: PageFrame) -> Marks:
+    """The page's straight lines, thin boxes each, and its pictures; no lines where there are too many for a table."""
+    left, bottom, right, top = page.get_bbox()
+    scan = _Scan(frame)
+    scan.page(page)
+    area = max(1.0, (right - left) * (top - bottom))
+    edges = [] if len(scan.edges) > MOST_EDGES else scan.edges
+    return Marks(edges, min(1.0, scan.pictures / area), scan.shapes)
+
+
+class _Scan:
+    def __init__(self, frame: PageFrame) -> None:
+        self.frame, self.edges, self.pictures, self.shapes = frame, list[Box](), 0.0, 0
+        self._corners = tuple(ctypes.c_float() for _ in range(4))
+
+    def page(self, page: Any) -> None:
+        raw, item_at, kind_of, text = page.raw, c.FPDFPage_GetObject, c.FPDFPageObj_GetType, c.FPDF_PAGEOBJ_TEXT
+        for index in range(c.FPDFPage_CountObjects(raw)):
+            item = item_at(raw, index)
+            if (kind := kind_of(item)) != text:
+                self._object(item, kind, _IDENTITY, 0)
+
+    def _object(self, item: Any, kind: int, matrix: _Matrix, depth: int) -> None:
+        if len(self.edges) > MOST_EDGES:
+            return
+        if kind == c.FPDF_PAGEOBJ_PATH:
+            self.shapes += 1
+            box = self._bounds(item, matrix)
+            if min(box.width, box.height) > _THIN:
+                self.edges += self._segments(item, _product(self._matrix(item), matrix))
+            elif max(box.width, box.height) >= _SHORTEST:
+                self.edges.append(box)
+        elif kind == c.FPDF_PAGEOBJ_IMAGE:
+            box = self._bounds(item, matrix)
+            self.pictures += box.width * box.height
+        elif kind == c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
+            inner = _product(self._matrix(item), matrix)
+            for index in range(c.FPDFFormObj_CountObjects(item)):
+                child = c.FPDFFormObj_GetObject(item, index)
+                self._object(child, c.FPDFPageObj_GetType(child), inner, depth + 1)
+
+    def _segments(self, item: Any, matrix: _Matrix) -> Iterator[Box]:
+        x, y = ctypes.c_float(), ctypes.c_float()
+        start = last = (0.0, 0.0)
+        for index in range(min(c.FPDFPath_CountSegments(item), MOST_EDGES)):
+            segment = c.FPDFPath_GetPathSegment(item, index)
+            c.FPDFPathSegment_GetPoint(segment, x, y)
+            here = _at(matrix, x.value, y.value)
+            kind = c.FPDFPathSegment_GetType(segment)
+            if kind == c.FPDF_SEGMENT_MOVETO:
+                start = here
+            elif kind == c.FPDF_SEGMENT_LINETO:
+                yield from self._line(last, here)
+            last = here
+            if c.FPDFPathSegment_GetClose(segment):
+                yield from self._line(last, start)
+                last = start
+
+    def _line(self, start: tuple[float, float], end: tuple[float, float]) -> Iterator[Box]:
+        box = self.frame.box(*start, *end)
+        if min(box.width, box.height) <= 1.0 and max(box.width, box.height) >= _SHORTEST:
+            yield box
+
+    def _bounds(self, item: Any, matrix: _Matrix) -> Box:
+        left, bottom, right, top = self._corners
+        c.FPDFPageObj_GetBounds(item, left, bottom, right, top)
+        near, far = _at(matrix, left.value, bottom.value), _at(matrix, right.value, top.value)
+        return self.frame.box(*near, *far)
+
+    def _matrix(self, item: Any) -> _Matrix:
+        found = c.FS_MATRIX()
+        c.FPDFPageObj_GetMatrix(item, found)
+        return found.a, found.b, found.c, found.d, found.e, found.f
+
+
+def _at(matrix: _Matrix, x: float, y: float) -> tuple[float, float]:
+    a, b, c, d, e, f = matrix
+    return a * x + c * y + e, b * x + d * y + f
+
+
+def _product(inner: _Matrix, outer: _Matrix) -> _Matrix:
+    a, b, c, d, e, f = inner
+    p, q, r, s, t, u = outer
+    return a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u
+
+
+def grids_of(edges: Sequence[Box]) -> list[Grid] | None:
+    """The tables of at least two rows and two columns that the lines make, from the top of the page.
+
+    None where more lines cross than can be made into cells in a reasonable time.
+    """
+    across = [box for box in edges if box.width >= box.height]
+    down = [box for box in edges if box.width < box.height]
+    if len(across) < 2 or len(down) < 2:
+        return []
+    from pdfplumber import table as plumber
+
+    merged = plumber.merge_edges(
+        [*(_edge(box, "h") for box in across), *(_edge(box, "v") for box in down)], *(_TOLERANCE,) * 4
+    )
+    if len({edge["x0"] for edge in merged if edge["orientation"] == "v"}) < 3:
+        return []
+    crossings = plumber.edges_to_intersections(merged, _TOLERANCE, _TOLERANCE)
+    if len(crossings) > MOST_CROSSINGS:
+        return None
+    grids: list[Grid] = []
+    for cells in plumber.cells_to_tables(_cells(crossings)):
+        found = {(cell[1], cell[0]): Box(*cell) for cell in cells}
+        tops, lefts = ({place[side] for place in found} for side in (0, 1))
+        if len(tops) > 1 and len(lefts) > 1:
+            rows = (tuple(found.get((top, left)) for left in sorted(lefts)) for top in sorted(tops))
+            grids.append(Grid(tuple(rows)))
+    return grids
+
+
+def _cells(crossings: Mapping[_Place, Mapping[str, Sequence[Any]]]) -> list[_Corners]:
+    # The smallest cell below and to the right of each crossing: pdfplumber's `intersections_to_cells`, which looks
+    # through all crossings for each of them.
+    down = {point: set(map(_CORNERS, lines["v"])) for point, lines in crossings.items()}
+    across = {point: set(map(_CORNERS, lines["h"])) for point, lines in crossings.items()}
+    columns, rows = defaultdict[float, list[float]](list), defaultdict[float, list[float]](list)
+    cells: list[_Corners] = []
+    for left, top in sorted(crossings, reverse=True):
+        corner = (left, top)
+        closed = (
+            (left, top, x, y)
+            for y in reversed(columns[left])
+            if not down[corner].isdisjoint(down[left, y])
+            for x in reversed(rows[top])
+            if not across[corner].isdisjoint(across[x, top])
+            if (x, y) in crossings
+            if not (down[x, y].isdisjoint(down[x, top]) or across[x, y].isdisjoint(across[left, y]))
+        )
+        cells += islice(closed, 1)
+        columns[left].append(top)
+        rows[top].append(left)
+    return cells[::-1]
+
+
+def _edge(box: Box, orientation: str) -> dict[str, Any]:
+    x, y = (box.x0 + box.x1) / 2, (box.top + box.bottom) / 2
+    line = Box(box.x0, y, box.x1, y) if orientation == "h" else Box(x, box.top, x, box.bottom)
+    return {"orientation": orientation, "width": line.width, "height": line.height, **line._asdict()}

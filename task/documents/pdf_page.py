@@ -12,10 +12,19 @@ from typing import Any
 
 import pypdfium2.raw as c
 
-from task.documents.markdown import as_markdown
-from task.documents.model import Block
-from task.documents.pdf_layout import Box, Cells, Frame, Grid, TextRun, frame_of, in_reading_order, may_have_columns
-from task.documents.pdf_tables import grids_of, marks_of
+from task.documents.model import Block, as_markdown
+from task.documents.pdf_layout import (
+    Box,
+    Cells,
+    Grid,
+    PageFrame,
+    TextRun,
+    frame_of,
+    grids_of,
+    in_reading_order,
+    marks_of,
+    may_have_columns,
+)
 
 _LINE_END__HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\ue000-\uf8ff\ufffd]")
@@ -72,7 +81,7 @@ def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageConten
     )
 
 
-def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -> Iterator[Block]:
+def _laid_out(textpage: Any, frame: PageFrame, grids: Sequence[Grid], number: int) -> Iterator[Block]:
     owner = {cell: grid for grid in grids for cell in grid.cells}
     texts: dict[Box, list[str]] = {cell: [] for cell in owner}
     runs: list[TextRun] = []
@@ -90,11 +99,9 @@ def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -
             lines = [" ".join(run.text for run in line) for _, line in groupby(group, key=lambda run: run.line)]
             yield Block(_plain("\n".join(lines)), page=number)
         else:
-            yield from (as_markdown(_rows(run.grid, texts), number) for run in group if run.grid)
-
-
-def _rows(grid: Grid, texts: dict[Box, list[str]]) -> list[list[str]]:
-    return [[_plain(" ".join(texts[cell])) if cell else "" for cell in row] for row in grid.rows]
+            for grid in (run.grid for run in group if run.grid):
+                rows = [[_plain(" ".join(texts[cell])) if cell else "" for cell in row] for row in grid.rows]
+                yield as_markdown(rows, number)
 
 
 def _plain(text: str) -> str:
@@ -103,7 +110,7 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _runs(textpage: Any, frame: Frame, cells: Cells) -> list[TextRun]:
+def _runs(textpage: Any, frame: PageFrame, cells: Cells) -> list[TextRun]:
     runs: list[TextRun] = []
     line, last, cell = 0, None, None
     box_at = _boxes(textpage, frame)
@@ -145,20 +152,19 @@ def _parts(
 def _text_by_index(textpage: Any) -> str:
     # The letter of each index, NUL where there is none. The text in one piece may lack some, such as hyphens.
     whole, count = textpage.get_text_range(), textpage.count_chars()
-    return whole if len(whole) == count else "".join(_letters(textpage.raw, count))
-
-
-def _letters(raw: Any, count: int) -> Iterator[str]:
-    high = 0
+    if len(whole) == count:
+        return whole
+    letters, high = list[str](), 0
     for index in range(count):
-        code = c.FPDFText_GetUnicode(raw, index)
+        code = c.FPDFText_GetUnicode(textpage.raw, index)
         if high and 0xDC00 <= code < 0xE000:
             code = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00
         high = code if 0xD800 <= code < 0xDC00 else 0
-        yield "\0" if 0xD800 <= code < 0xE000 else chr(code)
+        letters.append("\0" if 0xD800 <= code < 0xE000 else chr(code))
+    return "".join(letters)
 
 
-def _boxes(textpage: Any, frame: Frame) -> Callable[[int], Box]:
+def _boxes(textpage: Any, frame: PageFrame) -> Callable[[int], Box]:
     raw, read, convert = textpage.raw, c.FPDFText_GetCharBox, frame.box
     corners = left, right, bottom, top = tuple(ctypes.c_double() for _ in range(4))
 

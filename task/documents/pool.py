@@ -74,9 +74,24 @@ class ReaderPool:
         """The document's blocks and notes."""
         if _is_tiny_text(name, content, content_type):
             return extract(name, content, content_type)
-        frames = await self._ask(name, content, content_type)
-        notes = [note for kind, payload in frames if kind is Kind.NOTES for note in json.loads(payload)]
-        return Extraction(tuple(_block(payload) for kind, payload in frames if kind is Kind.BLOCK), tuple(notes))
+        request = json.dumps({"name": name, "content_type": content_type}).encode()
+        frames: list[Frame] = []
+        with queued("documents"):
+            async with self._slots:
+                while not frames:
+                    frames = await self._answer(name, request, content)
+        notes: list[str] = []
+        blocks: list[Block] = []
+        for kind, payload in frames:
+            if kind is Kind.FAILURE:
+                raise _failure(name, *json.loads(payload))
+            if kind is Kind.NOTES:
+                notes += json.loads(payload)
+            elif kind is Kind.BLOCK:
+                head, _, text = payload.decode().partition("\n")
+                heading, page = json.loads(head)
+                blocks.append(Block(text, heading, page))
+        return Extraction(tuple(blocks), tuple(notes))
 
     async def close(self) -> None:
         """End the idle processes now, and each of the others when it is done."""
@@ -85,24 +100,13 @@ class ReaderPool:
             self._retire(process)
         await asyncio.gather(*self._ending)
 
-    async def _ask(self, name: str, content: bytes, content_type: str | None) -> list[Frame]:
-        request = json.dumps({"name": name, "content_type": content_type}).encode()
-        with queued("documents"):
-            frames = await self._frames(name, request, content)
-        kind, payload = frames[-1]
-        if kind is Kind.FAILURE:
-            raise _failure(name, *json.loads(payload))
-        return frames
-
-    async def _frames(self, name: str, request: bytes, content: bytes) -> list[Frame]:
-        async with self._slots:
-            frames: list[Frame] = []
-            while not frames:
-                frames = await self._answer(await self._take(), name, request, content)
-        return frames
-
-    async def _answer(self, process: _ReaderProcess, name: str, request: bytes, content: bytes) -> list[Frame]:
+    async def _answer(self, name: str, request: bytes, content: bytes) -> list[Frame]:
         # Empty when an idle process had died, or dies before it receives the request: not the file's fault.
+        if self._idle:
+            process, timer = self._idle.popitem()
+            timer.cancel()
+        else:
+            process = await _start(self._limits)
         is_new = process.documents == 0
         try:
             async with asyncio.timeout(self._limits.seconds):
@@ -114,29 +118,18 @@ class ReaderPool:
                 raise _died(name, error.status) from error
             return []
         else:
-            self._keep(process, frames[-1])
+            kind, payload = frames[-1]
+            if kind is Kind.DONE:
+                used_much = int(payload) > self._limits.kept_bytes
+            else:
+                used_much = json.loads(payload)[0] == MemoryError.__name__
+            if not (self._is_closed or used_much or process.documents >= self._limits.documents):
+                loop = asyncio.get_running_loop()
+                self._idle[process] = loop.call_later(self._limits.idle_seconds, self._retire, process)
             return frames
         finally:
             if process not in self._idle:
                 await process.end()
-
-    async def _take(self) -> _ReaderProcess:
-        if not self._idle:
-            return await _start(self._limits)
-        process, timer = self._idle.popitem()
-        timer.cancel()
-        return process
-
-    def _keep(self, process: _ReaderProcess, last: Frame) -> None:
-        if self._is_closed or process.documents >= self._limits.documents or self._used_much(*last):
-            return
-        timer = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._retire, process)
-        self._idle[process] = timer
-
-    def _used_much(self, kind: Kind, payload: bytes) -> bool:
-        if kind is Kind.DONE:
-            return int(payload) > self._limits.kept_bytes
-        return json.loads(payload)[0] == MemoryError.__name__
 
     def _retire(self, process: _ReaderProcess) -> None:
         self._idle.pop(process).cancel()
@@ -169,11 +162,13 @@ class _ReaderProcess:
         """
         self.documents += 1
         frames: list[Frame] = []
+        assert self._process.stdout is not None
         try:
             await self._send(Kind.REQUEST, request)
             await self._send(Kind.CONTENT, content)
             while not frames or frames[-1][0] not in (Kind.DONE, Kind.FAILURE):
-                frames.append(await self._next())
+                kind, length = parsed(await self._process.stdout.readexactly(HEADER.size))
+                frames.append((kind, await self._process.stdout.readexactly(length)))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
             await self.end()
             raise _ReaderDied(self._process.returncode, has_started=bool(frames)) from error
@@ -197,11 +192,6 @@ class _ReaderProcess:
             self._process.stdin.write(piece)
             await self._process.stdin.drain()
 
-    async def _next(self) -> Frame:
-        assert self._process.stdout is not None
-        kind, length = parsed(await self._process.stdout.readexactly(HEADER.size))
-        return kind, await self._process.stdout.readexactly(length)
-
 
 async def _start(limits: ReaderLimits) -> _ReaderProcess:
     # In a group of its own: a terminal's interrupt does not reach it.
@@ -212,7 +202,7 @@ async def _start(limits: ReaderLimits) -> _ReaderProcess:
 
 
 def _command(limits: ReaderLimits) -> list[str]:
-    """A reader in the sandbox: it may read the installation and nothing else; without one it has its limits only."""
+    # In the sandbox it may read the installation and nothing else; without one it has its limits only.
     arguments = map(str, (limits.memory_bytes, limits.seconds, limits.output_bytes))
     reader = [sys.executable, "-P", "-m", "task.documents.worker", *arguments]
     if sys.platform != "linux":

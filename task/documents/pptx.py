@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from task.documents.markdown import Piece, blocks_of, heading, item, table
-from task.documents.model import Block, Extraction
+from task.documents.model import Block, Extraction, Piece, blocks_of, heading, item, table
 from task.documents.office import Element, Package, attribute, child, each, local, open_package, whole_number
 
 _TITLES = frozenset({"title", "ctrTitle"})
@@ -18,7 +17,15 @@ def read_pptx(content: bytes, content_type: str = "") -> Extraction:
     package = open_package(content)
     blocks: list[Block] = []
     hidden: list[str] = []
-    for number, part in enumerate(_slides(package), 1):
+    relations = package.relations(package.main)
+    slides: list[str] = []
+    for element in package.xml(package.main).iterfind("{*}sldIdLst/{*}sldId"):
+        # An id has two attributes named "id": its own number, and the relation's, which has a namespace.
+        ids = [str(found) for key, found in element.items() if str(key).endswith("}id")]
+        relation = relations.get(ids[0]) if ids else None
+        if relation is not None and relation.target in package:
+            slides.append(relation.target)
+    for number, part in enumerate(slides, 1):
         root = package.side(part)
         if root is None:
             blocks += blocks_of([heading(f"Slide {number}", 2), Piece("text", "(damaged)")], number)
@@ -33,16 +40,6 @@ def read_pptx(content: bytes, content_type: str = "") -> Extraction:
     return Extraction(tuple(blocks), tuple(notes))
 
 
-def _slides(package: Package) -> Iterator[str]:
-    relations = package.relations(package.main)
-    for element in package.xml(package.main).iterfind("{*}sldIdLst/{*}sldId"):
-        # An id has two attributes named "id": its own number, and the relation's, which has a namespace.
-        ids = [str(found) for key, found in element.items() if str(key).endswith("}id")]
-        relation = relations.get(ids[0]) if ids else None
-        if relation is not None and relation.target in package:
-            yield relation.target
-
-
 class _Slide:
     def __init__(self, package: Package, part: str) -> None:
         self._package = package
@@ -54,7 +51,10 @@ class _Slide:
         found = list(self._shapes(each(root, "{*}cSld/{*}spTree/*")))
         yield heading(f"{name}: {self._title}" if self._title else name, 2)
         yield from found
-        yield from self._notes()
+        for part in self._package.parts("notesSlide", self._part):
+            shapes = each(self._package.side(part), "{*}cSld/{*}spTree/{*}sp")
+            if text := "\n".join(filter(None, (_body_text(shape) for shape in shapes if _kind(shape) == "body"))):
+                yield Piece("text", f"Notes: {text}")
 
     def _shapes(self, shapes: Iterable[Element]) -> Iterator[Piece]:
         for shape in shapes:
@@ -66,22 +66,27 @@ class _Slide:
             elif name == "sp":
                 yield from self._texts(shape)
             elif name == "graphicFrame":
-                yield from self._frame(shape)
+                yield from self._graphics(shape)
             elif name == "pic" and (label := attribute(child(shape, "nvPicPr", "cNvPr"), "descr").strip()):
                 yield Piece("text", f"[image: {label}]")
 
     def _texts(self, shape: Element) -> Iterator[Piece]:
         kind = _kind(shape)
-        if kind in _REPEATED:
-            return
         if kind in _TITLES:
             self._title = " ".join(_body_text(shape).split())
+        if kind in _TITLES or kind in _REPEATED:
             return
         for paragraph in shape.iterfind("{*}txBody/{*}p"):
-            if text := _text(paragraph):
-                yield _shaped(text, child(paragraph, "pPr"), in_list=kind in _LISTS)
+            if not (text := _text(paragraph)):
+                continue
+            properties = child(paragraph, "pPr")
+            marks = {local(part) for part in each(properties, "*")}
+            if "buNone" in marks or not (kind in _LISTS or marks & {"buChar", "buAutoNum"}):
+                yield Piece("text", text)
+            else:
+                yield item(text, whole_number(attribute(properties, "lvl"), 0))
 
-    def _frame(self, shape: Element) -> Iterator[Piece]:
+    def _graphics(self, shape: Element) -> Iterator[Piece]:
         for element in shape.iterfind("{*}graphic/{*}graphicData/*"):
             if local(element) == "tbl" and (made := table(_rows(element))):
                 yield made
@@ -89,12 +94,6 @@ class _Slide:
             if relation is not None and relation.target in self._package:
                 diagram = self._package.side(relation.target)
                 yield from (item(text, 0) for part in each(diagram, ".//{*}p") if (text := _text(part)))
-
-    def _notes(self) -> Iterator[Piece]:
-        for part in self._package.parts("notesSlide", self._part):
-            shapes = each(self._package.side(part), "{*}cSld/{*}spTree/{*}sp")
-            if text := "\n".join(filter(None, (_body_text(shape) for shape in shapes if _kind(shape) == "body"))):
-                yield Piece("text", f"Notes: {text}")
 
 
 def _kind(shape: Element) -> str:
@@ -111,24 +110,15 @@ def _body_text(shape: Element) -> str:
     return "\n".join(filter(None, map(_text, shape.iterfind("{*}txBody/{*}p"))))
 
 
-def _shaped(text: str, properties: Element | None, *, in_list: bool) -> Piece:
-    level = whole_number(attribute(properties, "lvl"), 0)
-    marks = {local(part) for part in each(properties, "*")}
-    if "buNone" in marks or not (in_list or marks & {"buChar", "buAutoNum"}):
-        return Piece("text", text)
-    return item(text, level)
-
-
 def _rows(element: Element) -> Iterator[list[str]]:
     above: list[str] = []
     for row in element.iterfind("{*}tr"):
         cells: list[str] = []
         for cell in row.iterfind("{*}tc"):
-            place = len(cells)
             if attribute(cell, "hMerge") in ("1", "true") and cells:
                 cells.append(cells[-1])
-            elif attribute(cell, "vMerge") in ("1", "true") and place < len(above):
-                cells.append(above[place])
+            elif attribute(cell, "vMerge") in ("1", "true") and len(cells) < len(above):
+                cells.append(above[len(cells)])
             else:
                 cells.append(_body_text(cell))
         above = cells

@@ -1,22 +1,45 @@
-"""Readers of CSV and TSV: every row is kept, and damage costs the row that it is in."""
+"""Readers of CSV and TSV: the dialect is detected, every row is kept, and damage costs the row that it is in."""
 
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress, pairwise
+from itertools import compress, islice, pairwise
+from typing import TYPE_CHECKING
 
-from task.documents.csv_dialect import COMMON, NAMES, Dialect, detect, lines_of
-from task.documents.encoding import decode
-from task.documents.markdown import as_markdown
-from task.documents.model import Block, Extraction
+from task.documents.model import Block, Extraction, as_markdown
+from task.documents.text import decode
 
+if TYPE_CHECKING:
+    from _csv import Reader
+
+COMMON = (",", ";", "\t", "|")
+_RARE = (":", " ", "^", "~")
+NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", ":": "colon", " ": "space"}
+_QUOTES = ('"', "'", "`")
+_SAMPLE = 65_536
+_ROWS, _CELLS = 200, 2_000
+_RARELY, _ENOUGH, _VALUES, _SOME = 0.9, 0.6, 0.95, 0.25
+_ESCAPED = re.compile(r"\\[\"'`,;\t|:^~\\]")
+_VALUE = re.compile(
+    r"""\s*+(?:
+    [-+]?+[$€£]?+[\d.,']*+(?<=\d)(?:e[-+]?\d+)?+\s*+[%€$£]?+        # a number
+    |\d{1,4}[-./]\d{1,2}[-./]\d{1,4}(?:[T ]\d{1,2}:\d\d(?::\d\d)?+\S{0,8})?+  # a date, with a time
+    |\d{1,2}:\d\d(?::\d\d)?+(?:\s?[ap]m)?+
+    |(?:https?|ftp)://\S*+|[\w.+-]++@[\w-]++\.[\w.-]++
+    |(?:n/a|null|none|nan|true|false|yes|no|-)
+    )?\s*+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LEFT = re.compile(r"\\[\"'`,;|]|\\\s*+\Z")
+_TEXT = re.compile(r"[^,;\t|]*+")
 _NAMED_LINES = 5
-# Notes that programs are written by
+# Notes by which programs recognise what was done
 ESCAPED, SPACED = "marks in cells escaped by backslash", "spaces in front of cells left out"
 EMPTY, LEFT_OUT = "empty rows left out", "empty cells at the end left out"
 _TALLEST = 500  # lines of one row
@@ -24,7 +47,7 @@ _EXCEL = re.compile(r"sep=([,;|\t:^~])\n", re.IGNORECASE)  # Excel's own first l
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _TableRows:
     """The cells of each row with text, the last of its lines, and the lines that were repaired, by what was done."""
 
     cells: list[list[str]]
@@ -37,19 +60,29 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
     decoded = decode(content)
     declared = _EXCEL.match(decoded.text)
     text = f"\n{decoded.text[declared.end() :]}" if declared else decoded.text  # lines keep their numbers
-    dialect = replace(
-        detect(text, declared[1] if declared else expected), **{"delimiter": declared[1]} if declared else {}
-    )
+    dialect = detect(text, declared[1] if declared else expected)
+    if declared:
+        dialect = replace(dialect, delimiter=declared[1])
     try:
-        lines = lines_of(text)
+        lines = _lines_of(text)
         rows = _mended(_read(lines, dialect), lines, dialect)
     except csv.Error:
         return Extraction((Block(decoded.text),), (*decoded.notes, "not readable as a table, given as it is"))
     if not rows.cells:
         return Extraction(notes=decoded.notes)
-    titles = _titles(rows)
-    blocks = (*_above(rows.cells[:titles], dialect), as_markdown(_filled(rows.cells[titles:])))
-    return Extraction(blocks, (*decoded.notes, *_remarks(dialect, expected), *_figures(rows, titles)))
+    usual = _usual(rows.cells)
+    titles = next(place for place, row in enumerate(rows.cells) if len(row) >= usual)
+    above = rows.cells[:titles]
+    is_apart = titles and rows.ends[titles] > rows.ends[titles - 1] + 1
+    if not is_apart and any(len(row) > 1 and not row[0].startswith("#") for row in above):
+        titles, above = 0, []
+    blocks = [as_markdown(_filled(rows.cells[titles:]))]
+    if any(len(row) > 1 and not row[0].startswith("#") for row in above):
+        blocks.insert(0, as_markdown(_filled(above)))
+    elif above:
+        lead = (dialect.delimiter.join(row).rstrip(dialect.delimiter) for row in above)
+        blocks.insert(0, Block("\n".join(lead)))
+    return Extraction(tuple(blocks), (*decoded.notes, *_notes(dialect, expected, rows, titles)))
 
 
 read_csv = partial(read_table, expected=",")
@@ -58,7 +91,7 @@ read_csv = partial(read_table, expected=",")
 read_tsv = partial(read_table, expected="\t")
 
 
-def _read(lines: list[str], dialect: Dialect) -> _Rows:
+def _read(lines: list[str], dialect: Dialect) -> _TableRows:
     reader = dialect.rows(lines)
     cells: list[list[str]] = []
     ends: list[int] = []
@@ -75,13 +108,13 @@ def _read(lines: list[str], dialect: Dialect) -> _Rows:
     # Rows of several lines, and the last one: a quote that is opened there swallows nothing.
     spans = ((tall.get(end, end - 1), end) for end in (*tall, *ends[-1:]))
     if is_whole and all(_is_sound(lines[start:end], dialect, usual) for start, end in spans):
-        return _Rows(cells, ends, {})
+        return _TableRows(cells, ends, {})
     return _repaired(lines, dialect, usual)
 
 
-def _repaired(lines: list[str], dialect: Dialect, usual: int) -> _Rows:
+def _repaired(lines: list[str], dialect: Dialect, usual: int) -> _TableRows:
     # A quote that is never closed would swallow the rows below it: its line is read alone.
-    rows = _Rows([], [], {"unbalanced quotes kept as they are": []})
+    rows = _TableRows([], [], {"unbalanced quotes kept as they are": []})
     start = 0
     while start < len(lines):
         chunk = lines[start : start + _TALLEST]
@@ -96,9 +129,9 @@ def _repaired(lines: list[str], dialect: Dialect, usual: int) -> _Rows:
 
 
 def _sound_rows(
-    chunk: list[str], start: int, total: int, dialect: Dialect, usual: int, rows: _Rows
+    chunk: list[str], start: int, total: int, dialect: Dialect, usual: int, rows: _TableRows
 ) -> tuple[int, bool]:
-    """Append the rows up to the first broken one; how many lines they have, and whether a broken one follows."""
+    # Appends the rows up to the first broken one; how many lines they have, and whether a broken one follows.
     reader, done = dialect.rows(chunk), 0
     try:
         for row in reader:
@@ -132,17 +165,23 @@ def _alone(line: str, dialect: Dialect, usual: int) -> list[str]:
     return [cell[1:-1].replace(quote * 2, quote) if (cell[:1], cell[1:][-1:]) == ends else cell for cell in cells]
 
 
-def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
-    """Without rows without text and empty columns at the end; rows of another delimiter are read by that."""
+def _mended(rows: _TableRows, lines: list[str], dialect: Dialect) -> _TableRows:
+    # Without rows without text and empty columns at the end; rows of another delimiter are read by that.
     # Usually the first cell has text: asked inline, the quickest for very many rows.
     texts = [bool(row and row[0].strip()) or any(map(str.strip, row)) for row in rows.cells]
     cells, ends = list(compress(rows.cells, texts)), list(compress(rows.ends, texts))
     usual = _usual(cells)
     repairs = dict(rows.repairs)
     for place, row in enumerate(cells):
-        if len(row) < usual and (mark := _other(lines[ends[place] - 1], dialect, usual)):
-            cells[place] = next(replace(dialect, delimiter=mark).rows([lines[ends[place] - 1]]))
-            repairs.setdefault(f"separated by {NAMES[mark]}", []).append(ends[place])
+        # Two cells are too few to know that another delimiter was meant.
+        for mark in COMMON if len(row) < usual > 2 else ():
+            if mark == dialect.delimiter:
+                continue
+            other = next(replace(dialect, delimiter=mark).rows([lines[ends[place] - 1]]))
+            if len(other) == usual:
+                cells[place] = other
+                repairs.setdefault(f"separated by {NAMES[mark]}", []).append(ends[place])
+                break
     width = widest = max(map(len, cells), default=0)
     while width and not any(row[width - 1 : width] and row[width - 1].strip() for row in cells):
         width -= 1
@@ -150,36 +189,12 @@ def _mended(rows: _Rows, lines: list[str], dialect: Dialect) -> _Rows:
         repairs[EMPTY] = [end for row, end, text in zip(rows.cells, rows.ends, texts, strict=True) if row and not text]
     if width < widest:
         repairs[LEFT_OUT] = [end for row, end in zip(cells, ends, strict=True) if len(row) > width]
-    return _Rows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
-
-
-def _other(line: str, dialect: Dialect, usual: int) -> str:
-    # Two cells are too few to know that another delimiter was meant.
-    for mark in COMMON if usual > 2 else ():
-        if mark != dialect.delimiter and len(next(replace(dialect, delimiter=mark).rows([line]))) == usual:
-            return mark
-    return ""
-
-
-def _above(rows: Sequence[list[str]], dialect: Dialect) -> Iterator[Block]:
-    if any(len(row) > 1 and not row[0].startswith("#") for row in rows):
-        yield as_markdown(_filled(rows))
-    elif rows:
-        yield Block("\n".join(dialect.delimiter.join(row).rstrip(dialect.delimiter) for row in rows))
+    return _TableRows(cells if width == widest else [row[:width] for row in cells], ends, repairs)
 
 
 def _filled(rows: Sequence[list[str]]) -> list[list[str]]:
     width = max(map(len, rows))
     return [row if len(row) == width else row + [""] * (width - len(row)) for row in rows]
-
-
-def _titles(rows: _Rows) -> int:
-    usual = _usual(rows.cells)
-    count = next(place for place, row in enumerate(rows.cells) if len(row) >= usual)
-    above = rows.cells[:count]
-    is_apart = count and rows.ends[count] > rows.ends[count - 1] + 1
-    is_title = all(len(row) == 1 or row[0].startswith("#") for row in above)
-    return count if is_apart or is_title else 0
 
 
 def _usual(rows: Iterable[Sequence[str]]) -> int:
@@ -188,7 +203,7 @@ def _usual(rows: Iterable[Sequence[str]]) -> int:
     return max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
 
 
-def _remarks(dialect: Dialect, expected: str) -> Iterator[str]:
+def _notes(dialect: Dialect, expected: str, rows: _TableRows, titles: int) -> Iterator[str]:
     if dialect.delimiter != expected:
         yield f"cells separated by {NAMES.get(dialect.delimiter, dialect.delimiter)}"
     if dialect.quote not in ('"', ""):
@@ -197,25 +212,127 @@ def _remarks(dialect: Dialect, expected: str) -> Iterator[str]:
         yield ESCAPED
     if dialect.skips_spaces:
         yield SPACED
-
-
-def _figures(rows: _Rows, titles: int) -> Iterator[str]:
-    usual = _usual(rows.cells)
     header = rows.ends[titles] - sum(cell.count("\n") for cell in rows.cells[titles])
     if header > 1:
         yield f"header in line {header}"
-    ragged = [end for row, end in zip(rows.cells[titles:], rows.ends[titles:], strict=True) if len(row) != usual]
     yield f"{_counted(len(rows.cells) - titles - 1, 'row')}, {_counted(max(map(len, rows.cells)), 'column')}"
-    if ragged:
-        yield f"{_counted(len(ragged), 'row')} without the usual {_counted(usual, 'cell')} kept ({_named(ragged)})"
-    for repair, ends in rows.repairs.items():
+    usual = _usual(rows.cells)
+    ragged = [end for row, end in zip(rows.cells[titles:], rows.ends[titles:], strict=True) if len(row) != usual]
+    odd = f"{_counted(len(ragged), 'row')} without the usual {_counted(usual, 'cell')} kept"
+    for repair, ends in ((odd, ragged), *rows.repairs.items()):
         if ends:
-            yield f"{repair} ({_named(ends)})"
-
-
-def _named(ends: Sequence[int]) -> str:
-    return f"line {', '.join(map(str, ends[:_NAMED_LINES]))}{', ...' * (len(ends) > _NAMED_LINES)}"
+            more = ", ..." * (len(ends) > _NAMED_LINES)
+            yield f"{repair} (line {', '.join(map(str, ends[:_NAMED_LINES]))}{more})"
 
 
 def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The marks of a table; no `quote` or `escape` where it is empty, doubled quotes count always."""
+
+    delimiter: str
+    quote: str = '"'
+    escape: str = ""
+    skips_spaces: bool = False
+
+    def rows(self, lines: Iterable[str], *, strict: bool = False) -> Reader:
+        """A reader of the lines, which end with a line feed.
+
+        Raises:
+            csv.Error: while reading, for a cell of more than 131,072 characters, or a misplaced quote if `strict`.
+        """
+        return csv.reader(
+            map(self._prepared, lines) if self.escape else lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote or None,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            escapechar=self.escape or None,
+            skipinitialspace=self.skips_spaces,
+            strict=strict,
+        )
+
+    def _prepared(self, line: str) -> str:
+        # The reader drops every backslash: those in front of ordinary letters are doubled.
+        return re.sub(rf"\\(?![{re.escape(self.delimiter + self.quote)}\\\n])|\\\\", r"\\\\", line)
+
+
+def _lines_of(text: str) -> list[str]:
+    # With their line feeds; other characters that end lines elsewhere belong to cells.
+    lines = text.splitlines(keepends=True)  # three times as fast, and the same where there are no such characters
+    is_same = len(lines) == text.count("\n") + (not text.endswith("\n") and bool(text))
+    return lines if is_same else list(io.StringIO(text))
+
+
+def detect(text: str, expected: str) -> Dialect:
+    """The dialect under which the first rows agree in width and their cells look like values."""
+    sample = text if len(text) <= _SAMPLE else text[:_SAMPLE].rpartition("\n")[0] or text[:_SAMPLE]
+    lines = _lines_of(sample)
+    usual = Dialect(expected)
+    scores = {dialect: _score(lines, dialect) for dialect in _candidates(sample, expected)}
+
+    def likeness(dialect: Dialect) -> int:
+        return sum(getattr(dialect, name) == getattr(usual, name) for name in Dialect.__slots__)
+
+    best = max(scores, key=lambda dialect: (scores[dialect], likeness(dialect)), default=usual)
+    return best if scores.get(best) else usual
+
+
+def _candidates(sample: str, expected: str) -> Iterator[Dialect]:
+    escapes = ("", "\\") if _ESCAPED.search(sample) else ("",)
+    for delimiter in dict.fromkeys((expected, *COMMON, *_RARE)):
+        if delimiter not in sample:
+            continue
+        starts = (delimiter, f"{delimiter} ", "\n")
+        begin_cells = (
+            mark for mark in _QUOTES[1:] if sample.startswith(mark) or any(start + mark in sample for start in starts)
+        )
+        quotes = ['"', *begin_cells]
+        for escape in escapes:
+            for quote in (*quotes, *([""] if escape else [])):
+                yield Dialect(delimiter, quote, escape)
+                if delimiter == " " or 2 * sample.count(f"{delimiter} ") > sample.count(delimiter):
+                    yield Dialect(delimiter, quote, escape, skips_spaces=True)
+
+
+def _score(lines: Sequence[str], dialect: Dialect) -> float:
+    try:
+        rows = [row for row in islice(dialect.rows(lines), _ROWS) if any(map(str.strip, row))]
+    except csv.Error:
+        return 0
+    widths = Counter(map(len, rows))
+    width, agreeing = max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+    if width == 1:
+        return 0
+    cells = list(islice((cell for row in rows if len(row) == width for cell in row), _CELLS))
+    score = agreeing / len(rows) * sum(map(_value, cells)) / len(cells)
+    return score if dialect.delimiter in COMMON else _RARELY * score * _is_likely(lines, dialect, width, score)
+
+
+def _is_likely(lines: Sequence[str], dialect: Dialect, width: int, score: float) -> bool:
+    # "10:30" below "9:15", or "Hall 9" below "Hall 8", is rather one column of times or names.
+    texts = [line for line in lines[:_ROWS] if line.strip()]
+    texts = texts[1:] or texts
+    alone = sum(map(_value, texts)) / len(texts)
+    if score < _ENOUGH or alone >= _VALUES:
+        return False
+    if dialect.delimiter == " " and sum(
+        (dialect.quote or _QUOTES[0]) in text or "  " in text for text in texts
+    ) > _SOME * len(texts):
+        return True
+    if dialect.delimiter == " " or (dialect.delimiter == ":" and width == 2):
+        return _RARELY * score > alone and (width > 2 or dialect.delimiter == ":")
+    return True
+
+
+def _value(cell: str) -> float:
+    # A value is as it was meant; marks of another dialect in a cell show that this is not the right one.
+    if _VALUE.fullmatch(cell):
+        return 0.99 if cell.startswith(" ") else 1
+    text = cell.strip()
+    is_open = text[-1:] in _QUOTES and text.count(text[-1]) % 2 == 1
+    if is_open or text.startswith(_QUOTES) or _LEFT.search(text):
+        return 0.1
+    return 0.8 if _TEXT.fullmatch(cell) else 0.5

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, BinaryIO
 
 from task.documents.extract import extract
+from task.documents.model import Extraction
 from task.errors import ToolError
 
 if sys.platform != "win32":  # where a reader runs without these limits
@@ -63,12 +64,23 @@ def parsed(header: bytes) -> tuple[Kind, int]:
 
 def main(memory: int, seconds: float, output: int) -> None:
     """Answer requests until there are no more, or until memory runs out."""
-    _limit(memory)
+    if sys.platform != "win32":
+        limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256}
+        if sys.platform != "darwin":  # macOS refuses it
+            limits[resource.RLIMIT_AS] = memory
+        for limit, value in limits.items():
+            hard = resource.getrlimit(limit)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (value, value))
     gc.set_threshold(YOUNG_OBJECTS)
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the frames
     while (request := _receive(incoming)) is not None:
-        _limit_processor(seconds)
+        if sys.platform != "win32":
+            # A second line behind the server's clock: the process ends when it computes for this much longer.
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+            resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
         if not _answer(incoming, outgoing, json.loads(request), output):
             return
 
@@ -76,7 +88,9 @@ def main(memory: int, seconds: float, output: int) -> None:
 def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], output: int) -> bool:
     _send(outgoing, Kind.STARTED, b"")
     try:
-        for kind, payload in _results(request, _receive(incoming) or b""):
+        found = extract(request["name"], _receive(incoming) or b"", request["content_type"])
+        for kind, text in _frames(found):
+            payload = text.encode(errors="replace")
             output -= len(payload)
             if output < 0:
                 raise ToolError(f"{request['name']!r} holds more text than can be read. Ask the user for a part of it.")
@@ -88,24 +102,19 @@ def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], out
         _send(outgoing, Kind.FAILURE, b'["MemoryError", ""]')
         return False
     except Exception as error:
-        _send(outgoing, Kind.FAILURE, json.dumps(["unexpected", _location(error)]).encode())
+        # Where it happened, not its message, which may quote the document.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{type(error).__name__} in {last.filename}:{last.lineno}"
+        _send(outgoing, Kind.FAILURE, json.dumps(["unexpected", place]).encode())
     else:
         _send(outgoing, Kind.DONE, str(_peak_memory()).encode())
     return True
 
 
-def _results(request: dict[str, Any], content: bytes) -> Iterator[Frame]:
-    found = extract(request["name"], content, request["content_type"])
-    yield Kind.NOTES, json.dumps(found.notes).encode()
+def _frames(found: Extraction) -> Iterator[tuple[Kind, str]]:
+    yield Kind.NOTES, json.dumps(found.notes)
     for block in found.blocks:
-        head = json.dumps([block.heading, block.page])
-        yield Kind.BLOCK, f"{head}\n{block.text}".encode(errors="replace")
-
-
-def _location(error: Exception) -> str:
-    # Where it happened, not its message, which may quote the document.
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} in {last.filename}:{last.lineno}"
+        yield Kind.BLOCK, f"{json.dumps([block.heading, block.page])}\n{block.text}"
 
 
 def _receive(incoming: BinaryIO) -> bytes | None:
@@ -116,28 +125,6 @@ def _receive(incoming: BinaryIO) -> bytes | None:
 def _send(outgoing: BinaryIO, kind: Kind, payload: bytes) -> None:
     outgoing.writelines(encoded(kind, payload))
     outgoing.flush()
-
-
-def _limit(memory_bytes: int) -> None:
-    """Limit this process: memory, no files written, no core dumps."""
-    if sys.platform == "win32":
-        return
-    limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256}
-    if sys.platform != "darwin":  # macOS refuses it
-        limits[resource.RLIMIT_AS] = memory_bytes
-    for limit, value in limits.items():
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
-
-
-def _limit_processor(seconds: float) -> None:
-    """End this process when it computes for this many more seconds; a second line behind the server's clock."""
-    if sys.platform == "win32":
-        return
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
 
 
 def _peak_memory() -> int:

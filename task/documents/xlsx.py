@@ -1,26 +1,29 @@
-"""Reader of Excel workbooks."""
+"""Reader of Excel workbooks: sheets, shared strings, and what each cell shows."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby, takewhile
 
-from task.documents.markdown import Piece, blocks_of, heading, table
-from task.documents.model import Block, Extraction, Unreadable
-from task.documents.office import Harmful, Package, attribute, local, open_package, whole_number
+from task.documents.model import Block, Extraction, Piece, Unreadable, blocks_of, heading, table
+from task.documents.office import Element, Harmful, Package, attribute, child, each, local, open_package, whole_number
 from task.documents.tables import EMPTY
-from task.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, letters_of, strings_of
+from task.documents.xlsx_formats import Shown, built_in, general, shown_as
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; the rest is counted and named."""
 _MOST_CELLS = 5_000_000
 _MOST_FILLED = 1_000_000
 _MOST_RANGES = 10
+_COLUMNS = 16_384
 _CHUNK = 2**20
 _ROW_STARTS = (b"<row ", b"<row>", b"<row/", b":row ", b":row/")
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
+_PLAIN_NUMBER = re.compile(r"-?\d{1,15}")
+_HEX = re.compile(r"_x([0-9A-Fa-f]{4})_")  # ECMA-376 22.9.2.19: how a workbook writes control characters
 
 
 def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
@@ -30,8 +33,7 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     """
     package = open_package(content)
     workbook = package.xml(package.main)
-    strings = strings_of(package, next(iter(package.parts("sharedStrings")), None))
-    cells = Cells(strings, formats_of(package.first("styles"), from_1904=is_1904(workbook)))
+    cells = _CellTexts(package, workbook)
     blocks: list[Block] = []
     notes: list[str] = []
     hidden: list[str] = []
@@ -47,14 +49,14 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
         name = attribute(element, "name")
         if is_hidden := attribute(element, "state") in ("hidden", "veryHidden"):
             hidden.append(name)
-        rows = _Rows(package, part, cells, room)
-        room -= len(rows.rows)
-        blocks += blocks_of([heading(f"Sheet: {name}{' (hidden)' if is_hidden else ''}", 2), *rows.pieces()], number)
-        if places := ", ".join(rows.places()):
+        sheet = _Sheet(package, part, cells, room)
+        room -= len(sheet.rows)
+        blocks += blocks_of([heading(f"Sheet: {name}{' (hidden)' if is_hidden else ''}", 2), *sheet.pieces()], number)
+        if places := ", ".join(sheet.places()):
             notes.append(f"sheet {name}: {places}")
-        if rows.left:
-            total = rows.left + len(rows.rows)
-            notes.append(f"sheet {name}: {rows.left:,} of {total:,} rows left out after {len(rows.rows):,}")
+        if sheet.left:
+            total = sheet.left + len(sheet.rows)
+            notes.append(f"sheet {name}: {sheet.left:,} of {total:,} rows left out after {len(sheet.rows):,}")
     if cells.uncalculated:
         notes.append(f"formulas without a saved value, shown as they are: {cells.uncalculated}")
     if hidden:
@@ -62,10 +64,10 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     return Extraction(tuple(blocks), (*package.notes(), *notes))
 
 
-class _Rows:
+class _Sheet:
     """The rows of one sheet, at most `room` of them, merged cells filled; `left` counts those left out."""
 
-    def __init__(self, package: Package, part: str, cells: Cells, room: int) -> None:
+    def __init__(self, package: Package, part: str, cells: _CellTexts, room: int) -> None:
         self.rows: list[list[str]] = []
         self._total = 0
         self._numbers: list[int] = []
@@ -76,9 +78,15 @@ class _Rows:
             raise
         except Unreadable:
             package.damaged.append(part)
-        self._title_rows = self._count_titles()
+        widths = [sum(map(bool, row)) for row in self.rows[:20]]
+        is_table = max(widths, default=0) > 1
+        self._title_rows = len(list(takewhile(lambda width: width == 1, widths))) if is_table else 0
         self._fill()
-        self._table, self._columns = _without_empty_columns(self.rows[self._title_rows :])
+        self._table = self.rows[self._title_rows :]
+        self._columns = sorted({column for row in self._table for column, cell in enumerate(row) if cell})
+        if self._columns != list(range(max(map(len, self._table), default=0))):  # without empty columns
+            used = self._columns
+            self._table = [[row[column] for column in used[: bisect_left(used, len(row))]] for row in self._table]
         # All rows become as wide as the widest: a single wide row must not make the table too large.
         del self._table[_MOST_CELLS // max(map(len, self._table), default=1) :]
         del self.rows[self._title_rows + len(self._table) :]
@@ -97,11 +105,15 @@ class _Rows:
         if len(numbers) < 2:
             return
         if numbers[0] > 1 or len(self._columns) <= self._columns[-1]:
-            yield f"header in row {numbers[0]}, columns {_ranges(self._columns)}"
+            runs = [list(run) for _, run in groupby(enumerate(self._columns), lambda each: each[1] - each[0])]
+            ends = [(_letters_of(run[0][1]), _letters_of(run[-1][1])) for run in runs]
+            ranges = [first if first == last else f"{first}:{last}" for first, last in ends]
+            more = "..." if len(ranges) > _MOST_RANGES else ""
+            yield f"header in row {numbers[0]}, columns {','.join(ranges[:_MOST_RANGES])}{more}"
         if numbers[-1] - numbers[0] >= len(numbers):
             yield EMPTY
 
-    def _read(self, package: Package, part: str, cells: Cells, room: int) -> None:
+    def _read(self, package: Package, part: str, cells: _CellTexts, room: int) -> None:
         places = 0
         for element in package.elements(part, ("row", "mergeCell")):
             if local(element) == "mergeCell":
@@ -116,47 +128,21 @@ class _Rows:
                 self.rows.append(row)
                 self._numbers.append(whole_number(element.get("r", ""), len(self._numbers) + 1))
 
-    def _count_titles(self) -> int:
-        widths = [sum(map(bool, row)) for row in self.rows[:20]]
-        return len(list(takewhile(lambda width: width == 1, widths))) if max(widths, default=0) > 1 else 0
-
     def _fill(self) -> None:
         width = max(map(len, self.rows), default=0)
         room = _MOST_FILLED
-        for reference in self._merged:
-            match = _RANGE.fullmatch(reference)
-            if match is None:
-                continue
-            left, right = column_of(match[1]), min(column_of(match[3]), width - 1)
+        for match in filter(None, map(_RANGE.fullmatch, self._merged)):
+            left, right = _column_of(match[1]), min(_column_of(match[3]), width - 1)
             top, bottom = bisect_left(self._numbers, int(match[2])), bisect_right(self._numbers, int(match[4]))
             room -= 1 + (bottom - top) * (right - left + 1)
             if room < 0:
                 return
             if self._title_rows <= top < bottom and self._numbers[top] == int(match[2]):
-                self._fill_range(range(top, bottom), left, right)
-
-    def _fill_range(self, rows: range, left: int, right: int) -> None:
-        first = self.rows[rows[0]]
-        text = first[left] if left < len(first) else ""
-        for index in rows:
-            row = self.rows[index]
-            row += [""] * (right + 1 - len(row))
-            row[left : right + 1] = [text] * (right + 1 - left)
-
-
-def _without_empty_columns(rows: list[list[str]]) -> tuple[list[list[str]], list[int]]:
-    used = sorted({column for row in rows for column, cell in enumerate(row) if cell})
-    if used == list(range(max(map(len, rows), default=0))):
-        return rows, used
-    return [[row[column] for column in used[: bisect_left(used, len(row))]] for row in rows], used
-
-
-def _ranges(columns: Sequence[int]) -> str:
-    groups = [
-        [column for _, column in group] for _, group in groupby(enumerate(columns), lambda each: each[1] - each[0])
-    ]
-    texts = [letters_of(group[0]) + (f":{letters_of(group[-1])}" if len(group) > 1 else "") for group in groups]
-    return ",".join(texts[:_MOST_RANGES]) + ("..." if len(texts) > _MOST_RANGES else "")
+                first = self.rows[top]
+                text = first[left] if left < len(first) else ""
+                for row in self.rows[top:bottom]:
+                    row += [""] * (right + 1 - len(row))
+                    row[left : right + 1] = [text] * (right + 1 - left)
 
 
 def _count_rows(package: Package, part: str) -> int:
@@ -166,3 +152,106 @@ def _count_rows(package: Package, part: str) -> int:
             whole, bracket, rest = (rest + chunk).rpartition(b">")
             count += sum(map((whole + bracket).count, _ROW_STARTS))
     return count
+
+
+class _CellTexts:
+    """Renders cells as Excel shows them; counts the formulas that were never calculated."""
+
+    def __init__(self, package: Package, workbook: Element) -> None:
+        part = next(iter(package.parts("sharedStrings")), None)
+        self._strings = [] if part is None else [_string_of(element) for element in package.elements(part, ("si",))]
+        is_1904 = attribute(child(workbook, "workbookPr"), "date1904") in ("1", "true")
+        self._formats = _formats_of(package.first("styles"), from_1904=is_1904)
+        self._general = frozenset(index for index, shown in enumerate(self._formats) if shown is general)
+        self.uncalculated = 0
+
+    def row(self, element: Element) -> list[str]:
+        """The row's cells from column A on, as text."""
+        texts: list[str] = []
+        for cell in element:
+            if (reference := cell.get("r")) is not None:
+                column = _column_of(reference.rstrip("0123456789"))
+                if column > len(texts):
+                    texts += [""] * (column - len(texts))
+            texts.append(self._text(cell))
+        return texts
+
+    def _text(self, cell: Element) -> str:
+        kind, raw, formula = cell.get("t", "n"), None, None
+        for part in cell:
+            name = local(part)
+            if name == "v":
+                raw = part.text
+            elif name == "f":
+                formula = part
+            elif name == "is":
+                return _string_of(part)
+        if raw is not None:
+            return self._value(kind, raw, cell.get("s", "0"))
+        if formula is None:
+            return ""
+        self.uncalculated += 1
+        return f"={formula.text or ''}"
+
+    def _value(self, kind: str, raw: str, style: str) -> str:
+        if kind == "s":
+            index = whole_number(raw, len(self._strings))
+            return self._strings[index] if index < len(self._strings) else ""
+        if kind == "b":
+            return "TRUE" if raw == "1" else "FALSE"
+        if kind != "n":
+            return _unescaped(raw)
+        index = whole_number(style, 0)
+        shown = general if index in self._general or index >= len(self._formats) else self._formats[index]
+        if shown is general and _PLAIN_NUMBER.fullmatch(raw):
+            return raw
+        try:
+            return shown(float(raw))
+        except (ValueError, OverflowError):
+            return raw
+
+
+def _formats_of(root: Element | None, *, from_1904: bool) -> Sequence[Shown]:
+    codes = {
+        attribute(element, "numFmtId"): attribute(element, "formatCode")
+        for element in each(root, "{*}numFmts/{*}numFmt")
+    }
+
+    @cache
+    def shown(number: str) -> Shown:
+        code = codes.get(number) or built_in(whole_number(number, 0))
+        return general if code in ("General", "@") else shown_as(code, from_1904=from_1904)
+
+    return [shown(attribute(element, "numFmtId") or "0") for element in each(root, "{*}cellXfs/{*}xf")]
+
+
+def _string_of(element: Element) -> str:
+    # The runs joined, without the reading aids of East Asian scripts.
+    texts = [
+        part.text or "" if local(part) == "t" else "".join(run.text or "" for run in part.iterfind("{*}t"))
+        for part in element
+        if local(part) in ("t", "r")
+    ]
+    return _unescaped("".join(texts))
+
+
+def _unescaped(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        letter = chr(int(match.group(1), 16))
+        return letter if letter.isprintable() or letter in "\t\r\n" else ""
+
+    return _HEX.sub(character, text).replace("\r\n", "\n") if "_x" in text else text
+
+
+def _letters_of(column: int) -> str:
+    before, last = divmod(column, 26)
+    return (_letters_of(before - 1) if before else "") + chr(ord("A") + last)
+
+
+@cache
+def _column_of(letters: str) -> int:
+    # Counted from 0, and at most the last one that Excel has.
+    column = 0
+    for letter in letters[:3]:
+        column = column * 26 + ord(letter) % 32
+    return min(max(column, 1), _COLUMNS) - 1

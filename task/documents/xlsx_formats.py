@@ -12,13 +12,15 @@ Shown = Callable[[float], str]
 
 DATE = "yyyy-mm-dd"
 _BUILT_IN = {
-    1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00",
-    14: DATE, 15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm AM/PM", 19: "h:mm:ss AM/PM", 20: "h:mm",
-    21: "h:mm:ss", 22: f"{DATE} h:mm", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)", 39: "#,##0.00;(#,##0.00)",
-    40: "#,##0.00;(#,##0.00)", 41: "#,##0", 42: "#,##0", 43: "#,##0.00", 44: "#,##0.00", 45: "mm:ss",
-    46: "[h]:mm:ss", 47: "mm:ss.0", 48: "0.0E+00",
+    **dict(enumerate(("0", "0.00", "#,##0", "#,##0.00"), 1)),
+    **dict(enumerate(("0%", "0.00%", "0.00E+00"), 9)),
+    **dict(enumerate((DATE, "d-mmm-yy", "d-mmm", "mmm-yy"), 14)),
+    **dict(enumerate(("h:mm AM/PM", "h:mm:ss AM/PM", "h:mm", "h:mm:ss", f"{DATE} h:mm"), 18)),
+    **dict.fromkeys((37, 38), "#,##0;(#,##0)"),
+    **dict.fromkeys((39, 40), "#,##0.00;(#,##0.00)"),
+    **dict(enumerate(("#,##0", "#,##0", "#,##0.00", "#,##0.00", "mm:ss", "[h]:mm:ss", "mm:ss.0", "0.0E+00"), 41)),
     **dict.fromkeys((*range(27, 37), *range(50, 59)), DATE),
-}  # fmt: skip
+}
 """The format codes that files only refer to by number; dates in the reader's local form become ISO dates."""
 
 _LONGEST_CODE = 255  # Excel takes no longer ones
@@ -29,9 +31,9 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _EPOCHS = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}
 _LAST_DAY = 2_958_465
@@ -77,11 +79,9 @@ def _sections(code: str) -> list[str]:
 def _tokens(section: str) -> list[_Token]:
     tokens: list[_Token] = []
     for match in _TOKEN.finditer(section):
-        kind = match.lastgroup
-        if kind is None:
-            continue
-        text = match[kind]
-        tokens.append(_Token("literal" if kind in ("quoted", "escaped", "currency", "other") else kind, text))
+        if kind := match.lastgroup:
+            literal = kind in ("quoted", "escaped", "currency", "other")
+            tokens.append(_Token("literal" if literal else kind, match[kind]))
     return tokens
 
 
@@ -91,24 +91,21 @@ def _number(number: float, sections: Sequence[list[_Token]]) -> str:
         tokens, size = sections[1], -number
     elif number == 0 and len(sections) > 2:
         tokens = sections[2]
-    runs = sum(token.kind == "digits" for token in tokens)
-    if runs > 1:  # fractions, telephone numbers
+    kinds = [token.kind for token in tokens]
+    if kinds.count("digits") > 1:  # fractions, telephone numbers
         return general(number)
-    size *= 100 ** sum(token.kind == "percent" for token in tokens)
-    power = any(token.kind == "power" for token in tokens)
-    texts = [_part(token, abs(size), power) for token in tokens]
+    size *= 100 ** kinds.count("percent")
+    texts: list[str] = []
+    for token in tokens:
+        if token.kind == "digits" and "power" in kinds:
+            decimals = len(token.text.partition(".")[2])
+            digits, _, exponent = f"{abs(size):.{decimals}E}".partition("E")
+            texts.append(f"{digits}E{exponent[0]}{exponent[1:]:0>2}")
+        elif token.kind == "digits":
+            texts.append(_digits(abs(size), token.text))
+        elif token.kind != "power":
+            texts.append(token.text)
     return "-" * (size < 0) + "".join(texts).strip()
-
-
-def _part(token: _Token, size: float, power: bool) -> str:
-    if token.kind == "digits":
-        return _power(size, token.text) if power else _digits(size, token.text)
-    return "" if token.kind == "power" else token.text
-
-
-def _power(size: float, mask: str) -> str:
-    digits, _, exponent = f"{size:.{len(mask.partition('.')[2])}E}".partition("E")
-    return f"{digits}E{exponent[0]}{exponent[1:]:0>2}"
 
 
 def _digits(size: float, mask: str) -> str:
@@ -134,40 +131,36 @@ def _date(number: float, tokens: Sequence[_Token], from_1904: bool) -> str:
         return general(number)
     early = not from_1904 and number < 60  # Excel counts a 29 February 1900
     moment = _EPOCHS[from_1904] + timedelta(days=number + early, milliseconds=0.5)
-    kinds = [token.text[0].lower() if token.kind in ("date", "elapsed") else "" for token in tokens]
+    parts = [(index, token.text[0].lower()) for index, token in enumerate(tokens) if token.kind in ("date", "elapsed")]
     halves = any(token.kind == "half" for token in tokens)
     texts: list[str] = []
     for index, token in enumerate(tokens):
         if token.kind == "elapsed":
-            texts.append(_elapsed(number, token.text))
+            units = {"h": 24, "m": 24 * 60, "s": 24 * 3600}[token.text[0].lower()]
+            texts.append(str(int(number * units + 1e-6)).zfill(len(token.text)))
         elif token.kind == "half":
             texts.append("AM" if moment.hour < 12 else "PM")
         elif token.kind == "date":
-            texts.append(_moment(moment, token.text.lower(), halves, _is_minute(kinds, index)))
+            # An "m" is minutes after hours and before seconds, else months.
+            before = next((letter for place, letter in reversed(parts) if place < index), "")
+            after = next((letter for place, letter in parts if place > index), "")
+            texts.append(_moment(moment, token.text.lower(), halves, before == "h" or after == "s"))
         else:
             texts.append(token.text)
     return "".join(texts).strip()
-
-
-def _is_minute(kinds: Sequence[str], index: int) -> bool:
-    before = next(filter(None, reversed(kinds[:index])), "")
-    after = next(filter(None, kinds[index + 1 :]), "")
-    return before == "h" or after == "s"
-
-
-def _elapsed(number: float, text: str) -> str:
-    parts = {"h": 24, "m": 24 * 60, "s": 24 * 3600}[text[0].lower()]
-    return str(int(number * parts + 1e-6)).zfill(len(text))
 
 
 def _moment(moment: datetime, text: str, halves: bool, is_minute: bool) -> str:
     letter, length = text[0], len(text)
     if letter == "y":
         return f"{moment.year % 100:02d}" if length < 3 else str(moment.year)
-    if letter == "m" and not is_minute:
-        return _named(_MONTHS, moment.month - 1, moment.month, length)
-    if letter == "d":
-        return _named(_DAYS, moment.weekday(), moment.day, length)
+    if letter == "d" or (letter == "m" and not is_minute):
+        number, name = moment.month, _MONTHS[moment.month - 1]
+        if letter == "d":
+            number, name = moment.day, _DAYS[moment.weekday()]
+        if length <= 2:
+            return str(number).zfill(length)
+        return name[:3] if length == 3 else name[: 1 if length == 5 else None]
     if letter == "s":
         seconds, _, fraction = text.partition(".")
         return f"{moment.second:0{len(seconds)}d}" + (
@@ -175,9 +168,3 @@ def _moment(moment: datetime, text: str, halves: bool, is_minute: bool) -> str:
         )
     hour = (moment.hour - 1) % 12 + 1 if halves else moment.hour
     return str(moment.minute if letter == "m" else hour).zfill(min(length, 2))
-
-
-def _named(names: Sequence[str], index: int, number: int, length: int) -> str:
-    if length <= 2:
-        return str(number).zfill(length)
-    return names[index][:3] if length == 3 else names[index][: 1 if length == 5 else None]

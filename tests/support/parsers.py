@@ -20,8 +20,8 @@ from task.conversation.links import Suspicion, tag_at
 from task.conversation.replies import codes_in, read_reply
 from task.conversation.sanitizer import Defanger
 from task.conversation.state import StateRejected, StateSeal
-from task.documents.encoding import decode, decode_html
 from task.documents.extract import extract
+from task.documents.text import decode, decode_html
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.chat_chunks import _Answer

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.documents.ocr import Ocr
-from task.documents.pdf import read_pdf
+from task.documents.pdf import Ocr, read_pdf
 from task.documents.pool import ReaderPool
 from tests.support import pdfs
 

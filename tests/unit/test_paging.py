@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from task.documents.markdown import as_markdown
-from task.documents.model import PAGE_CHARS, Block, paginate
+from task.documents.model import PAGE_CHARS, Block, as_markdown, paginate
 from tests.support.documents import manual
 
 

@@ -9,8 +9,7 @@ from reportlab.platypus import Flowable
 
 from task.documents.extract import extract
 from task.documents.model import Extraction
-from task.documents.ocr import Ocr
-from task.documents.pdf import MAX_PAGES, read_pdf
+from task.documents.pdf import MAX_PAGES, Ocr, read_pdf
 from tests.support import pdfs
 from tests.support.documents import SALES, manual
 

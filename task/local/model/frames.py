@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import orjson
 
-from task.documents.csv_dialect import NAMES
-from task.documents.tables import EMPTY, ESCAPED, LEFT_OUT, SPACED
+from task.documents.tables import EMPTY, ESCAPED, LEFT_OUT, NAMES, SPACED
 from task.local.model.columns import Column, column_of, has_signs, sign_options, type_options, without_signs
 
 LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
