@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +16,15 @@ from task.errors import SettingsError
 from task.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
-
     from task.cli.model_choice import ChosenModel
     from task.llm.base import ChatModel
     from task.local.core.app import CoreSettings
     from task.local.core.models import ConnectedModel, ModelChoice
+    from task.local.model.server import EmbeddedModel
+
+logger = logging.getLogger(__name__)
+
+SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."
 
 
 def run(settings: Settings) -> None:
@@ -71,7 +77,7 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
     from task.local.core.models import ScriptedDemo, UpstreamModel
 
     if chosen.rule == "local":
-        return embedded_model(settings)
+        return embedded_source(embedded_model(settings))
     if chosen.rule == "demo":
         return ScriptedDemo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
     if chosen.rule == "ollama":
@@ -84,26 +90,57 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
     return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None, profile)
 
 
+def embedded_source(model: EmbeddedModel) -> ConnectedModel:
+    """The packaged model, whose process lives as long as local Core."""
+    from task.local.core.models import ConnectedModel
+    from task.local.model.process import keep_warm, running
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[ChatModel]:
+        async with running(model, logger.warning) as (chat, process):
+            warming = asyncio.create_task(keep_warm(model, chat, process))
+            try:
+                yield chat
+            finally:
+                warming.cancel()
+
+    return ConnectedModel(
+        model.name, model.title, connect, SMALL_TEXT, model.context, model.answer_tokens, reads_attachments=True
+    )
+
+
 def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
     from task.local.core.models import ConnectedModel
     from task.product.backends import dapr_server
 
-    server = dapr_server(settings)
-    return ConnectedModel(
-        chosen.name, f"{chosen.name} (Dapr)", lambda _: server.chat_model(chosen.name), close=server.close
-    )
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[ChatModel]:
+        server = dapr_server(settings)
+        try:
+            yield server.chat_model(chosen.name)
+        finally:
+            await server.close()
+
+    return ConnectedModel(chosen.name, f"{chosen.name} (Dapr)", connect)
 
 
 def _ollama_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+    from task.llm.transport import new_session
     from task.local.core.models import ConnectedModel
     from task.local.model.ollama import SizedOllamaModel, readable_tokens
     from task.product.backends import ollama_server
 
-    def connect(session: ClientSession) -> ChatModel:
-        return SizedOllamaModel(ollama_server(settings, session, settings.ollama_local), chosen.name)
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[ChatModel]:
+        async with new_session() as session:
+            yield SizedOllamaModel(ollama_server(settings, session, settings.ollama_local), chosen.name)
 
     model = chosen.ollama
-    context = readable_tokens(model) if model and model.context else None
-    vision = bool(model and model.capabilities and "vision" in model.capabilities)
-    title = f"{chosen.name} (Ollama)"
-    return ConnectedModel(chosen.name, title, connect, context, model is None or model.can("tools"), vision)
+    return ConnectedModel(
+        chosen.name,
+        f"{chosen.name} (Ollama)",
+        connect,
+        context=readable_tokens(model) if model and model.context else None,
+        tools=model is None or model.can("tools"),
+        vision=bool(model and model.capabilities and "vision" in model.capabilities),
+    )

@@ -19,6 +19,7 @@ import aiohttp
 import psutil
 import pytest
 
+from task.cli.core import embedded_source
 from task.local.model.server import EmbeddedModel, restore_state
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
@@ -38,7 +39,7 @@ CALCULATOR = {
 
 @asynccontextmanager
 async def core_with(model: EmbeddedModel, folder: Path) -> AsyncGenerator[RunningCore]:
-    async with asyncio.timeout(30), local_core(CONFIG, folder, model=model) as core:
+    async with asyncio.timeout(30), local_core(CONFIG, folder, model=embedded_source(model)) as core:
         yield core
 
 

@@ -10,19 +10,29 @@ from typing import Any
 
 from aiohttp import web
 
-from task.local.core.app import CoreSettings, create_app, runner_options
+from task.local.core.access import PerRequestKey
+from task.local.core.app import create_app, runner_options
+from task.local.core.core import CORE, Core, CoreSettings
 
 API_KEY = "installation-key-of-the-tests"
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCore:
-    """A local Core at `url` (no slash at the end); `keys` are its project keys, `api_key` the installation's."""
+    """A local Core at `url` (no slash at the end); `keys` are its project keys, `api_key` the installation's.
+
+    `core` is what its handlers share; a Core elsewhere has none.
+    """
 
     url: str
     api_key: str
     keys: tuple[str, ...]
     settings: CoreSettings
+    core: Core | None = None
+
+    def live_keys(self) -> list[PerRequestKey]:
+        assert self.core is not None
+        return self.core.keys.live()
 
     def headers(self, key: str | None = None) -> dict[str, str]:
         """Credentials of a project key, by default the first one of the configuration."""
@@ -35,14 +45,14 @@ async def local_core(
 ) -> AsyncGenerator[RunningCore]:
     """Local Core with a configuration document; its files are kept in `tmp_path/core`.
 
-    `switches` are fields of `CoreSettings`; by default the key is `API_KEY`, the test hooks are open and
-    unsigned tokens count.
+    `switches` are fields of `CoreSettings`; by default the key is `API_KEY` and unsigned tokens count.
     """
-    given: dict[str, Any] = {"api_key": API_KEY, "test_hooks": True, "unsigned_tokens": True} | switches
+    given: dict[str, Any] = {"api_key": API_KEY, "unsigned_tokens": True} | switches
     settings = CoreSettings(data_folder=tmp_path / "core", config=config, port=0, **given)
-    async with served(create_app(settings), settings, port) as url:
+    app = create_app(settings)
+    async with served(app, settings, port) as url:
         keys = tuple(config.get("keys", {}))
-        yield RunningCore(url, settings.api_key or "", keys, settings)
+        yield RunningCore(url, settings.api_key or "", keys, settings, app[CORE])
 
 
 @asynccontextmanager

@@ -24,7 +24,6 @@ KEYS = {
     "key-one": {"project": "One", "role": "basic"},
     "key-one-more": {"project": "One", "roles": ["basic"]},
     "key-two": {"project": "Two", "role": "other"},
-    "key-admin": {"project": "Admin", "role": "admin"},
 }
 DONE = b"data: [DONE]\n\n"
 

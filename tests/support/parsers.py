@@ -272,7 +272,6 @@ CORE = {
     "keys": {"k": {"project": "p", "role": "r"}},
     "roles": {"r": {"limits": {"m": {"day": "9"}}}},
     "applications": {"x": {"endpoint": "http://b"}},
-    "routes": {"q": {"paths": ["/a/.*"], "methods": ["GET"]}},
 }
 HTML = (
     "<p>",

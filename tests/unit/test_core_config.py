@@ -16,7 +16,7 @@ from task.cli.core_config import NEWEST, OLDEST, OWN_CONFIG, Version, parsed_ver
 from task.conversation.messages import PICTURES
 from task.documents.extract import BY_TYPE
 from task.errors import SettingsError
-from task.local.core.config import UNLIMITED, Application, CoreConfig, Features, Limit, Model, ProjectKey, Toolset
+from task.local.core.config import Application, Features, Model, ProjectKey, Toolset
 from task.settings import Settings
 from tests.support.compose import FILLED, container_environment
 
@@ -33,6 +33,10 @@ FEATURES = (
     "accessibleByPerRequestKey contentPartsSupported temperatureSupported parallelToolCallsSupported cacheSupported "
     "autoCachingSupported consentRequired supportCommentInRateResponse reasoningEfforts"
 )
+
+
+def limit(role: str, model: str, window: str) -> int:
+    return int(CONFIG["roles"][role]["limits"][model][window])
 
 
 def test_core_lists_the_agent_as_people_find_it_in_the_marketplace() -> None:
@@ -60,17 +64,15 @@ def test_pictures_come_from_a_model_that_core_limits_and_the_adapter_serves_as_o
     assert (adapter["DIAL_USE_FILE_STORAGE"], adapter["DIAL_URL"]) == ("True", "http://core:8080")
     [upstream] = CONFIG["models"][painter]["upstreams"]
     assert upstream["endpoint"].endswith("/images/generations")
-    limits = CoreConfig.model_validate(CONFIG).limit(painter, ("default",))
-    assert 0 < limits.request_hour <= limits.request_day < UNLIMITED
+    assert 0 < limit("default", painter, "requestHour") <= limit("default", painter, "requestDay")
 
 
 def test_the_limits_of_the_default_role_hold_a_demonstration_of_fifty_people_and_guests_get_less() -> None:
     people, requests_a_minute, tokens = 50, 2, 10_000
-    config = CoreConfig.model_validate(CONFIG)
-    assert config.limit("gpt-4o", ("default",)).minute >= people * requests_a_minute * tokens
-    for model in CONFIG["models"]:
-        usual, guest = config.limit(model, ("default",)), config.limit(model, ("guest",))
-        assert 0 < min(guest.day, guest.request_day) < min(usual.day, usual.request_day) < UNLIMITED
+    assert limit("default", "gpt-4o", "minute") >= people * requests_a_minute * tokens
+    for model, window in (("gpt-4o", "day"), ("dall-e-3", "requestDay")):
+        assert 0 < limit("guest", model, window) < limit("default", model, window)
+    assert set(CONFIG["models"]) == {"gpt-4o", "dall-e-3"}
 
 
 def test_the_configuration_holds_no_key_but_names_where_it_comes_from() -> None:
@@ -101,7 +103,6 @@ def test_the_schema_has_every_documented_field() -> None:
         ("application", Application),
         ("features", Features),
         ("key", ProjectKey),
-        ("limit", Limit),
         ("model", Model),
         ("toolset", Toolset),
     ],

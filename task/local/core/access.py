@@ -1,64 +1,137 @@
-"""Whose bucket is whose, and who may read and write which file: a user, or an application with a per-request key."""
+"""Who calls local Core, and whose files they may read and write: a user, or an application with a per-request key."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import json
-from collections.abc import Iterator
-from pathlib import Path
+import secrets
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from task.local.core.callers import Access, Identity
+from aiohttp import web
+
 from task.local.core.urls import PUBLIC_BUCKET, ResourceUrl, encode_segment, parse
 
+KEY_SECONDS = 1800.0
+
 _ID_LENGTH = 32
+
+Access = Literal["READ", "READ_WRITE"]
+
+
+@dataclass(slots=True)
+class PerRequestKey:
+    """What Core remembers with the key that it creates for one call of a deployment.
+
+    `attached` maps canonical relative URLs (`files/{bucket}/{path}`, folders end in `/`) to the access they give.
+    `expires_at` is in seconds of the clock that `PerRequestKeys` has.
+    """
+
+    value: str
+    initiator: Principal
+    deployment: str
+    execution_path: tuple[str, ...]
+    expires_at: float
+    attached: dict[str, Access] = field(default_factory=dict[str, Access])
+
+    @property
+    def principal(self) -> Principal:
+        """The caller that the key stands for: its initiator, acting through an application."""
+        return replace(self.initiator, key=self)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The root caller: `owner` is the bucket location `Keys/{project}/` or `Users/{sub}/`.
+
+    With `key`, the request comes from the application that the key was created for; owner, roles and claims are then
+    the initiator's.
+    """
+
+    owner: str
+    roles: tuple[str, ...]
+    project: str | None = None
+    claims: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    key: PerRequestKey | None = None
+
+    def may_use(self, allowed: frozenset[str] | None) -> bool:
+        """Whether one of the roles is among the `allowed` ones; None allows everybody."""
+        return allowed is None or not allowed.isdisjoint(self.roles)
+
+
+PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
+
+
+class PerRequestKeys:
+    """The live keys. `ttl` is in seconds; None keeps a key until its response has ended, as Core 0.25 does."""
+
+    def __init__(self, clock: Callable[[], float], ttl: float | None = KEY_SECONDS) -> None:
+        self._clock = clock
+        self._ttl = float("inf") if ttl is None else ttl
+        self._live: dict[str, PerRequestKey] = {}
+
+    @contextmanager
+    def created(
+        self, caller: Principal, deployment: str, attached: Mapping[str, Access] | None = None
+    ) -> Generator[PerRequestKey]:
+        """A key for one call of `deployment`, which ends with the block; a nested call keeps the root caller and
+        lengthens the path."""
+        path = caller.key.execution_path if caller.key else ()
+        key = PerRequestKey(
+            value=secrets.token_urlsafe(24),
+            initiator=replace(caller, key=None),
+            deployment=deployment,
+            execution_path=(*path, deployment),
+            expires_at=self._clock() + self._ttl,
+            attached=dict(attached or {}),
+        )
+        self._live[key.value] = key
+        try:
+            yield key
+        finally:
+            self.end(key)
+
+    def find(self, value: str) -> PerRequestKey | None:
+        key = self._live.get(value)
+        if key is not None and key.expires_at <= self._clock():
+            self.end(key)
+            return None
+        return key
+
+    def end(self, key: PerRequestKey) -> None:
+        self._live.pop(key.value, None)
+
+    def add_rights(self, key: PerRequestKey, urls: Iterable[str]) -> None:
+        """Let the key read and write canonical `urls`, and renew it."""
+        key.attached.update(dict.fromkeys(urls, "READ_WRITE"))
+        key.expires_at = self._clock() + self._ttl
+
+    def live(self) -> list[PerRequestKey]:
+        return [key for key in self._live.values() if key.expires_at > self._clock()]
 
 
 class BucketIds:
     """Stable, opaque bucket ids by owner, and owners by bucket id.
 
-    An owner is a location such as `Keys/{project}/` or `Users/{sub}/`. Owners become known through `id_of`; with a
-    `path` they are kept in that file, so that they are known after a restart.
+    An owner is a location such as `Keys/{project}/` or `Users/{sub}/`, and becomes known through `id_of`.
     """
 
-    def __init__(self, secret: bytes, path: Path | None = None) -> None:
+    def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._path = path
-        self._owners = {self._digest(owner): owner for owner in _saved_owners(path)}
+        self._owners = {PUBLIC_BUCKET: f"{PUBLIC_BUCKET}/"}
 
     def id_of(self, owner: str) -> str:
         """The bucket of an owner; the same every time for the same secret."""
-        bucket = self._digest(owner)
-        if bucket not in self._owners:
-            self._owners[bucket] = owner
-            self._save(owner)
+        digest = hmac.new(self._secret, owner.encode(errors="surrogatepass"), hashlib.sha256)
+        bucket = digest.hexdigest()[:_ID_LENGTH]
+        self._owners[bucket] = owner
         return bucket
 
     def owner_of(self, bucket: str) -> str | None:
         """The owner of this bucket, None for an unknown one; `public/` owns the public bucket."""
-        return f"{PUBLIC_BUCKET}/" if bucket == PUBLIC_BUCKET else self._owners.get(bucket)
-
-    def _digest(self, owner: str) -> str:
-        return hmac.new(self._secret, owner.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()[:_ID_LENGTH]
-
-    def _save(self, owner: str) -> None:
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(owner) + "\n")
-
-
-def _saved_owners(path: Path | None) -> Iterator[str]:
-    if path is None or not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            owner = json.loads(line)
-        except json.JSONDecodeError:  # a line that was being written when the machine stopped
-            continue
-        if isinstance(owner, str):
-            yield owner
+        return self._owners.get(bucket)
 
 
 class AccessRules:
@@ -73,31 +146,31 @@ class AccessRules:
     def __init__(self, buckets: BucketIds) -> None:
         self._buckets = buckets
 
-    def may_read(self, identity: Identity, url: str) -> bool:
+    def may_read(self, principal: Principal, url: str) -> bool:
         resource = parse(url)
-        return resource.bucket == PUBLIC_BUCKET or self._granted(identity, resource) is not None
+        return resource.bucket == PUBLIC_BUCKET or self._granted(principal, resource) is not None
 
-    def may_write(self, identity: Identity, url: str) -> bool:
-        return self._granted(identity, parse(url)) == "READ_WRITE"
+    def may_write(self, principal: Principal, url: str) -> bool:
+        return self._granted(principal, parse(url)) == "READ_WRITE"
 
-    def appdata_of(self, identity: Identity) -> str:
+    def appdata_of(self, principal: Principal) -> str:
         """The folder of the calling application in the user's bucket: `{bucket}/appdata/{encoded application}`.
 
         Raises:
             ValueError: the caller is not an application.
         """
-        if identity.key is None:
+        if principal.key is None:
             raise ValueError("only an application with a per-request key has an appdata folder")
-        folder = "/".join(encode_segment(part) for part in identity.key.deployment.split("/"))
-        return f"{self._buckets.id_of(identity.owner)}/appdata/{folder}"
+        folder = "/".join(encode_segment(part) for part in principal.key.deployment.split("/"))
+        return f"{self._buckets.id_of(principal.owner)}/appdata/{folder}"
 
-    def _granted(self, identity: Identity, resource: ResourceUrl) -> Access | None:
-        owner, key = self._buckets.owner_of(resource.bucket), identity.key
+    def _granted(self, principal: Principal, resource: ResourceUrl) -> Access | None:
+        owner, key = self._buckets.owner_of(resource.bucket), principal.key
         if key is None:
-            return "READ_WRITE" if owner == identity.owner else None
+            return "READ_WRITE" if owner == principal.owner else None
         home = ("appdata", *key.deployment.split("/"))
         appdata = ResourceUrl(resource.type, resource.bucket, home, is_folder=True)
-        if owner == f"Keys/{key.deployment}/" or (owner == identity.owner and appdata.contains(resource)):
+        if owner == f"Keys/{key.deployment}/" or (owner == principal.owner and appdata.contains(resource)):
             return "READ_WRITE"
         wanted = resource.url
         grants = {

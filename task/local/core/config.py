@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
-from pydantic import (
-    AliasGenerator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
-
-UNLIMITED = 2**63 - 1
 
 
 class _Part(BaseModel):
@@ -28,10 +17,10 @@ class _Part(BaseModel):
 
 
 class Upstream(_Part):
+    """Where the adapter behind a model sends its requests. Local Core takes the first one: it balances no load."""
+
     endpoint: str
     key: str | None = None
-    weight: int = 1
-    tier: int = 0
     extra_data: Any = None
 
 
@@ -60,7 +49,7 @@ class Features(_Part):
     reasoning_efforts: list[str] = Field(default_factory=list[str])
 
 
-class Entry(_Part):
+class ListedEntry(_Part):
     """What deployments and toolsets share. `name` is the entry's key in the file."""
 
     name: str = ""
@@ -78,7 +67,7 @@ class Entry(_Part):
         return self.reference or self.name
 
 
-class Deployment(Entry):
+class Deployment(ListedEntry):
     """What applications and models share."""
 
     features: Features = Features()
@@ -107,7 +96,7 @@ class Model(Deployment):
         return self.type == "chat"
 
 
-class Toolset(Entry):
+class Toolset(ListedEntry):
     transport: str = "http"
     allowed_tools: list[str] = Field(default_factory=list[str])
     forward_per_request_key: bool = False
@@ -131,52 +120,6 @@ class ProjectKey(_Part):
         return tuple(dict.fromkeys(([self.role] if self.role else []) + self.roles))
 
 
-class Limit(_Part):
-    """Tokens per window and requests per window that one role has of one deployment."""
-
-    minute: int = UNLIMITED
-    day: int = UNLIMITED
-    week: int = UNLIMITED
-    month: int = UNLIMITED
-    request_hour: int = UNLIMITED
-    request_day: int = UNLIMITED
-
-    @property
-    def positive(self) -> bool:
-        return min(self.minute, self.day, self.week, self.month, self.request_hour, self.request_day) > 0
-
-
-class Role(_Part):
-    limits: dict[str, Limit] = Field(default_factory=dict[str, Limit])
-
-
-class FixedResponse(_Part):
-    status: int = 200
-    body: str = ""
-
-
-class Route(_Part):
-    """A path outside Core's own API: a fixed response, or the endpoints behind it."""
-
-    paths: list[str] = Field(default_factory=list[str])
-    methods: frozenset[str] = frozenset()
-    user_roles: frozenset[str] = frozenset()
-    response: FixedResponse | None = None
-    rewrite_path: bool = False
-    upstreams: list[Upstream] = Field(default_factory=list[Upstream])
-    order: int = 2**31 - 1
-
-    @field_validator("paths")
-    @classmethod
-    def _are_patterns(cls, paths: list[str]) -> list[str]:
-        for path in paths:
-            try:
-                re.compile(path)
-            except re.error as error:
-                raise ValueError(f"{path!r} is not a pattern: {error}") from None
-        return paths
-
-
 class CoreConfig(_Part):
     """The whole file. References of applications and models are unique."""
 
@@ -184,9 +127,6 @@ class CoreConfig(_Part):
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
     toolsets: dict[str, Toolset] = Field(default_factory=dict[str, Toolset])
     keys: dict[str, ProjectKey] = Field(default_factory=dict[str, ProjectKey])
-    roles: dict[str, Role] = Field(default_factory=dict[str, Role])
-    routes: dict[str, Route] = Field(default_factory=dict[str, Route])
-    retriable_error_codes: frozenset[int] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
@@ -195,7 +135,10 @@ class CoreConfig(_Part):
         for section in ("applications", "models", "toolsets"):
             entries: Any = named.get(section)
             if isinstance(entries, dict):
-                named[section] = {name: _named(entry, name) for name, entry in entries.items()}
+                named[section] = {
+                    name: {**entry, "name": name} if isinstance(entry, dict) else entry
+                    for name, entry in entries.items()
+                }
         return {key: value for key, value in named.items() if value is not None}
 
     @model_validator(mode="after")
@@ -209,18 +152,3 @@ class CoreConfig(_Part):
 
     def deployment(self, name: str) -> Deployment | None:
         return self.applications.get(name) or self.models.get(name)
-
-    def limit(self, deployment: str, roles: tuple[str, ...]) -> Limit:
-        """What the roles may use of the deployment: the best of their entries, else role `default`'s, else all."""
-        granted = [limit for role in roles if (limit := self._limit_of(role, deployment)) is not None]
-        if not granted:
-            return self._limit_of("default", deployment) or Limit()
-        return Limit(**{field: max(getattr(limit, field) for limit in granted) for field in Limit.model_fields})
-
-    def _limit_of(self, role: str, deployment: str) -> Limit | None:
-        entry = self.roles.get(role)
-        return entry.limits.get(deployment) if entry else None
-
-
-def _named(entry: Any, name: str) -> Any:
-    return {**entry, "name": name} if isinstance(entry, dict) else entry

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
-from task.local.core.access import AccessRules, BucketIds
-from task.local.core.callers import IDENTITY, KEY_SECONDS, Keys
-from task.local.core.clock import Clock
-from task.local.core.config import CoreConfig, Deployment, Entry
+from task.local.core.access import KEY_SECONDS, PRINCIPAL, AccessRules, BucketIds, PerRequestKeys
+from task.local.core.config import CoreConfig, Deployment, ListedEntry
 from task.local.core.config_source import ConfigSource
 from task.local.core.models import ModelChoice
-from task.local.core.relay import Relay, ResponseHooks
+from task.local.core.relay import IDLE_SECONDS, Relay, ResponseHooks
 from task.local.core.responses import Refusal
-from task.local.core.storage import Store
+from task.local.core.storage import FileStore
 
-_E = TypeVar("_E", bound=Entry)
+_E = TypeVar("_E", bound=ListedEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class CoreSettings:
     `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
     installation's key; None takes the one in `data_folder`, created on the first start. `host_map` replaces host names
     in the configuration's addresses. `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other
-    requests. `key_seconds`, `unsigned_tokens` and `test_hooks` are for tests.
+    requests. `key_seconds`, `idle_seconds`, `clock` (in seconds) and `unsigned_tokens` are for tests.
     """
 
     data_folder: Path
@@ -51,7 +50,8 @@ class CoreSettings:
     max_upload: int = 512 * 2**20
     max_body: int = 64 * 2**20
     key_seconds: float = KEY_SECONDS
-    test_hooks: bool = False
+    idle_seconds: float = IDLE_SECONDS
+    clock: Callable[[], float] = time.monotonic
     unsigned_tokens: bool = False
 
 
@@ -69,8 +69,7 @@ class ServedModel(Protocol):
 class Core:
     """One local Core.
 
-    `blocked` is Core 0.25's memory of failed applications, in seconds of the `clock`; `throttled` holds the
-    `Retry-After` of models that a test has throttled.
+    `blocked` is Core 0.25's memory of applications that failed, until when in seconds of the settings' clock.
     """
 
     def __init__(self, settings: CoreSettings, source: ConfigSource, buckets: BucketIds) -> None:
@@ -79,17 +78,15 @@ class Core:
         self.source = source
         self.buckets = buckets
         self.access = AccessRules(buckets)
-        self.clock = Clock()
-        self.keys = Keys(self.clock, None if settings.core025 else settings.key_seconds)
-        self.relay = Relay(self.clock)
-        self.store = Store(settings.data_folder / "files")
+        self.keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
+        self.relay = Relay(settings.idle_seconds)
+        self.store = FileStore(settings.data_folder / "files")
         self.models: list[ServedModel] = []
         self.blocked: dict[str, float] = {}
-        self.throttled: dict[str, int] = {}
 
     @property
     def config(self) -> CoreConfig:
-        """The configuration as it is now."""
+        """The current configuration."""
         return self.source.current()
 
 
@@ -100,7 +97,7 @@ def usable(request: web.Request, entry: _E | None, unknown: str = "", forbidden:
     """The entry of the configuration. Raises: Refusal 404 without one, 403 where the caller may not use it."""
     if entry is None:
         raise Refusal(404, unknown)
-    if not request[IDENTITY].may_use(entry.user_roles):
+    if not request[PRINCIPAL].may_use(entry.user_roles):
         raise Refusal(403, forbidden)
     return entry
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from collections.abc import Awaitable, Callable
-from typing import BinaryIO
 
 from aiohttp import web
 
-from task.local.core.callers import IDENTITY
+from task.local.core.access import PRINCIPAL
 from task.local.core.core import CORE
 from task.local.core.metadata import Conditions, ListingQuery, Transfer, folder_node, item_node, receive_file
-from task.local.core.relay import json_object, read_body
-from task.local.core.responses import PlainResponse, Refusal, json_response
+from task.local.core.responses import PlainResponse, Refusal, json_object, json_response, read_body
 from task.local.core.storage import StoredFile, Upload
 from task.local.core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
@@ -40,11 +38,11 @@ def file_routes(*, core025: bool) -> list[web.RouteDef]:
 
 
 async def _bucket(request: web.Request) -> web.Response:
-    core, identity = request.app[CORE], request[IDENTITY]
+    core, identity = request.app[CORE], request[PRINCIPAL]
     if identity.key is None:
-        return json_response(request, {"bucket": core.buckets.id_of(identity.owner)})
+        return json_response({"bucket": core.buckets.id_of(identity.owner)})
     own = core.buckets.id_of(f"Keys/{identity.key.deployment}/")
-    return json_response(request, {"bucket": own, "appdata": core.access.appdata_of(identity)})
+    return json_response({"bucket": own, "appdata": core.access.appdata_of(identity)})
 
 
 async def _put_file(request: web.Request) -> web.Response:
@@ -76,7 +74,13 @@ async def _get(request: web.Request) -> web.StreamResponse:
     stored, content = opened
     with content:
         Conditions.of(request.headers).check_download(stored)
-        return await _send(request, stored, content)
+        response = web.StreamResponse(headers={"Content-Type": stored.content_type, **_etag_headers(stored)})
+        response.content_length = stored.size
+        await response.prepare(request)
+        while chunk := await asyncio.to_thread(content.read, _CHUNK_BYTES):
+            await response.write(chunk)
+        await response.write_eof()
+        return response
 
 
 async def _delete(request: web.Request) -> web.Response:
@@ -93,21 +97,16 @@ async def _delete(request: web.Request) -> web.Response:
 async def _metadata(request: web.Request) -> web.Response:
     core, resource = request.app[CORE], _resource(request, _tail(request, "/v1/metadata/"))
     _check_read(request, resource)
-    query = ListingQuery.of(request.query)
-
-    def permissions(url: str) -> list[str]:
-        return ["READ", "WRITE"] if core.access.may_write(request[IDENTITY], url) else ["READ"]
-
     if resource.is_folder:
         files = await asyncio.to_thread(core.store.list, resource.url)
         if not files and resource.segments:
             raise Refusal(404)
-        response = json_response(request, folder_node(resource, files, query, permissions))
+        response = json_response(folder_node(resource, files, ListingQuery.of(request.query)))
     else:
         stored = await asyncio.to_thread(core.store.read, resource.url)
         if stored is None:
             raise Refusal(404)
-        response = json_response(request, item_node(stored, permissions if query.permissions else None))
+        response = json_response(item_node(stored))
     if _METADATA_TYPE in request.headers.get("Accept", ""):
         response.content_type = _METADATA_TYPE
     return response
@@ -117,7 +116,18 @@ def _transfer(*, move: bool) -> Callable[[web.Request], Awaitable[web.Response]]
     async def handler(request: web.Request) -> web.Response:
         wanted = Transfer.parse(await request.read())
         source, destination = _resource(request, wanted.source_url), _resource(request, wanted.destination_url)
-        _check_transfer(request, source, destination, move)
+        for resource in (source, destination):
+            if resource.is_folder:
+                raise Refusal(400, f"Folder not allowed: {resource.url}")
+        if source.type != destination.type:
+            raise Refusal(400, "Source and destination must be resources of the same type")
+        if source == destination:
+            raise Refusal(400, f"Source and destination are the same resource: {source.url}")
+        _check_new_name(destination)
+        _check_read(request, source)
+        if move:
+            _check_write(request, source)
+        _check_write(request, destination)
 
         def check(stored: StoredFile | None) -> None:
             if stored is not None and not wanted.overwrite:
@@ -128,21 +138,6 @@ def _transfer(*, move: bool) -> Callable[[web.Request], Awaitable[web.Response]]
         return PlainResponse(200)
 
     return handler
-
-
-def _check_transfer(request: web.Request, source: ResourceUrl, destination: ResourceUrl, move: bool) -> None:
-    for resource in (source, destination):
-        if resource.is_folder:
-            raise Refusal(400, f"Folder not allowed: {resource.url}")
-    if source.type != destination.type:
-        raise Refusal(400, "Source and destination must be resources of the same type")
-    if source == destination:
-        raise Refusal(400, f"Source and destination are the same resource: {source.url}")
-    _check_new_name(destination)
-    _check_read(request, source)
-    if move:
-        _check_write(request, source)
-    _check_write(request, destination)
 
 
 def _new_resource(request: web.Request) -> ResourceUrl:
@@ -156,9 +151,9 @@ def _new_resource(request: web.Request) -> ResourceUrl:
 
 async def _keep(request: web.Request, resource: ResourceUrl, upload: Upload, content_type: str) -> web.Response:
     check = Conditions.of(request.headers).check_change
-    author = request[IDENTITY].owner.partition("/")[2].removesuffix("/")
+    author = request[PRINCIPAL].owner.partition("/")[2].removesuffix("/")
     stored = await asyncio.to_thread(request.app[CORE].store.keep, resource.url, upload, content_type, author, check)
-    response = json_response(request, item_node(stored))
+    response = json_response(item_node(stored))
     response.headers.update(_etag_headers(stored))
     return response
 
@@ -171,12 +166,12 @@ def _resource(request: web.Request, url: str) -> ResourceUrl:
 
 
 def _check_read(request: web.Request, resource: ResourceUrl) -> None:
-    if not request.app[CORE].access.may_read(request[IDENTITY], resource.url):
+    if not request.app[CORE].access.may_read(request[PRINCIPAL], resource.url):
         raise Refusal(403, f"You don't have an access to: {resource.url}")
 
 
 def _check_write(request: web.Request, resource: ResourceUrl) -> None:
-    if not request.app[CORE].access.may_write(request[IDENTITY], resource.url):
+    if not request.app[CORE].access.may_write(request[PRINCIPAL], resource.url):
         raise Refusal(403, f"You don't have an access to: {resource.url}")
 
 
@@ -192,13 +187,3 @@ def _check_new_name(resource: ResourceUrl) -> None:
 
 def _etag_headers(stored: StoredFile) -> dict[str, str]:
     return {"ETag": stored.etag, "Access-Control-Expose-Headers": "etag"}
-
-
-async def _send(request: web.Request, stored: StoredFile, content: BinaryIO) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": stored.content_type, **_etag_headers(stored)})
-    response.content_length = stored.size
-    await response.prepare(request)
-    while chunk := await asyncio.to_thread(content.read, _CHUNK_BYTES):
-        await response.write(chunk)
-    await response.write_eof()
-    return response

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import HttpVersion11, web
 
-from task.local.core.callers import IDENTITY, Identity
+from task.local.core.access import PRINCIPAL, Principal
 from task.local.core.core import CORE, Core
-from task.local.core.forwarding import answer_by_route
 from task.local.core.responses import PlainResponse, Refusal
 
 logger = logging.getLogger(__name__)
@@ -24,7 +23,6 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
-METHODS_025 = METHODS - {"PATCH"}
 OPEN_PATHS = frozenset({"/health", "/version"})
 LOCAL_HOSTS = frozenset({"localhost", "core", "host.docker.internal"})
 TOO_LARGE = "Request body is too large"
@@ -69,7 +67,15 @@ async def add_cors(request: web.Request, response: web.StreamResponse) -> None:
 
 async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     core = request.app[CORE]
-    _check_transport(request, core)
+    if request.version != HttpVersion11:
+        raise Refusal(505)
+    host = _hostname(f"//{request.headers.get('Host', '')}")
+    if host not in LOCAL_HOSTS | core.settings.allowed_hosts and not is_loopback(host):
+        raise Refusal(403, "Host is not allowed")
+    if not _origin_is_allowed(request):
+        raise Refusal(403, "Origin is not allowed")
+    if request.method not in METHODS:
+        raise Refusal(405)
     if request.method == "OPTIONS":
         return PlainResponse(200, headers={"Access-Control-Max-Age": "86400"})
     multipart = request.content_type.startswith("multipart/")
@@ -78,20 +84,10 @@ async def _admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     missing = request.method == "HEAD" or request.match_info.http_exception is not None
     if request.path in OPEN_PATHS and not missing:
         return await handler(request)
-    request[IDENTITY] = _identify(core, request.headers)
-    return await (answer_by_route if missing else handler)(request)
-
-
-def _check_transport(request: web.Request, core: Core) -> None:
-    if request.version != HttpVersion11:
-        raise Refusal(505)
-    host = _hostname(f"//{request.headers.get('Host', '')}")
-    if host not in LOCAL_HOSTS | core.settings.allowed_hosts and not is_loopback(host):
-        raise Refusal(403, "Host is not allowed")
-    if not _origin_is_allowed(request):
-        raise Refusal(403, "Origin is not allowed")
-    if request.method not in (METHODS_025 if core.core025 else METHODS):
-        raise Refusal(405)
+    request[PRINCIPAL] = _principal_of(core, request.headers)
+    if missing:  # only a caller with a key learns which routes there are
+        raise Refusal(502, "No route")
+    return await handler(request)
 
 
 def _origin_is_allowed(request: web.Request) -> bool:
@@ -117,7 +113,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _identify(core: Core, headers: Mapping[str, str]) -> Identity:
+def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
     key = headers.get("Api-Key", "")
     authorization = headers.get("Authorization")
     if not key and authorization is None:
@@ -126,41 +122,37 @@ def _identify(core: Core, headers: Mapping[str, str]) -> Identity:
     bearer = value.strip() if scheme.lower() == "bearer" else scheme
     if key and bearer and bearer != key:
         raise Refusal(400, BOTH_CREDENTIALS)
-    identity = _by_token(core, bearer)
-    if identity is None and (key or not core.core025):  # only today's Core accepts a key as a bearer value
-        identity = _by_key(core, key or bearer)
-    if identity is None:
+    principal = _by_token(bearer) if core.settings.unsigned_tokens else None
+    if principal is None and (key or not core.core025):  # only today's Core accepts a key as a bearer value
+        principal = _by_key(core, key or bearer)
+    if principal is None:
         raise Refusal(401, UNKNOWN_KEY if key else BAD_AUTHORIZATION)
-    return identity
+    return principal
 
 
-def _by_key(core: Core, value: str) -> Identity | None:
+def _by_key(core: Core, value: str) -> Principal | None:
     key = core.keys.find(value)
     if key is not None:
-        return key.identity
+        return key.principal
     for known, entry in core.config.keys.items():
         if hmac.compare_digest(known.encode(), value.encode()):
-            return Identity(owner=f"Keys/{entry.project}/", roles=entry.all_roles, project=entry.project)
+            return Principal(owner=f"Keys/{entry.project}/", roles=entry.all_roles, project=entry.project)
     return None
 
 
-def _by_token(core: Core, token: str) -> Identity | None:
-    # The user of a test's token; no other token is accepted, since local Core has no identity provider
-    claims = _unsigned_claims(token) if core.settings.unsigned_tokens else {}
+def _by_token(token: str) -> Principal | None:
+    # A test's unsigned token stands for its user; no other token counts, since local Core has no identity provider.
+    try:
+        header, payload, signature = token.split(".")
+        unsigned = not signature and str(_decoded(header).get("alg", "")).lower() == "none"
+        claims = _decoded(payload) if unsigned else {}
+    except ValueError:
+        return None
     if not isinstance(subject := claims.get("sub"), str) or not subject:
         return None
     roles = claims.get("roles")
     named = tuple(str(role) for role in roles) if isinstance(roles, list) else ()
-    return Identity(owner=f"Users/{subject}/", roles=named, claims=claims)
-
-
-def _unsigned_claims(token: str) -> dict[str, Any]:
-    try:
-        header, claims, signature = token.split(".")
-        algorithm = str(_decoded(header).get("alg", "")).lower()
-        return _decoded(claims) if algorithm == "none" and not signature else {}
-    except ValueError:
-        return {}
+    return Principal(owner=f"Users/{subject}/", roles=named, claims=claims)
 
 
 def _decoded(part: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import io
 import re
 import textwrap
@@ -18,26 +17,24 @@ import orjson
 from aiohttp import web
 
 from task.llm.base import Usage
-from task.local.core.access import BucketIds
-from task.local.core.callers import IDENTITY, Identity
+from task.local.core.access import PRINCIPAL, BucketIds, Principal
 from task.local.core.config import CoreConfig, Model
 from task.local.core.models import ModelChoice, UpstreamModel, described_by
 from task.local.core.relay import ResponseHooks
 from task.local.core.responses import Refusal
-from task.local.core.served import EventStream, block, block_response
-from task.local.core.storage import Store
+from task.local.core.served import CompletionStream, block, block_response
+from task.local.core.storage import FileStore
 from task.local.core.urls import encode_segment
 
 PLACEHOLDER_TEXT = "This is a placeholder, not a generated picture: no image model is connected to local Core."
 PLACEHOLDER_TITLE = "Placeholder pictures (no image model is connected)"
-_OPTIONS = ("size", "quality", "style")
-UPSTREAM_SECONDS = 300
 NOTICE = "placeholder - no image model is connected"
+UPSTREAM_SECONDS = 300
 SIDE = 1024
-_SMALLEST, _LARGEST = 128, 2048
+
 _SIZE = re.compile(r"(\d{2,4})x(\d{2,4})")
+_SMALLEST, _LARGEST = 128, 2048  # pixels of a placeholder's side
 _PROMPT_CHARS = 600
-_BACKGROUND, _FRAME, _INK, _FAINT = "#eef1f5", "#9aa5b1", "#1f2933", "#52606d"
 _MAGIC = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
 
 
@@ -57,12 +54,16 @@ Painter = Callable[[str, Mapping[str, str]], Awaitable[Picture]]
 
 def with_image_model(file: CoreConfig, config: CoreConfig, name: str, choice: ModelChoice) -> CoreConfig:
     """`config` with the image model `name`, listed as what it is; an upstream's may be described in the `file`."""
-    if not isinstance(choice, UpstreamModel):
-        listed = Model(name=name, display_name=PLACEHOLDER_TITLE, description=PLACEHOLDER_TEXT)
-    else:
+    if isinstance(choice, UpstreamModel):
         plain = Model(name=name, display_name=name, description="Makes a picture of a description.")
         listed = described_by(file, name) or plain
+    else:
+        listed = Model(name=name, display_name=PLACEHOLDER_TITLE, description=PLACEHOLDER_TEXT)
     return config.model_copy(update={"models": config.models | {name: listed}})
+
+
+def painter_of(choice: ModelChoice, name: str) -> Painter:
+    return _upstream_painter(choice, name) if isinstance(choice, UpstreamModel) else _paint_placeholder
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,48 +72,42 @@ class ImageServer:
 
     name: str
     paint: Painter
-    store: Store
+    store: FileStore
     buckets: BucketIds
 
     async def respond(
         self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
     ) -> web.StreamResponse:
         picture = await self.paint(_prompt(document), _image_options(document))
-        attachments = await self._attachments(request[IDENTITY], picture)
-        if document.get("stream"):
-            return await self._streamed(request, picture.text, attachments, hooks)
-        message = {"content": picture.text, "custom_content": {"attachments": attachments}}
-        answer = block(self.name, message, "stop", Usage())
-        _share(hooks, "application/json", orjson.dumps(answer))
-        return block_response(request, answer, hooks)
-
-    async def _streamed(
-        self, request: web.Request, text: str, attachments: list[dict[str, Any]], hooks: ResponseHooks
-    ) -> web.StreamResponse:
-        stream = EventStream(self.name, hooks)
+        attachments = await self._attachments(request[PRINCIPAL], picture)
+        if not document.get("stream"):
+            message = {"content": picture.text, "custom_content": {"attachments": attachments}}
+            answer = block(self.name, message, "stop", Usage())
+            _share(hooks, "application/json", orjson.dumps(answer))
+            return block_response(answer, hooks)
+        stream = CompletionStream(self.name, hooks)
         numbered = [{"index": index, **item} for index, item in enumerate(attachments)]
-        delta = {"role": "assistant", "content": text, "custom_content": {"attachments": numbered}}
+        delta = {"role": "assistant", "content": picture.text, "custom_content": {"attachments": numbered}}
         events = stream.event(delta) + stream.event({}, "stop")
         _share(hooks, "text/event-stream", events)
         await stream.start(request)
         await stream.write(events)
         return await stream.end()
 
-    async def _attachments(self, identity: Identity, picture: Picture) -> list[dict[str, Any]]:
+    async def _attachments(self, caller: Principal, picture: Picture) -> list[dict[str, Any]]:
         revised = [{"title": "Revised prompt", "data": picture.revised_prompt}] if picture.revised_prompt else []
         if picture.content is None:
             return [*revised, {"title": "Image", "type": "image/png", "url": picture.link}]
-        kind = _media_type(picture.content)
-        return [*revised, {"title": "Image", "type": kind, "url": await self._stored(identity, picture.content, kind)}]
-
-    async def _stored(self, identity: Identity, content: bytes, kind: str) -> str:
-        home = f"files/{self.buckets.id_of(identity.owner)}/appdata/{encode_segment(self.name)}"
+        kind = next((kind for magic, kind in _MAGIC.items() if picture.content.startswith(magic)), None)
+        if kind is None:
+            raise Refusal(500, _error("The image model did not answer with a picture", "500"))
+        home = f"files/{self.buckets.id_of(caller.owner)}/appdata/{encode_segment(self.name)}"
         url = f"{home}/images/{uuid4().hex}.{kind.rpartition('/')[2]}"
         with self.store.upload() as upload:
-            await upload.write(content)
+            await upload.write(picture.content)
             await upload.finish()
             await asyncio.to_thread(self.store.keep, url, upload, kind, self.name, lambda _: None)
-        return url
+        return [*revised, {"title": "Image", "type": kind, "url": url}]
 
 
 def _share(hooks: ResponseHooks, content_type: str, body: bytes) -> None:
@@ -126,9 +121,8 @@ def _prompt(document: Mapping[str, Any]) -> str:
     messages: Any = document.get("messages")
     if not isinstance(messages, list):
         messages = []
-    content: Any = next(
-        (m.get("content") for m in reversed(messages) if isinstance(m, dict) and m.get("role") == "user"), None
-    )
+    users = [one for one in messages if isinstance(one, dict) and one.get("role") == "user"]
+    content: Any = users[-1].get("content") if users else None
     if isinstance(content, list):
         content = "\n".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     if not isinstance(content, str) or not content.strip():
@@ -141,56 +135,32 @@ def _image_options(document: Mapping[str, Any]) -> dict[str, str]:
     chosen: Any = fields.get("configuration") if isinstance(fields, dict) else None
     if not isinstance(chosen, dict):
         return {}
-    return {name: chosen[name] for name in _OPTIONS if isinstance(chosen.get(name), str)}
-
-
-def painter_of(choice: ModelChoice, name: str) -> Painter:
-    return _upstream_painter(choice, name) if isinstance(choice, UpstreamModel) else _paint_placeholder
+    return {name: chosen[name] for name in ("size", "quality", "style") if isinstance(chosen.get(name), str)}
 
 
 async def _paint_placeholder(prompt: str, options: Mapping[str, str]) -> Picture:
-    content = await asyncio.to_thread(_drawn, prompt, options.get("size"))
+    content = await asyncio.to_thread(_placeholder, prompt, options.get("size"))
     return Picture(content, revised_prompt=f"A placeholder with the words: {prompt}", text=PLACEHOLDER_TEXT)
 
 
-def _drawn(prompt: str, size: str | None) -> bytes:
-    from PIL import Image, ImageDraw
+def _placeholder(prompt: str, size: str | None) -> bytes:
+    from PIL import Image, ImageDraw, ImageFont
 
-    width, height = _dimensions(size)
-    image = Image.new("RGB", (width, height), _BACKGROUND)
+    given = _SIZE.fullmatch(size or "")
+    sides = [int(side) for side in given.groups()] if given else [SIDE, SIDE]
+    width, height = (min(max(side, _SMALLEST), _LARGEST) for side in sides)
+    points = max(8, min(width // 24, height // 18))
+    try:
+        font = ImageFont.truetype("DejaVuSans.ttf", points)  # the font inside Pillow knows Latin letters only
+    except OSError:
+        font = ImageFont.load_default(points)
+    words = "\n".join([NOTICE, "", *textwrap.wrap(prompt[:_PROMPT_CHARS], 40)])
+    image = Image.new("RGB", (width, height), "#eef1f5")
     pen = ImageDraw.Draw(image)
-    edge = min(width, height) // 32
-    pen.rectangle((edge, edge, width - edge, height - edge), outline=_FRAME, width=max(1, edge // 6))
-    _write(pen, NOTICE, (width / 2, height * 0.12), min(width // 28, height // 16), _FAINT, width)
-    _write(pen, prompt[:_PROMPT_CHARS], (width / 2, height / 2), min(width // 20, height // 18), _INK, width)
+    pen.multiline_text((width / 2, height / 2), words, fill="#1f2933", font=font, anchor="mm", align="center")
     content = io.BytesIO()
     image.save(content, "PNG")
     return content.getvalue()
-
-
-def _dimensions(size: str | None) -> tuple[int, int]:
-    given = _SIZE.fullmatch(size or "")
-    if given is None:
-        return SIDE, SIDE
-    width, height = (min(max(int(side), _SMALLEST), _LARGEST) for side in given.groups())
-    return width, height
-
-
-def _write(pen: Any, text: str, middle: tuple[float, float], points: int, colour: str, width: int) -> None:
-    letters = max(8, int(width * 1.6 / max(points, 8)))
-    lines = "\n".join(textwrap.wrap(text, letters))
-    pen.multiline_text(
-        middle, lines, fill=colour, font=_font(max(points, 8)), anchor="mm", align="center", spacing=points // 3
-    )
-
-
-def _font(points: int) -> Any:
-    from PIL import ImageFont
-
-    try:
-        return ImageFont.truetype("DejaVuSans.ttf", points)  # the font inside Pillow knows Latin letters only
-    except OSError:
-        return ImageFont.load_default(points)
 
 
 def _upstream_painter(choice: UpstreamModel, model: str) -> Painter:
@@ -207,7 +177,7 @@ def _upstream_painter(choice: UpstreamModel, model: str) -> Painter:
                 aiohttp.ClientSession(timeout=limit, headers=headers, cookie_jar=aiohttp.DummyCookieJar()) as session,
                 session.post(url, json=body, allow_redirects=False) as response,
             ):
-                return _picture(response.status, await response.read())
+                return _parsed_picture(response.status, await response.read())
         except aiohttp.ClientError:
             raise Refusal(502, _error("Failed to connect to the image model", "502")) from None
         except TimeoutError:
@@ -216,36 +186,27 @@ def _upstream_painter(choice: UpstreamModel, model: str) -> Painter:
     return paint
 
 
-def _picture(status: int, body: bytes) -> Picture:
+def _parsed_picture(status: int, body: bytes) -> Picture:
+    error: Any = None
     try:
         document: Any = orjson.loads(body)
         if status == 200:
             made = document["data"][0]
             content = base64.b64decode(made["b64_json"], validate=True) if made.get("b64_json") else None
-            if content is None and not isinstance(made.get("url"), str):
-                raise Refusal(500, _error("The image model answered without a picture", "500"))
-            return Picture(content, made.get("url"), made.get("revised_prompt"))
-        error: Any = document["error"]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, binascii.Error):
-        error = None
-    raise _refusal(status, error)
-
-
-def _refusal(status: int, error: Any) -> Refusal:
+            if content is not None or isinstance(made.get("url"), str):
+                return Picture(content, made.get("url"), made.get("revised_prompt"))
+            error = _error("The image model answered without a picture", "500")
+        else:
+            error = document["error"]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        pass
     # How a caller sees a deployment's failure through Core, which keeps some statuses to itself
     if status in (429, 502, 503, 504):
-        return Refusal(503, "Service is not available")
+        raise Refusal(503, "Service is not available")
     if status in (404, 405, 501):
-        return Refusal(404, _error("The connected model provider makes no pictures", "404"))
-    body = error if isinstance(error, dict) else _error("The image model failed", "500")
-    return Refusal(status if 400 <= status < 500 else 500, body)
-
-
-def _media_type(content: bytes) -> str:
-    kind = next((kind for magic, kind in _MAGIC.items() if content.startswith(magic)), None)
-    if kind is None:
-        raise Refusal(500, _error("The image model did not answer with a picture", "500"))
-    return kind
+        raise Refusal(404, _error("The connected model provider makes no pictures", "404"))
+    shown = error if isinstance(error, dict) else _error("The image model failed", "500")
+    raise Refusal(status if 400 <= status < 500 else 500, shown)
 
 
 def _error(message: str, code: str) -> dict[str, Any]:

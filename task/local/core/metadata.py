@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +20,6 @@ MAX_LIMIT = 1000
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Node = dict[str, Any]
-Permissions = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,6 @@ class ListingQuery:
     recursive: bool = False
     limit: int = 100
     token: str = ""
-    permissions: bool = False
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
@@ -41,15 +39,14 @@ class ListingQuery:
             raise Refusal(400, text)
         if not 0 <= int(limit) <= MAX_LIMIT:
             raise Refusal(400, f"Limit is out of allowed range: [0, {MAX_LIMIT}]")
-        permissions = query.get("permissions", "false").lower() == "true"
-        return cls(recursive == "true", int(limit), query.get("token", ""), permissions)
+        return cls(recursive == "true", int(limit), query.get("token", ""))
 
 
-def item_node(stored: StoredFile, permissions: Permissions | None = None) -> Node:
+def item_node(stored: StoredFile) -> Node:
     """A file, conversation or prompt, with its etag; only files have a size and type."""
     url = parse(stored.url)
     content = {"contentLength": stored.size, "contentType": stored.content_type} if url.type == "files" else {}
-    return _node(url, "ITEM", permissions) | {
+    return _node(url, "ITEM") | {
         "createdAt": stored.created_at,
         "updatedAt": stored.updated_at,
         "etag": stored.etag,
@@ -58,19 +55,18 @@ def item_node(stored: StoredFile, permissions: Permissions | None = None) -> Nod
     }
 
 
-def folder_node(
-    folder: ResourceUrl, files: Sequence[StoredFile], query: ListingQuery, permissions: Permissions
-) -> Node:
+def folder_node(folder: ResourceUrl, files: Sequence[StoredFile], query: ListingQuery) -> Node:
     """One page of a folder. `files` are all below it, in the order of their paths; its own sub-folders are nodes too,
     unless the query is recursive."""
-    shown = permissions if query.permissions else None
     later = [pair for pair in _keyed(folder, files, query.recursive) if pair[0] > query.token]
     page = later[: query.limit]
-    items = [
-        _node(entry, "FOLDER", shown) if isinstance(entry, ResourceUrl) else _listed(entry, shown) for _, entry in page
-    ]
+    items: list[Node] = []
+    for _, entry in page:
+        node = _node(entry, "FOLDER") if isinstance(entry, ResourceUrl) else item_node(entry)
+        node.pop("etag", None)  # Core's listings carry none
+        items.append(node)
     more = {"nextToken": page[-1][0]} if page and len(later) > len(page) else {}
-    return _node(folder, "FOLDER", shown) | {"items": items} | more
+    return _node(folder, "FOLDER") | {"items": items} | more
 
 
 def _keyed(
@@ -89,13 +85,7 @@ def _keyed(
             yield below.path, below
 
 
-def _listed(stored: StoredFile, permissions: Permissions | None) -> Node:
-    node = item_node(stored, permissions)
-    del node["etag"]  # Core's listings carry none
-    return node
-
-
-def _node(resource: ResourceUrl, node_type: str, permissions: Permissions | None) -> Node:
+def _node(resource: ResourceUrl, node_type: str) -> Node:
     known = {
         "name": resource.name,
         "parentPath": resource.parent_path,
@@ -103,7 +93,6 @@ def _node(resource: ResourceUrl, node_type: str, permissions: Permissions | None
         "url": resource.url,
         "nodeType": node_type,
         "resourceType": RESOURCE_TYPES[resource.type],
-        "permissions": permissions(resource.url) if permissions else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
@@ -175,25 +164,21 @@ async def receive_file(request: web.Request, upload: Upload, max_size: int) -> s
     """
     if request.content_type != "multipart/form-data":
         raise Refusal(400, "Request must have a valid content-type header to decode a multipart request")
+    content_types: list[str | None] = []
     try:
-        return await _receive(request, upload, max_size)
+        async for part in await request.multipart():
+            if not isinstance(part, BodyPartReader) or part.filename is None:
+                continue
+            if content_types:
+                raise Refusal(400, "Exactly one file is expected")
+            given = part.headers.get("Content-Type", "")
+            content_types.append(given if given.isascii() else None)
+            while chunk := await part.read_chunk(_CHUNK_BYTES):
+                await upload.write(chunk)
+                if upload.size > max_size:
+                    raise Refusal(413, "Request body is too large")
     except _MALFORMED as error:
         raise Refusal(400, "Failed to decode a multipart request") from error
-
-
-async def _receive(request: web.Request, upload: Upload, max_size: int) -> str | None:
-    content_types: list[str | None] = []
-    async for part in await request.multipart():
-        if not isinstance(part, BodyPartReader) or part.filename is None:
-            continue
-        if content_types:
-            raise Refusal(400, "Exactly one file is expected")
-        given = part.headers.get("Content-Type", "")
-        content_types.append(given if given.isascii() else None)
-        while chunk := await part.read_chunk(_CHUNK_BYTES):
-            await upload.write(chunk)
-            if upload.size > max_size:
-                raise Refusal(413, "Request body is too large")
     if not content_types:
         raise Refusal(400, "No file is found in the request")
     await upload.finish()

@@ -1,10 +1,12 @@
-"""Responses that end a request early: plain text without a content type, as DIAL Core sends it, or JSON errors."""
+"""What handlers read and answer: bodies, plain text without a content type as DIAL Core sends it, JSON, refusals."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
 import orjson
 from aiohttp import web
 
@@ -35,10 +37,24 @@ class Refusal(Exception):
         return web.Response(status=self.status, text=text, content_type="application/json", headers=self.headers)
 
 
-def json_response(request: web.Request, document: Any) -> web.Response:
-    """A JSON response, compressed with gzip when the client accepts that and it is worth the work."""
-    body = orjson.dumps(document)
-    response = web.Response(body=body, content_type="application/json")
-    if len(body) > 1024 and "gzip" in request.headers.get("Accept-Encoding", "").lower():
-        response.enable_compression(web.ContentCoding.gzip)
-    return response
+def json_response(document: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(document), content_type="application/json")
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The whole body. Raises: Refusal 422 when it does not arrive."""
+    try:
+        return await request.read()
+    except (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError):
+        raise Refusal(422, "Failed to receive body") from None
+
+
+def json_object(body: bytes, otherwise: str = "") -> dict[str, Any]:
+    """The JSON object in a body. Raises: Refusal 400 with the text `otherwise`."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise Refusal(400, otherwise)
+    return document

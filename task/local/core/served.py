@@ -1,11 +1,10 @@
-"""Serve a chat model of ours in OpenAI's wire format: the scripted demo, or the model that runs on this machine."""
+"""Serve a chat model of ours in OpenAI's wire format: the scripted demo, or one that `models.py` connects to."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,28 +29,23 @@ from task.llm.base import (
     Usage,
     Waiting,
 )
-from task.llm.transport import new_session
-from task.local.core.core import CORE
-from task.local.core.models import ConnectedModel, PlainMessages, UpstreamModel
-from task.local.core.relay import ResponseHooks
+from task.local.core.relay import UPSTREAM_ATTEMPTS, ResponseHooks
 from task.local.core.responses import Refusal, json_response
-from task.local.model.process import keep_warm, running
-from task.local.model.server import EmbeddedModel
+from task.local.core.upstream import PlainMessages
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS = {"X-UPSTREAM-ATTEMPTS": "1"}
 _EXTRA = frozenset({"response_format", "presence_penalty", "frequency_penalty"})
 _ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
 
 
-class EventStream:
+class CompletionStream:
     """A streamed completion of a model: chunks in OpenAI's form, ended by `[DONE]`."""
 
     def __init__(self, model: str, hooks: ResponseHooks) -> None:
         self._envelope = _envelope(model, "chat.completion.chunk")
         self._hooks = hooks
-        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **_ATTEMPTS})
+        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **UPSTREAM_ATTEMPTS})
 
     async def start(self, request: web.Request) -> None:
         await self._response.prepare(request)
@@ -78,10 +72,10 @@ def block(model: str, message: dict[str, Any], finish_reason: str, usage: Usage)
     return _envelope(model, "chat.completion") | {"choices": [choice], "usage": _usage(usage)}
 
 
-def block_response(request: web.Request, document: dict[str, Any], hooks: ResponseHooks) -> web.Response:
+def block_response(document: dict[str, Any], hooks: ResponseHooks) -> web.Response:
     hooks.ended(200)
-    response = json_response(request, document)
-    response.headers.update(_ATTEMPTS)
+    response = json_response(document)
+    response.headers.update(UPSTREAM_ATTEMPTS)
     return response
 
 
@@ -102,15 +96,15 @@ class ChatModelServer:
         async with aclosing(deltas):  # a client that leaves stops the model
             if document.get("stream"):
                 return await self._streamed(request, deltas, hooks)
-            return await self._block(request, deltas, hooks)
+            return await self._block(deltas, hooks)
 
     async def _streamed(
         self, request: web.Request, deltas: AsyncIterator[Delta], hooks: ResponseHooks
     ) -> web.StreamResponse:
-        stream = EventStream(self.name, hooks)
+        stream = CompletionStream(self.name, hooks)
         await stream.start(request)
         await stream.write(stream.event({"role": "assistant"}))
-        waiting = _Waiting()
+        waiting = WaitingStages()
         try:
             async for delta in deltas:
                 for shown in waiting.shown(delta):
@@ -129,7 +123,7 @@ class ChatModelServer:
             await stream.write(_event({"error": _error(error)}))
         return await stream.end()
 
-    async def _block(self, request: web.Request, deltas: AsyncIterator[Delta], hooks: ResponseHooks) -> web.Response:
+    async def _block(self, deltas: AsyncIterator[Delta], hooks: ResponseHooks) -> web.Response:
         answer = Accumulator()
         try:
             async for delta in deltas:
@@ -144,37 +138,10 @@ class ChatModelServer:
             attachments = [attachment.as_dict() for attachment in message.custom_content.attachments]
             fields["custom_content"] = {"attachments": attachments}
         document = block(self.name, fields, answer.finish_reason or "stop", answer.usage or Usage())
-        return block_response(request, document, hooks)
+        return block_response(document, hooks)
 
 
-def embedded_lifespan(model: EmbeddedModel) -> Callable[[web.Application], AsyncIterator[None]]:
-    """Serves the embedded model, whose process lives as long as the application."""
-
-    async def lifespan(app: web.Application) -> AsyncIterator[None]:
-        async with running(model, logger.warning) as (chat, process):
-            app[CORE].models.append(ChatModelServer(model.name, chat))
-            warming = asyncio.create_task(keep_warm(model, chat, process))
-            yield
-            warming.cancel()
-
-    return lifespan
-
-
-def connected_lifespan(source: ConnectedModel | UpstreamModel) -> Callable[[web.Application], AsyncIterator[None]]:
-    """Serves a model of another server through its chat model."""
-
-    async def lifespan(app: web.Application) -> AsyncIterator[None]:
-        core = app[CORE]
-        async with new_session() as session:
-            core.models.append(ChatModelServer(source.name, source.connect(session), PlainMessages(core.store)))
-            yield
-        if isinstance(source, ConnectedModel) and source.close is not None:
-            await source.close()
-
-    return lifespan
-
-
-class _Waiting:
+class WaitingStages:
     """What is waited for, as DIAL's stages, one after the other."""
 
     def __init__(self) -> None:

@@ -19,15 +19,12 @@ _DATA_LINE = b"data:"
 _WORD = b'"attachments"'
 
 
-def request_files(document: dict[str, Any], *, strict_nulls: bool = False) -> list[str]:
+def request_files(document: dict[str, Any]) -> list[str]:
     """Canonical URLs of all files and folders that a completion or embedding request attaches, folders with a `/`.
 
-    `strict_nulls` refuses nulls where Core 0.25 did.
     Raises: Refusal 400 for a relative URL that is not a well-formed one.
     """
-    found = dict.fromkeys(
-        _canonical_file(url, kind) for url, kind in _request_urls(document, strict_nulls) if not is_absolute(url)
-    )
+    found = dict.fromkeys(_canonical_file(url, kind) for url, kind in _request_urls(document) if not is_absolute(url))
     return list(found)
 
 
@@ -47,30 +44,26 @@ def _canonical_file(url: str, kind: str | None) -> str:
         raise Refusal(400) from None
 
 
-def _request_urls(document: dict[str, Any], strict_nulls: bool) -> Iterator[tuple[str, str | None]]:
+def _request_urls(document: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
     for message in _objects(document.get("messages")):
         for part in _objects(message.get("content")):
             image = part.get("image_url")
             if part.get("type") == "image_url" and isinstance(image, dict) and isinstance(image.get("url"), str):
                 yield image["url"], None
-        yield from _content_urls(message.get("custom_content"), strict_nulls)
-    yield from _attachment_urls(_flat(document.get("custom_input")), strict_nulls)
+        yield from _content_urls(message.get("custom_content"))
+    yield from _attachment_urls(_flat(document.get("custom_input")))
 
 
-def _content_urls(content: Any, strict_nulls: bool = False) -> Iterator[tuple[str, str | None]]:
+def _content_urls(content: Any) -> Iterator[tuple[str, str | None]]:
     if not isinstance(content, dict):
         return
-    if strict_nulls and None in (content.get("attachments", ""), content.get("stages", "")):
-        raise Refusal(400)
-    yield from _attachment_urls(_objects(content.get("attachments")), strict_nulls)
+    yield from _attachment_urls(_objects(content.get("attachments")))
     for stage in _objects(content.get("stages")):
-        yield from _attachment_urls(_objects(stage.get("attachments")), strict_nulls)
+        yield from _attachment_urls(_objects(stage.get("attachments")))
 
 
-def _attachment_urls(attachments: Iterable[dict[str, Any]], strict_nulls: bool) -> Iterator[tuple[str, str | None]]:
+def _attachment_urls(attachments: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str | None]]:
     for attachment in attachments:
-        if strict_nulls and attachment.get("type", "") is None:
-            raise Refusal(400)
         url, kind = attachment.get("url"), attachment.get("type")
         if isinstance(url, str):
             yield url, kind if isinstance(kind, str) else None

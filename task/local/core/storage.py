@@ -93,7 +93,7 @@ class Upload:
         self.path.unlink(missing_ok=True)
 
 
-class Store:
+class FileStore:
     """Files by canonical URL, in `root`.
 
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
@@ -111,7 +111,10 @@ class Store:
         # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
         # thread is done. What is done under it is a few renames, never a copy of content.
         self._changing = threading.Lock()
-        self._remove_abandoned()
+        oldest = time.time() - _ABANDONED_SECONDS
+        for left in self._uploads.glob("*"):
+            if left.lstat().st_mtime < oldest:
+                left.unlink(missing_ok=True)
 
     def upload(self) -> Upload:
         """Where the bytes of a file are collected before it is kept."""
@@ -139,7 +142,10 @@ class Store:
             current = self.read(destination)
             check(current)
             path = self._new_content(destination)
-            _link(original.path, path)
+            try:
+                os.link(original.path, path, follow_symlinks=False)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(original.path, path, follow_symlinks=False)
             now = int(time.time() * 1000)
             self._commit(replace(original, url=destination, updated_at=now, path=path), current)
             if move:
@@ -206,12 +212,6 @@ class Store:
         sidecar.parent.mkdir(parents=True, exist_ok=True)
         return sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
 
-    def _remove_abandoned(self) -> None:
-        oldest = time.time() - _ABANDONED_SECONDS
-        for left in self._uploads.glob("*"):
-            if left.lstat().st_mtime < oldest:
-                left.unlink(missing_ok=True)
-
 
 def _parsed(sidecar: Path) -> StoredFile | None:
     file = _opened(sidecar)
@@ -234,10 +234,3 @@ def _opened(path: Path) -> BinaryIO | None:
         if path.is_symlink() or not path.exists():
             return None
         raise
-
-
-def _link(source: Path, destination: Path) -> None:
-    try:
-        os.link(source, destination, follow_symlinks=False)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, destination, follow_symlinks=False)

@@ -12,8 +12,6 @@ RESOURCE_TYPES = {
     "files": "FILE",
     "conversations": "CONVERSATION",
     "prompts": "PROMPT",
-    "applications": "APPLICATION",
-    "toolsets": "TOOL_SET",
 }
 """The first segment of a resource's URL, and the name of that type in metadata."""
 

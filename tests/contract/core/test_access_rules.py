@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from task.local.core.access import AccessRules, BucketIds
-from task.local.core.callers import Access, Identity, PerRequestKey
+from task.local.core.access import Access, AccessRules, BucketIds, PerRequestKey, Principal
 
 IDS = BucketIds(b"secret")
 RULES = AccessRules(IDS)
-USER = Identity("Keys/project/", ("default",), "project")
+USER = Principal("Keys/project/", ("default",), "project")
 U, OTHER, APP = IDS.id_of("Keys/project/"), IDS.id_of("Users/ann/"), IDS.id_of("Keys/agent/")
 
 
-def called(deployment: str, attached: dict[str, Access] | None = None) -> Identity:
+def called(deployment: str, attached: dict[str, Access] | None = None) -> Principal:
     """The user's identity as `deployment` has it while it answers the user."""
     key = PerRequestKey("k" * 32, USER, deployment, (deployment,), 1e9, attached=attached or {})
-    return Identity(USER.owner, USER.roles, USER.project, key=key)
+    return Principal(USER.owner, USER.roles, USER.project, key=key)
 
 
-def rights(identity: Identity, url: str) -> str:
+def rights(identity: Principal, url: str) -> str:
     read, write = RULES.may_read(identity, url), RULES.may_write(identity, url)
     return {(True, True): "read write", (True, False): "read", (False, False): "none"}[read, write]
 

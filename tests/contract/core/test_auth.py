@@ -13,7 +13,8 @@ import pytest
 from aiohttp import ClientSession
 
 from task.errors import SettingsError
-from task.local.core.app import CoreSettings, create_app
+from task.local.core.app import create_app
+from task.local.core.core import CoreSettings
 from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import calling, config
 
@@ -81,30 +82,6 @@ async def test_13_1_core_025_does_not_accept_a_key_as_a_bearer_value(tmp_path: P
 async def test_13_1_an_error_is_plain_text_without_a_content_type(core: RunningCore) -> None:
     async with ClientSession() as session, session.get(core.url + BUCKET) as answer:
         assert "Content-Type" not in answer.headers
-
-
-@pytest.mark.local_core
-async def test_13_12_buckets_belong_to_projects_users_and_applications(core: RunningCore) -> None:
-    buckets = {
-        name: (await answer_to(core, **{header: value}))[1]
-        for name, header, value in [
-            ("one", "Api-Key", "key-one"),
-            ("one again", "Api-Key", "key-one-more"),
-            ("two", "Api-Key", "key-two"),
-            ("user", "Authorization", f"Bearer {token({'sub': 'someone'})}"),
-            ("other user", "Authorization", f"Bearer {token({'sub': 'someone-else'})}"),
-        ]
-    }
-    assert buckets["one"] == buckets["one again"]
-    assert len(set(buckets.values())) == 4
-    assert "appdata" not in buckets["one"]
-
-
-@pytest.mark.local_core
-async def test_13_12_a_tokens_roles_and_claims_are_the_users(core: RunningCore) -> None:
-    claims = {"sub": "someone", "roles": ["basic"], "title": "engineer"}
-    _, text = await answer_to(core, path="/v1/user/info", Authorization=f"Bearer {token(claims)}")
-    assert json.loads(text) == {"roles": ["basic"], "userClaims": claims}
 
 
 @pytest.mark.local_core
@@ -235,9 +212,3 @@ def test_a_public_address_must_be_allowed_explicitly(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"0\.0\.0\.0"):
         create_app(CoreSettings(tmp_path, config=config(), host="0.0.0.0"))
     create_app(CoreSettings(tmp_path, config=config(), host="0.0.0.0", allow_public=True))
-
-
-@pytest.mark.local_core
-async def test_the_test_hooks_are_closed_unless_enabled(tmp_path: Path) -> None:
-    async with local_core(config(), tmp_path, test_hooks=False) as core:
-        assert await answer_to(core, path="/_test/keys", Api_Key="key-one") == (502, "No route")

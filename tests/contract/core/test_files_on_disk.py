@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from task.local.core.app import CoreSettings, create_app
-from task.local.core.storage import Store, StoredFile
+from task.local.core.app import create_app
+from task.local.core.core import CoreSettings
+from task.local.core.storage import FileStore, StoredFile
 from tests.support.core import served
 from tests.support.core_files import CoreFiles
 
@@ -24,14 +25,14 @@ def nothing_to_check(stored: StoredFile | None) -> None:
     del stored
 
 
-async def keep(store: Store, content: bytes, url: str = URL) -> StoredFile:
+async def keep(store: FileStore, content: bytes, url: str = URL) -> StoredFile:
     with store.upload() as upload:
         await upload.write(content)
         await upload.finish()
         return await asyncio.to_thread(store.keep, url, upload, "text/plain", "ann", nothing_to_check)
 
 
-async def content_of(store: Store, url: str = URL) -> bytes | None:
+async def content_of(store: FileStore, url: str = URL) -> bytes | None:
     opened = await asyncio.to_thread(store.open, url)
     if opened is None:
         return None
@@ -53,7 +54,7 @@ async def caller_of(root: Path, max_upload: int = 2**30) -> AsyncGenerator[CoreF
 
 
 async def test_concurrent_writers_to_one_name_leave_one_complete_file(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = FileStore(tmp_path)
     contents = [bytes([number]) * 200_000 for number in range(20)]
     async with asyncio.timeout(10):
         await asyncio.gather(*(keep(store, content) for content in contents))
@@ -65,7 +66,7 @@ async def test_concurrent_writers_to_one_name_leave_one_complete_file(tmp_path: 
 
 
 async def test_a_reader_sees_only_complete_files_while_another_client_writes(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = FileStore(tmp_path)
     await keep(store, b"a" * 50_000)
 
     async def write() -> None:
@@ -82,7 +83,7 @@ async def test_a_reader_sees_only_complete_files_while_another_client_writes(tmp
 
 
 async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = FileStore(tmp_path)
 
     def is_new(stored: StoredFile | None) -> None:
         if stored is not None:
@@ -101,8 +102,8 @@ async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
 
 
 async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
-    await keep(Store(tmp_path), b"content")
-    again = Store(tmp_path)
+    await keep(FileStore(tmp_path), b"content")
+    again = FileStore(tmp_path)
     assert await content_of(again) == b"content"
     assert [stored.url for stored in await asyncio.to_thread(again.list, "files/b1/")] == [URL]
 
@@ -111,7 +112,7 @@ async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
 async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path) -> None:
     secret, root = tmp_path / "secret.txt", tmp_path / "data"
     secret.write_text("secret")
-    store = Store(root)
+    store = FileStore(root)
     stored = await keep(store, b"content")
     (root / "files" / "b1" / "a.txt").symlink_to(secret)
     assert await content_of(store, "files/b1/a.txt") is None
@@ -125,7 +126,7 @@ async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path
 async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_it(tmp_path: Path) -> None:
     outside, root = tmp_path / "outside", tmp_path / "data"
     outside.mkdir()
-    store = Store(root)
+    store = FileStore(root)
     (root / "files").mkdir(parents=True)
     (root / "files" / "b1").symlink_to(outside)
     for call in (keep(store, b"x"), content_of(store), asyncio.to_thread(store.list, "files/b1/")):
@@ -135,7 +136,7 @@ async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_
 
 
 async def test_a_damaged_sidecar_is_treated_as_a_missing_file(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = FileStore(tmp_path)
     await keep(store, b"content")
     (sidecar,) = tmp_path.rglob("*.json")
     for damage in ("", "{", "[]", '{"url": "x"}', '{"path": "../../x"}'):
@@ -152,7 +153,7 @@ async def test_an_old_leftover_of_a_crash_is_removed_and_a_running_upload_is_not
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 7200, time.time() - 7200))
-    Store(tmp_path)
+    FileStore(tmp_path)
     assert (old.exists(), young.exists()) == (False, True)
 
 
@@ -189,7 +190,7 @@ async def test_13_13_an_interrupted_upload_leaves_nothing(tmp_path: Path) -> Non
 
 async def test_13_13_a_large_upload_is_not_held_in_memory(tmp_path: Path) -> None:
     piece = b"x" * (1 << 16)
-    store = Store(tmp_path)
+    store = FileStore(tmp_path)
     with store.upload() as upload:
         for _ in range(100):
             await upload.write(piece)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +115,6 @@ async def test_13_16_only_what_the_callers_roles_may_use_is_listed(tmp_path: Pat
     assert (missing.status, missing.body) == (404, b"")
 
 
-@pytest.mark.parametrize("name", ["assistants", "addons"])
-async def test_13_16_old_chat_gets_empty_lists(tmp_path: Path, name: str) -> None:
-    assert (await listed(tmp_path, f"/openai/{name}")).json == {"data": [], "object": "list"}
-
-
 async def test_13_16_toolsets_and_names_exist_only_in_todays_core(tmp_path: Path) -> None:
     (toolset,) = (await listed(tmp_path, "/openai/toolsets")).json["data"]
     assert (toolset["toolset"], toolset["transport"], toolset["allowed_tools"]) == ("web", "http", ["search"])
@@ -130,9 +124,7 @@ async def test_13_16_toolsets_and_names_exist_only_in_todays_core(tmp_path: Path
         {"id": "vectors", "object": "model"},
         {"id": "agent", "object": "application"},
     ]
-    every = (await listed(tmp_path, "/v1/deployments")).json["data"]
-    assert [item["id"] for item in every] == ["m", "vectors", "agent"]
-    for path in ("/openai/toolsets", "/v1/deployment-names", "/v1/deployments"):
+    for path in ("/openai/toolsets", "/v1/deployment-names"):
         assert (await listed(tmp_path, path, core025=True)).text == "No route"
 
 
@@ -154,13 +146,3 @@ async def test_13_18_aidial_client_reads_user_and_names(tmp_path: Path) -> None:
         assert (user.roles, user.project) == (["basic"], "One")
         names = await dial.deployments.list_names(["application"])
         assert [(one.id, one.object) for one in names] == [("agent", "application")]
-
-
-async def test_a_long_listing_is_gzipped_for_clients_that_accept_it(tmp_path: Path) -> None:
-    applications = {f"app-{number}": f"http://app-{number}" for number in range(20)}
-    async with local_core(config(applications), tmp_path) as core, calling(core) as session:
-        for accepted, encoding in (("gzip", "gzip"), ("identity", None)):
-            headers = {"Accept-Encoding": accepted}
-            async with session.get("/openai/applications", headers=headers) as answer:
-                assert answer.headers.get("Content-Encoding") == encoding
-                assert len(json.loads(await answer.read())["data"]) == 20

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import ClientSession
 
 from task.errors import SettingsError
-from task.local.core.app import CoreSettings, create_app, installation_key, serve
+from task.local.core.app import create_app, installation_key, serve
+from task.local.core.core import CoreSettings
 from tests.support.core import API_KEY, RunningCore, local_core
 from tests.support.core_peers import KEYS, answers, ask, calling, config, peer
 
@@ -69,7 +70,6 @@ async def test_a_change_that_cannot_be_read_keeps_the_last_good_configuration(tm
         ('{"applications": {"a": {"reference": "x"}}, "models": {"x": {}}}', "'a' and 'x' have one reference"),
         ('{"applications": []}', "applications"),
         ('{"applications": {"a": 5}}', "applications.a"),
-        ('{"routes": {"r": {"paths": ["("]}}}', "routes.r.paths"),
     ],
 )
 def test_a_file_that_cannot_be_used_stops_the_start_with_one_line(tmp_path: Path, text: str, named: str) -> None:
@@ -146,41 +146,6 @@ async def test_hosts_of_the_file_are_replaced_by_the_host_map(tmp_path: Path, wi
         ):
             assert (await ask(session)).json == {"found": True}
     assert app.last.url == "/chat"
-
-
-async def test_routes_of_the_file_respond_or_forward(tmp_path: Path) -> None:
-    async with peer(answers(200, {"found": True})) as app:
-        routes = {
-            "fixed": {"paths": ["/v1/fixed"], "methods": ["GET"], "response": {"status": 201, "body": "OK"}},
-            "rewritten": {"paths": ["/v1/store(/[^/]+)*"], "rewritePath": True, "upstreams": [{"endpoint": app.url}]},
-            "plain": {"paths": ["/v1/plain"], "upstreams": [{"endpoint": f"{app.url}/there"}], "userRoles": ["basic"]},
-        }
-        async with local_core(config(routes=routes), tmp_path) as core, calling(core) as session:
-            for method, path, expected in (
-                ("GET", "/v1/fixed", 201),
-                ("POST", "/v1/fixed", 502),
-                ("POST", "/v1/store/a/b?x=1", 200),
-                ("GET", "/v1/plain", 200),
-                ("GET", "/v1/plain/more", 502),
-            ):
-                async with session.request(method, path) as answer:
-                    assert answer.status == expected
-            async with calling(core, "key-two") as other, other.get("/v1/plain") as answer:
-                assert answer.status == 403
-    assert [seen.url for seen in app.requests] == ["/v1/store/a/b?x=1", "/there"]
-    assert all(len(seen.key) == 32 for seen in app.requests)
-
-
-async def test_only_an_administrator_reloads_and_no_secret_is_shown(tmp_path: Path) -> None:
-    models = {"m": {"endpoint": "http://m", "upstreams": [{"endpoint": "http://u", "key": "provider-secret"}]}}
-    async with local_core(config(models=models), tmp_path) as core:
-        for key, expected in (("key-one", 403), ("key-admin", 200)):
-            async with calling(core, key) as session, session.post("/v1/ops/config/reload") as answer:
-                assert answer.status == expected
-                text = await answer.text()
-    assert json.loads(text)["models"]["m"]["endpoint"] == "http://m"
-    assert "secret" not in text
-    assert "key-one" not in text
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Metadata of files and folders: shapes, pages, permissions."""
+"""Metadata of files and folders: shapes and pages."""
 
 from __future__ import annotations
 
@@ -86,15 +86,6 @@ async def test_13_14_a_missing_or_emptied_folder_is_a_404(files: CoreFiles) -> N
 async def test_13_14_an_empty_root_is_an_empty_list(files: CoreFiles) -> None:
     root = await files.metadata(f"files/{files.bucket}/")
     assert (root.status, root.json["items"]) == (200, [])
-
-
-async def test_13_14_permissions_are_listed_on_request(files: CoreFiles) -> None:
-    await files.put("dir/a")
-    both = ["READ", "WRITE"]
-    assert (await files.metadata("dir/a", "permissions=true")).json["permissions"] == both
-    folder = (await files.metadata("", "permissions=true")).json
-    assert [folder["permissions"], *(node["permissions"] for node in folder["items"])] == [both, both]
-    assert "permissions" not in (await files.metadata("dir/a")).json
 
 
 @pytest.mark.parametrize("limit", ["-1", "1001"])

@@ -109,20 +109,6 @@ async def test_13_9_a_folder_gives_access_to_its_contents_only(tmp_path: Path) -
         assert (await ask(session)).json == [403, 403, 403, 403]
 
 
-@pytest.mark.parametrize("core025", [False, True])
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"messages": [{"role": "user", "content": "", "custom_content": {"attachments": None}}]},
-        {"messages": [{"role": "user", "content": "", "custom_content": {"stages": None}}]},
-        attaching({"type": None, "url": "https://example.com/a"}),
-    ],
-)
-async def test_13_9_only_core_025_refuses_nulls(tmp_path: Path, body: dict[str, Any], core025: bool) -> None:
-    async with asking(answers(), tmp_path, core025=core025) as (session, _, _):
-        assert (await ask(session, body=body)).status == (400 if core025 else 200)
-
-
 async def test_13_9_unexpected_shapes_are_left_to_the_application(tmp_path: Path) -> None:
     odd = {
         "messages": ["text", {"content": [None, {"type": "image_url", "image_url": "x"}], "custom_content": 1}, None]
