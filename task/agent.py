@@ -139,7 +139,7 @@ class GeneralPurposeAgent:
                 _ask(approvals.ask(outcome.pending, folded, said), choice, said)
         finally:
             folded.close(failed=failed)
-        resumed = approvals.resumed.turn.history if approvals.resumed is not None else ()
+        resumed = approvals.resumed.history if approvals.resumed is not None else ()
         added = repaired([*resumed, *outcome.added], [item.call.id for item in outcome.pending])
         references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
         state = approvals.state(turn_history(added), outcome.pending, references)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from task.approvals.rules import EXPIRED
+from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
@@ -20,7 +20,6 @@ from task.errors import InvalidRequest
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.permissions.decisions import PermissionMode
-from task.permissions.gate import PriorDecisions
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.pictures import with_pictures
@@ -50,7 +49,7 @@ class TurnRequest:
     messages: Sequence[Message]
     caller: Caller
     model: str
-    decisions: PriorDecisions
+    approvals: Approvals
     options: ModelOptions = field(default_factory=ModelOptions)
     prompt: str | None = None
     persona: str = ""
@@ -76,7 +75,7 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     whose = request.caller.conversation_id
     info = RunInfo(request.door, request.model, product.provider, whose, request.trace_id)
     with product.telemetry.run(info, request.caller.headers) as measured:
-        _count_answers(request.decisions)
+        _count_answers(request.approvals)
         outcome = await _taken(product, request, choice, observer)
         measured.ended(outcome.status)
         if outcome.error is not None:
@@ -90,10 +89,10 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     return outcome
 
 
-def _count_answers(decisions: PriorDecisions) -> None:
-    for reason in decisions.denials.values():
+def _count_answers(approvals: Approvals) -> None:
+    for reason in approvals.denials.values():
         count("approval", "expired" if EXPIRED.startswith(reason) else "denied")
-    for grant in decisions.grants.list():
+    for grant in approvals.grants.list():
         if grant.once:
             count("approval", "allowed")
 
@@ -174,8 +173,7 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own = request.own_names
-    rules = product.approval_rules
-    gate = request.decisions.gate(rules.policy, request.mode, rules.clock)
+    gate = request.approvals.gate(request.mode)
     gate = ClientToolsGate(gate, own) if own else gate
     limits, sources, spent = request.limits or product.limits, Sources(messages), request.spent or Spent()
     toolbox = Toolbox(

@@ -89,7 +89,7 @@ class HttpApi:
             options.detach_seconds,
             options.runs_per_caller,
             aliases=(WEB_SEARCH,),
-            describe=_error_event,
+            describe=lambda error, model: failure_of(error, model).event(),
             ended=self._titles.begin,
         )
         self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
@@ -117,10 +117,6 @@ class HttpApi:
     async def close(self) -> None:
         await self.runner.close()
         await self._titles.close()
-
-
-def _error_event(error: BaseException, model: str) -> dict[str, Any]:
-    return failure_of(error, model).event()
 
 
 def _application(service: Service, *, ui: bool) -> FastAPI:

@@ -18,8 +18,6 @@ from task.permissions.policy import DEFAULT_POLICY, Policy
 
 logger = logging.getLogger(__name__)
 
-DENIED = "the user denied it"
-EXPIRED = "This approval came too late: the question is no longer open. Nothing has run."
 FOLDER = "approvals"
 _SECONDS = 15.0
 _REMEMBERED = 10_000

@@ -6,9 +6,9 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
 from pydantic import BaseModel, ValidationError
@@ -16,8 +16,21 @@ from rich.console import Console
 from rich.text import Text
 
 from task.conversation.messages import Attachment
-from task.conversation.state import waits
+from task.conversation.state import PENDING_KEY, waits
 from task.llm.sse import DONE
+from task.runs.events import (
+    Attached,
+    AttachmentSaved,
+    FinishReason,
+    RunAsks,
+    RunError,
+    RunEvent,
+    RunFinished,
+    RunText,
+    StageClosed,
+    StageOpened,
+    as_line,
+)
 
 # A model may write anything; what would steer the terminal is not passed on to it.
 UNSAFE = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -44,7 +57,7 @@ class _Delta(BaseModel):
 
 class _Choice(BaseModel):
     delta: _Delta = _Delta()
-    finish_reason: str | None = None
+    finish_reason: FinishReason | None = None
 
 
 class _Error(BaseModel):
@@ -57,68 +70,6 @@ class _Chunk(BaseModel):
     error: _Error | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class StageOpened:
-    index: int
-    name: str
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class StageClosed:
-    """`name` is the stage's whole title; `seconds` were measured here."""
-
-    index: int
-    name: str
-    depth: int
-    seconds: float
-    failed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalAsked:
-    """The answer ends with a question: whether so many calls may run."""
-
-    calls: int
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFailed:
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerEnded:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentSaved:
-    """A file of the answer was written to `path`."""
-
-    title: str | None
-    url: str | None
-    path: str
-
-
-AnswerEvent = (
-    TextPiece | StageOpened | StageClosed | Attachment | ApprovalAsked | AnswerFailed | AnswerEnded | AttachmentSaved
-)
-
-
-@dataclass(slots=True)
-class _OpenStage:
-    depth: int
-    since: float
-    name: str = ""
-    reported: bool = False
-
-
 @dataclass(slots=True)
 class AnswerReader:
     """Folds chunk after chunk; a stage is an event when it has a name, and once more when it closes.
@@ -126,82 +77,71 @@ class AnswerReader:
     `text` and `state` are what a chat keeps of the answer.
     """
 
-    clock: Callable[[], float] = time.monotonic
     text: str = ""
     state: dict[str, Any] | None = None
-    _stages: dict[int, _OpenStage] = field(default_factory=dict[int, _OpenStage])
+    _names: dict[int, str] = field(default_factory=dict[int, str])
     _ended: bool = False
 
-    async def events(self, payloads: AsyncIterable[bytes]) -> AsyncIterator[AnswerEvent]:
-        """Every event of the answer; the last one is AnswerEnded or AnswerFailed."""
+    async def events(self, payloads: AsyncIterable[bytes]) -> AsyncIterator[RunEvent]:
+        """Every event of the answer; the last one is RunFinished or RunError."""
         async for payload in payloads:
             if payload == DONE:
                 break
             for event in self._chunk(payload):
                 yield event
-                if isinstance(event, AnswerFailed):
+                if isinstance(event, RunError):
                     return
         if not self._ended:
-            yield AnswerFailed("The answer was interrupted before its end.")
+            yield failed("The answer was interrupted before its end.")
 
-    def _chunk(self, payload: bytes) -> list[AnswerEvent]:
+    def _chunk(self, payload: bytes) -> list[RunEvent]:
         try:
             chunk = _Chunk.model_validate_json(payload)
         except ValidationError:
-            return [AnswerFailed("The response is not a DIAL answer.")]
+            return [failed("The response is not a DIAL answer.")]
         if chunk.error is not None:
             message = chunk.error.display_message or chunk.error.message
-            return [AnswerFailed(message or "The answer failed without a reason.")]
+            return [failed(message or "The answer failed without a reason.")]
         return [event for choice in chunk.choices for event in self._choice(choice)]
 
-    def _choice(self, choice: _Choice) -> list[AnswerEvent]:
+    def _choice(self, choice: _Choice) -> list[RunEvent]:
         custom = choice.delta.custom_content or _CustomContent()
         events = [event for stage in custom.stages or () for event in self._stage(stage)]
         if choice.delta.content:
             self.text += choice.delta.content
-            events.append(TextPiece(choice.delta.content))
+            events.append(RunText(choice.delta.content))
         if custom.state is not None:
             self.state = custom.state
-            if calls := waits(self.state):
-                events.append(ApprovalAsked(calls))
-        events.extend(custom.attachments or ())
+            if waits(self.state):
+                # The question itself is the end of the text.
+                asked = [{name: item.get(name) for name in ("call_id", "code")} for item in self.state[PENDING_KEY]]
+                events.append(RunAsks(asked, ""))
+        events += [Attached(None, item.as_dict()) for item in custom.attachments or ()]
         if choice.finish_reason and not self._ended:
             self._ended = True
-            events.append(AnswerEnded(choice.finish_reason))
+            events.append(RunFinished("finished", "", None, None, choice.finish_reason))
         return events
 
-    def _stage(self, stage: _Stage) -> list[AnswerEvent]:
-        opened = self._stages.get(stage.index)
-        if opened is None:
-            parent = self._stages.get(-1 if stage.parent_stage_index is None else stage.parent_stage_index)
-            opened = self._stages[stage.index] = _OpenStage(parent.depth + 1 if parent else 0, self.clock())
-        opened.name += stage.name or ""
-        events: list[AnswerEvent] = []
-        if opened.name and not opened.reported:
-            opened.reported = True
-            events.append(StageOpened(stage.index, opened.name, opened.depth))
+    def _stage(self, stage: _Stage) -> list[RunEvent]:
+        events: list[RunEvent] = []
+        before = self._names.get(stage.index, "")
+        name = self._names[stage.index] = before + (stage.name or "")
+        if name and not before:
+            events.append(StageOpened(stage.index, stage.parent_stage_index, name))
         if stage.status:
-            seconds, failed = self.clock() - opened.since, stage.status.lower() == "failed"
-            events.append(StageClosed(stage.index, opened.name, opened.depth, seconds, failed))
+            events.append(StageClosed(stage.index, name, "failed" if stage.status.lower() == "failed" else "completed"))
         return events
 
 
-NAMES = {
-    TextPiece: "text",
-    StageOpened: "stage_opened",
-    StageClosed: "stage_closed",
-    Attachment: "attachment",
-    ApprovalAsked: "approval_asked",
-    AnswerFailed: "error",
-    AnswerEnded: "end",
-    AttachmentSaved: "saved",
-}
+def failed(message: str) -> RunError:
+    """The event of an answer that fails with this message."""
+    return RunError({"message": message})
 
 
 class AnswerOutput(Protocol):
     """Where the events of an answer go; `decision` is what a person replies to a question, None without a person."""
 
-    def show(self, event: AnswerEvent) -> None: ...
+    def show(self, event: RunEvent) -> None: ...
     async def decision(self) -> str | None: ...
 
 
@@ -213,30 +153,34 @@ class TerminalOutput:
         self._console = Console(stderr=True, highlight=False)
         self._saves = saves
         self._line_open = False
+        self._stages: dict[int | None, tuple[int, float]] = {}  # depth and start of each
 
-    def show(self, event: AnswerEvent) -> None:
+    def show(self, event: RunEvent) -> None:
         match event:
-            case TextPiece(text):
+            case RunText(text):
                 self._out.write(text.translate(UNSAFE) if self._out.isatty() else text)
                 self._out.flush()
                 self._line_open = not text.endswith("\n")
-            case StageOpened(_, name, depth):
+            case StageOpened(stage, parent, name):
+                depth = self._stages[parent][0] + 1 if parent in self._stages else 0
+                self._stages[stage] = depth, time.monotonic()
                 self._aside(f"{'  ' * depth}▸ {name}", "dim")
-            case StageClosed(_, name, depth, seconds, failed):
+            case StageClosed(stage, name, status):
+                depth, since = self._stages.get(stage, (0, time.monotonic()))
                 # The agent ends its titles with the time it measured itself.
-                took = "" if name.endswith("]") else f" [{seconds:.2f}s]"
-                mark, style = ("✗ FAILED", "red") if failed else ("✓", "dim green")
+                took = "" if name.endswith("]") else f" [{time.monotonic() - since:.2f}s]"
+                mark, style = ("✗ FAILED", "red") if status == "failed" else ("✓", "dim green")
                 self._aside(f"{'  ' * depth}{mark} {name}{took}", style)
-            case Attachment():
-                kind = f" ({event.type})" if event.type else ""
-                text = f"📎 {event.title or 'attachment'}{kind} {event.url or event.reference_url or ''}".rstrip()
-                hint = "" if self._saves or event.reference_url else "; --save FOLDER saves it"
-                self._aside(text + hint, "cyan")
+            case Attached(_, item):
+                kind = f" ({item['type']})" if item.get("type") else ""
+                place = item.get("url") or item.get("reference_url") or ""
+                hint = "" if self._saves or item.get("reference_url") else "; --save FOLDER saves it"
+                self._aside(f"📎 {item.get('title') or 'attachment'}{kind} {place}".rstrip() + hint, "cyan")
             case AttachmentSaved(title, url, path):
                 self._aside(f"saved {title or url or 'attachment'}: {path}", "green")
-            case AnswerFailed(message):
-                self._aside(message, "red")
-            case AnswerEnded() | ApprovalAsked():
+            case RunError(error):
+                self._aside(error["message"], "red")
+            case _:
                 self._end_line()
 
     async def decision(self) -> str | None:
@@ -264,9 +208,8 @@ class JsonOutput:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
 
-    def show(self, event: AnswerEvent) -> None:
-        fields = event.as_dict() if isinstance(event, Attachment) else asdict(event)
-        self._out.write(json.dumps({"event": NAMES[type(event)], **fields}, ensure_ascii=False) + "\n")
+    def show(self, event: RunEvent) -> None:
+        self._out.write(json.dumps(as_line(event), ensure_ascii=False) + "\n")
         self._out.flush()
 
     async def decision(self) -> str | None:

@@ -14,19 +14,18 @@ import aiohttp
 
 from task.cli.addresses import core_address, key_for
 from task.cli.answer import (
-    AnswerFailed,
     AnswerOutput,
     AnswerReader,
-    ApprovalAsked,
-    AttachmentSaved,
     JsonOutput,
     TerminalOutput,
+    failed,
 )
 from task.cli.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
 from task.cli.exits import Exit
 from task.console.terminal.saving import decoded, file_name, free_name
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
+from task.runs.events import Attached, AttachmentSaved, RunAsks, RunError
 from task.settings import Settings
 
 NOBODY = "Nothing has run: the call waits for an approval. Ask again at a terminal or in a chat."
@@ -93,11 +92,11 @@ async def _run(address: str, api_key: str, question: Question) -> int:
         try:
             return await _ask(client, question, output)
         except Unreachable as error:
-            output.show(AnswerFailed(f"{error}; {START_IT}"))
+            output.show(failed(f"{error}; {START_IT}"))
             return Exit.UNREACHABLE
         except CoreError as error:
             message, code = _refusal(error, address, question.model)
-            output.show(AnswerFailed(message))
+            output.show(failed(message))
             return code
 
 
@@ -115,7 +114,7 @@ async def _ask(client: CoreClient, question: Question, output: AnswerOutput) -> 
             break
         decision = await output.decision()
         if decision is None:
-            output.show(AnswerFailed(NOBODY))
+            output.show(failed(NOBODY))
             break
         messages += [answer, _user_message(decision)]
     if question.save is not None:
@@ -135,11 +134,11 @@ async def _show(
     reader, code = AnswerReader(), Exit.DONE
     async for event in reader.events(payloads):
         output.show(event)
-        if isinstance(event, Attachment):
-            received.append(event)
-        elif isinstance(event, ApprovalAsked):
+        if isinstance(event, Attached):
+            received.append(Attachment(**event.attachment))
+        elif isinstance(event, RunAsks):
             code = Exit.WAITING
-        elif isinstance(event, AnswerFailed):
+        elif isinstance(event, RunError):
             code = Exit.FAILED
     return code, {"role": "assistant", "content": reader.text, "custom_content": {"state": reader.state or {}}}
 

@@ -28,6 +28,7 @@ from task.console.controller import FrameworkController
 from task.console.ui_manager import AnswerView, UserInterfaceManager
 from task.errors import InvalidRequest, SettingsError
 from task.llm.dial import ModelListings
+from task.runs.events import sent
 from task.settings import Settings
 from task.settings.installation import installation_secret
 from task.store.records import Event
@@ -195,7 +196,7 @@ class _JsonLines(UserInterfaceManager):
         yield self
 
     def show(self, event: Event) -> None:
-        self._write(event.as_dict())
+        self._write(sent(event))
 
     def display_system_message(self, message: str) -> None:
         self._write({"type": "message", "role": "system", "text": message})

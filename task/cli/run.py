@@ -13,11 +13,11 @@ from task.cli.coding_models import coding_models
 from task.cli.exits import Exit
 from task.cli.run_output import JsonRunOutput, RunOutput, TerminalRunOutput
 from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.events import Result
 from task.coding.journal import Journal, RunRecord
 from task.coding.run import ModelAccess, Order, Work
 from task.errors import InvalidRequest
 from task.product.parts import command_limits
+from task.runs.events import TaskResult
 from task.settings import Settings
 from task.store.coding import CodingRun
 from task.store.store import Store
@@ -30,7 +30,7 @@ IGNORED = (
     "name a file with --config."
 )
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
-EXITS: Mapping[Result, Exit] = {
+EXITS: Mapping[TaskResult, Exit] = {
     "planned": Exit.DONE,
     "verified": Exit.DONE,
     "failed": Exit.FAILED,

@@ -11,38 +11,38 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from task.approvals.rules import DENIED
 from task.cli.answer import discard_typed, typed_line
-from task.coding.coder import PLAN_STEP_DONE, Reply, ask_nobody
-from task.coding.events import (
-    CallEnded,
-    CodingEvent,
-    CommandRan,
+from task.coding.coder import PLAN_STEP_DONE, deny_all
+from task.conversation.replies import Answer, typed_answer
+from task.permissions.icerc import plain, shortened, spelt_out, visible
+from task.runs.events import (
+    CommandEnded,
     CommandStarted,
     Noted,
     PlanReady,
     PlanStepDone,
-    RunEnded,
-    RunStarted,
+    RunEvent,
+    RunText,
+    StageClosed,
     StepStarted,
-    TextWritten,
+    TaskEnded,
+    TaskStarted,
     WorkspaceChanged,
-    as_json,
+    as_line,
 )
-from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.tools.toolbox import Pending
 
 LABEL_WIDTH = 11
 OUTPUT_LINES = 20  # of a command that failed
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
-NO_TERMINAL = "Not approved: {title}. Nobody is there to ask; --yes approves what the coding rules leave to a person."
+NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves what the coding rules leave to a person."
 
 
 class RunOutput(Protocol):
     """Where a run's events go, and who answers its questions."""
 
-    def show(self, event: CodingEvent) -> None: ...
-    async def ask(self, pending: Sequence[Pending]) -> Sequence[Reply]: ...
+    def show(self, event: RunEvent) -> None: ...
+    async def ask(self, pending: Sequence[Pending]) -> Sequence[Answer]: ...
 
 
 class JsonRunOutput:
@@ -51,12 +51,12 @@ class JsonRunOutput:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
 
-    def show(self, event: CodingEvent) -> None:
-        self._out.write(json.dumps(as_json(event), ensure_ascii=False) + "\n")
+    def show(self, event: RunEvent) -> None:
+        self._out.write(json.dumps(as_line(event), ensure_ascii=False) + "\n")
         self._out.flush()
 
-    async def ask(self, pending: Sequence[Pending]) -> Sequence[Reply]:
-        return await ask_nobody(pending)
+    async def ask(self, pending: Sequence[Pending]) -> Sequence[Answer]:
+        return await deny_all(pending)
 
 
 class TerminalRunOutput:
@@ -70,13 +70,13 @@ class TerminalRunOutput:
         self._apply = False
         self._text = ""
 
-    def show(self, event: CodingEvent) -> None:
-        if isinstance(event, TextWritten):
-            self._text += event.text
+    def show(self, event: RunEvent) -> None:
+        if isinstance(event, RunText):
+            self._text += event.text if event.type == "text" else ""
             return
         self._flush_text()
         match event:
-            case RunStarted():
+            case TaskStarted():
                 self._started(event)
             case PlanReady():
                 self._planned(event)
@@ -84,40 +84,43 @@ class TerminalRunOutput:
                 self._line(f"! {plain(text)}", "yellow")
             case CommandStarted(purpose, command):
                 self._line(f"{purpose.capitalize()}: {plain(command)}", "bold", before=True)
-            case CommandRan():
+            case CommandEnded():
                 self._command(event)
             case StepStarted(step, limit):
                 self._line(f"Step {step} of at most {limit}", "bold", before=True)
-            case CallEnded(tool=tool, failed=False) if tool == PLAN_STEP_DONE:
+            case StageClosed(name=name, status="completed") if name.startswith(PLAN_STEP_DONE):
                 pass  # the plan's step was shown
-            case CallEnded(title, _, failed, seconds):
-                mark, style = ("✗", "red") if failed else ("✓", "green")
-                self._line(f"{mark} {plain(title)} [{seconds:.1f}s]", style, indent=2)
+            case StageClosed(_, name, status):
+                mark, style = ("✗", "red") if status == "failed" else ("✓", "green")
+                self._line(f"{mark} {plain(name)}", style, indent=2)
             case PlanStepDone(step):
                 if 1 <= step <= len(self._plan):
                     self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=7)
             case WorkspaceChanged(files, added, removed):
                 self._line(f"± {_counted(files, 'file')} changed, +{added} −{removed}", "cyan", indent=2)
-            case RunEnded():
+            case TaskEnded():
                 self._ended(event)
+            case _:
+                pass
 
-    async def ask(self, pending: Sequence[Pending]) -> Sequence[Reply]:
+    async def ask(self, pending: Sequence[Pending]) -> Sequence[Answer]:
         self._flush_text()
         if not (sys.stdin.isatty() and self._terminal):
             for item in pending:
                 self._line("! " + NO_TERMINAL.format(title=plain(item.title)), "yellow")
-            return await ask_nobody(pending)
+            return await deny_all(pending)
         return [await self._ask(item) for item in pending]
 
-    async def _ask(self, item: Pending) -> Reply:
+    async def _ask(self, item: Pending) -> Answer:
         discard_typed(sys.stdin)
         self._line("May I do this?", "bold yellow", before=True)
         for name, text in card_rows(item).items():
             self._row(name, text, width=LABEL_WIDTH + 2)
         self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
-        return reply_of(await typed_line(sys.stdin))
+        line = await typed_line(sys.stdin)
+        return typed_answer(line) or Answer(False, line.strip())
 
-    def _started(self, event: RunStarted) -> None:
+    def _started(self, event: TaskStarted) -> None:
         self._apply = event.apply
         self._row("Task", plain(event.task))
         self._row("Workspace", plain(event.workspace))
@@ -136,14 +139,14 @@ class TerminalRunOutput:
             for test in event.tests:
                 self._line(f"- {plain(test)}", indent=2, hang=2)
 
-    def _command(self, event: CommandRan) -> None:
+    def _command(self, event: CommandEnded) -> None:
         mark, style = ("✓ passed", "green") if event.code == 0 else (f"✗ exit code {event.code}", "red")
         self._line(f"{mark} [{event.seconds:.1f}s]", style, indent=2)
         if event.code != 0:
             for line in event.output.rstrip().splitlines()[-OUTPUT_LINES:]:
                 self._line(visible(line), "dim", indent=4)
 
-    def _ended(self, event: RunEnded) -> None:
+    def _ended(self, event: TaskEnded) -> None:
         if event.result == "planned":
             self._line("Dry run. Re-run with --apply to execute.", "bold", before=True)
             self._line(f"The same plan: dial-agent run --resume {event.run_id} --apply", "dim")
@@ -216,19 +219,7 @@ def card_rows(item: Pending) -> dict[str, str]:
     return {name: text for name, text in rows.items() if text}
 
 
-def reply_of(line: str) -> Reply:
-    """What a person typed: yes, always, or no with a reason."""
-    text = line.strip()
-    word, _, rest = text.partition(" ")
-    if word.lower() in ("y", "yes", "approve"):
-        return Reply(allowed=True)
-    if word.lower() == "always":
-        return Reply(allowed=True, always=True)
-    reason = (rest if word.lower() in ("n", "no", "deny") else text).strip().removeprefix("because ").strip()
-    return Reply(allowed=False, reason=f"{DENIED}: {reason}" if reason else DENIED)
-
-
-def _figures(event: RunEnded) -> str:
+def _figures(event: TaskEnded) -> str:
     tokens = [f"{model}: {into:,} tokens in, {out:,} out" for model, (into, out) in event.tokens.items()]
     return " · ".join([*tokens, f"{event.seconds:.0f} s", event.run_id])
 

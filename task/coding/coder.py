@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from task.approvals.rules import DENIED
-from task.coding.events import CallEnded, Emit, Noted, PlanStepDone, StepStarted, TextWritten
+from task.approvals.approvals import Approvals
 from task.conversation.messages import Message, Role, ToolCall
-from task.conversation.sinks import NullChoice
+from task.conversation.replies import Answer
 from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, SilentObserver, Spent
 from task.permissions.decisions import Effect
-from task.permissions.gate import PriorDecisions
-from task.permissions.grants import Grant, Grants
 from task.product import Product
+from task.runs.answering import RunChoice
+from task.runs.events import Emit, Noted, PlanStepDone, StepStarted
 from task.tools.base import BaseTool
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import Pending
@@ -37,25 +35,16 @@ Say plainly what does not work."""
 
 
 PLAN_STEP_DONE = "plan_step_done"
-NOBODY = "the user did not approve it: nobody is there to ask. Do the work without it"
+NO_USER = "no user is there to ask. Do the work without it"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A person's answer about one call; `always`: also about wider ones, as the question described."""
-
-    allowed: bool
-    always: bool = False
-    reason: str = ""
-
-
-Ask = Callable[[Sequence[Pending]], Awaitable[Sequence[Reply]]]
+Ask = Callable[[Sequence[Pending]], Awaitable[Sequence[Answer]]]
 Checkpoint = Callable[["Progress"], Awaitable[None]]
 
 
-async def ask_nobody(pending: Sequence[Pending]) -> list[Reply]:
-    """Answers for calls that no person can be asked about: no."""
-    return [Reply(allowed=False, reason=NOBODY) for _ in pending]
+async def deny_all(pending: Sequence[Pending]) -> list[Answer]:
+    """The answers where no user can be asked: no."""
+    return [Answer(False, NO_USER) for _ in pending]
 
 
 async def keep_nothing(_: Progress) -> None:
@@ -91,7 +80,7 @@ class Coder:
     limits: Limits
     prompt: str | None
     emit: Emit
-    ask: Ask = ask_nobody
+    ask: Ask = deny_all
     checkpoint: Checkpoint = keep_nothing
     observer: LoopObserver = field(default_factory=SilentObserver)
 
@@ -101,39 +90,29 @@ class Coder:
         Failures and cancellations are outcomes.
         """
         self._save_before_requests(progress)
-        grants, denials = Grants(self.product.approval_rules.clock), dict[str, str]()
-        follower = _Follower(self, progress)
+        approvals = Approvals.none(self.product.approval_rules, conversation=self.caller.conversation_id)
+        choice, follower = RunChoice(self.emit), _Follower(self, progress)
         while True:
-            turn, base = self._turn(progress, grants, denials), len(progress.messages)
-            outcome = await take_turn(self.product, turn, TextSink(self.emit), follower)
+            base = len(progress.messages)
+            turn = TurnRequest(
+                tuple(progress.messages),
+                self.caller,
+                self.product.model,
+                approvals,
+                prompt=self.prompt,
+                tools=self.tools,
+                limits=self.limits,
+                spent=replace(progress.spent),  # a copy: the turn counts its own tokens on top of these
+                door="coding",
+            )
+            outcome = await take_turn(self.product, turn, choice, follower)
+            choice.flush()
             progress.messages[base:] = outcome.added
             if outcome.status != "suspended":
                 return outcome
-            denials = self._decided(outcome.pending, await self.ask(outcome.pending), grants)
-
-    def _turn(self, progress: Progress, grants: Grants, denials: Mapping[str, str]) -> TurnRequest:
-        decisions = PriorDecisions(grants, "", self.caller.conversation_id, denials)
-        # A copy: the turn counts its own tokens on top of these.
-        spent = replace(progress.spent)
-        return TurnRequest(
-            tuple(progress.messages), self.caller, self.product.model, decisions, prompt=self.prompt, tools=self.tools,
-            limits=self.limits, spent=spent, door="coding",
-        )  # fmt: skip
-
-    def _decided(self, pending: Sequence[Pending], replies: Sequence[Reply], grants: Grants) -> dict[str, str]:
-        rules, denials = self.product.approval_rules, dict[str, str]()
-        for item, reply in zip(pending, replies, strict=True):
-            if not reply.allowed:
-                denials[item.call.id] = reply.reason or DENIED
-                continue
-            expires = rules.clock() + rules.grant_seconds
-            grants.add(
-                Grant(
-                    "call", item.call.name, "", self.caller.conversation_id, expires, digest=item.digest, once=True,
-                    widens=reply.always,
-                )
-            )  # fmt: skip
-        return denials
+            approvals.denials.clear()
+            for item, answer in zip(outcome.pending, await self.ask(outcome.pending), strict=True):
+                approvals.take(item.call.id, item.call.name, item.digest, answer)
 
     def _save_before_requests(self, progress: Progress) -> None:
         backend = self.product.backend
@@ -175,7 +154,6 @@ class _Follower:
 
     def __init__(self, coder: Coder, progress: Progress) -> None:
         self._coder, self._progress, self._other = coder, progress, coder.observer
-        self._tools = {tool.name: tool for tool in coder.tools or ()}
         self.decided, self.limit_hit = coder.observer.decided, coder.observer.limit_hit
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
@@ -189,7 +167,6 @@ class _Follower:
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
         self._progress.messages.append(message)
-        self._coder.emit(CallEnded(self._title(call), call.name, message.failed, seconds))
         self._other.call_ended(call, message, seconds)
 
     def warned(self, text: str) -> None:
@@ -198,24 +175,6 @@ class _Follower:
 
     def run_ended(self, outcome: RunOutcome) -> None:
         """A turn's end: the run may go on after an answer, so who runs the coder reports the end."""
-
-    def _title(self, call: ToolCall) -> str:
-        tool = self._tools.get(call.name)
-        try:
-            arguments = json.loads(call.function.arguments or "{}")
-            return tool.title(arguments) if tool is not None else call.name
-        except (ValueError, AttributeError, TypeError):
-            return call.name
-
-
-class TextSink(NullChoice):
-    """A choice and its stages: the coder's text becomes events, what tools write into their stages is left out."""
-
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-
-    def append_content(self, content: str) -> None:
-        self._emit(TextWritten(content))
 
 
 @dataclass(eq=False)
@@ -243,7 +202,7 @@ class PlanStepTool(BaseTool):
         return frozenset()
 
     def title(self, arguments: dict[str, Any]) -> str:
-        return f"plan step {arguments.get('step')} done"
+        return f"{PLAN_STEP_DONE} {arguments.get('step')}"
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         step = (tool_call_params.arguments or {})["step"]

@@ -8,13 +8,13 @@ from time import monotonic
 
 from task.approvals.rules import ApprovalRules
 from task.coding.coder import Ask
-from task.coding.events import CommandRan, CommandStarted, Emit, Noted, Purpose
 from task.coding.verification import Checked, Verdict, verdict, verification_commands
 from task.errors import InvalidRequest
 from task.permissions.coding import setup_request
 from task.permissions.decisions import Deferred, Denied, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
+from task.runs.events import CommandEnded, CommandStarted, Emit, Noted, Purpose
 from task.tools.toolbox import Pending
 from task.tools.workspace.shell import Commands, ShellResult
 
@@ -78,5 +78,5 @@ class RunCommands:
         else:
             done = await self.commands.run(command, VERIFY_SECONDS)
         output = (done.stdout + done.stderr)[-OUTPUT_CHARS:]
-        self.emit(CommandRan(purpose, command, done.code, output, monotonic() - started))
+        self.emit(CommandEnded(purpose, command, done.code, output, monotonic() - started))
         return done

@@ -10,18 +10,17 @@ from typing import Any
 from task.coding.checkpoints import Checkpoints
 from task.coding.coder import Progress
 from task.coding.diffs import whole
-from task.coding.events import Result
 from task.coding.planner import Plan
 from task.conversation.messages import message_from
 from task.llm.base import Usage
 from task.loop import Spent
+from task.runs.events import EndStatus, TaskResult
 from task.store.coding import SNAPSHOTS, CodingRun
-from task.store.records import RunStatus
 from task.store.store import Store
 from task.tools.offload import LocalTexts
 from task.tools.toolbox import RepeatGuard
 
-STATUSES: Mapping[Result, RunStatus] = {
+STATUSES: Mapping[TaskResult, EndStatus] = {
     "planned": "finished",
     "verified": "finished",
     "failed": "failed",
@@ -41,7 +40,7 @@ class RunRecord:
     coder: str = ""
     plan: Plan | None = None
     progress: Progress | None = None
-    result: Result | None = None
+    result: TaskResult | None = None
     reason: str = ""
     tests: tuple[str, ...] = ()
 
@@ -145,7 +144,13 @@ class Journal:
         )  # fmt: skip
 
     async def end(
-        self, result: Result, reason: str, progress: Progress | None, tests: tuple[str, ...] = (), *, kept: bool = True
+        self,
+        result: TaskResult,
+        reason: str,
+        progress: Progress | None,
+        tests: tuple[str, ...] = (),
+        *,
+        kept: bool = True,
     ) -> None:
         """Keep how the run ended; it may be continued. Where the workspace was not kept at the end, undo looks at it as
         at that of a run whose process was killed."""

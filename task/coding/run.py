@@ -13,16 +13,7 @@ from task.blocking import run_to_completion
 from task.coding.checkpoints import held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
 from task.coding.commands import RunCommands
-from task.coding.events import (
-    Emit,
-    Noted,
-    PlanReady,
-    Result,
-    RunEnded,
-    RunStarted,
-    WorkspaceChanged,
-)
-from task.coding.journal import Changes, Journal
+from task.coding.journal import STATUSES, Changes, Journal
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import SnapshotError
 from task.coding.unseen import unseen_changes
@@ -34,6 +25,17 @@ from task.llm.failures import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
 from task.product import Product
+from task.runs.events import (
+    Emit,
+    Noted,
+    PlanReady,
+    RunFinished,
+    RunStarted,
+    TaskEnded,
+    TaskResult,
+    TaskStarted,
+    WorkspaceChanged,
+)
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
@@ -101,12 +103,13 @@ class Work:
     def __post_init__(self) -> None:
         self._asked = self.planner
 
-    async def run(self) -> RunEnded:
+    async def run(self) -> TaskEnded:
         """Do all of it; failures and interruptions are reported as the run's end."""
         started, order, journal = monotonic(), self.order, self.journal
         planner = None if journal.record.plan is not None else self.planner.label
         path = str(self.workspace.path)
-        self.emit(RunStarted(journal.run_id, path, planner, self.coder.label, order.apply, order.task))
+        self.emit(RunStarted(journal.run_id, None, None, self.coder.label, 0))
+        self.emit(TaskStarted(order.task, path, planner, self.coder.label, order.apply))
         for note in order.notes:
             self.emit(Noted(note))
         try:
@@ -123,21 +126,24 @@ class Work:
             result, reason = "failed", with_reference("The run failed unexpectedly.", reference)
         ended = await run_to_completion(self._ended(result, reason, started))
         self.emit(ended)
+        reason = "stop" if result in ("planned", "verified", "not_verified") else None
+        limit = "steps" if result == "limited" else None
+        self.emit(RunFinished(STATUSES[ended.result], journal.run_id, None, ended.trace_id, reason, limit))
         return ended
 
-    async def _ended(self, result: Result, reason: str, started: float) -> RunEnded:
+    async def _ended(self, result: TaskResult, reason: str, started: float) -> TaskEnded:
         changes, journal = self._changes, self.journal
         tests = tuple(changed_tests(changes.files, changes.existing))
         if self._unkept:
             result, reason = "failed", self._unkept
         await journal.end(result, reason, self._progress, tests, kept=not self._unkept)
         progress = self._progress or Progress([])
-        return RunEnded(
+        return TaskEnded(
             journal.run_id, result, reason, progress.spent.steps, progress.last, changes.diff, changes.files, tests,
             _tokens(self._planning, progress.usage), monotonic() - started, self._trace_id,
         )  # fmt: skip
 
-    async def _result(self) -> tuple[Result, str]:
+    async def _result(self) -> tuple[TaskResult, str]:
         order = self.order
         plan = self.journal.record.plan or await self._plan()
         self.emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
@@ -160,7 +166,7 @@ class Work:
         except SnapshotError as error:
             self._changes, self._unkept = await self.journal.changes(), str(error)
 
-    async def _applied(self, plan: Plan) -> tuple[Result, str]:
+    async def _applied(self, plan: Plan) -> tuple[TaskResult, str]:
         self._apply_policy()
         order, own = self.order, RunCommands(self.commands, self.emit)
         if order.setup is not None:

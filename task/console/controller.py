@@ -21,9 +21,10 @@ from task.console.summaries import Summaries
 from task.console.teps import OWNER, TEPSManager
 from task.console.terminal.saving import saved
 from task.console.tool_request_handler import ToolRequestHandler
-from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
+from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, Message, Role
+from task.conversation.replies import Answer
 from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest, NotFound
 from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
@@ -288,15 +289,11 @@ class FrameworkController:
             except InvalidRequest as error:  # arguments that do not fit
                 self._report("Approval Error", error)
 
-    def _answer(self, asked: Approval, answer: PermissionAnswer | None) -> None:
+    def _answer(self, asked: Approval, answer: Answer | None) -> None:
         if answer is None and self.ui.interactive:
             self.conversation.expire(asked)
-        elif answer is None:
-            self.conversation.deny(asked, NOBODY)
-        elif answer.allowed:
-            self.conversation.allow(asked, always=answer.always, arguments=answer.arguments)
         else:
-            self.conversation.deny(asked, answer.reason)
+            self.conversation.answer(asked, answer or Answer(False, NOBODY))
 
     def _process_special_command(self, user_input: str) -> bool:
         return run_command(self, user_input)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from task.console.lial import LLMAdapterInterface
 from task.console.teps import DOOR
 from task.console.tool_request_handler import request_of
 from task.conversation.messages import Attachment, CustomContent, Message, Role, message_from
+from task.conversation.replies import Answer
 from task.errors import AgentError, InvalidRequest
 from task.product import Product
 from task.runs.deciding import Cards
@@ -103,14 +104,12 @@ class Conversation(LLMAdapterInterface):
         """Whether the question is no longer open: it was answered somewhere, or it has expired."""
         return self.approval(asked.approval_id).status != "waiting"
 
-    def allow(self, asked: Approval, *, always: bool = False, arguments: Mapping[str, Any] | None = None) -> None:
-        """Raises: as `task.runs.deciding.Cards.answer`."""
-        cards = Cards(self.product)
-        self.wait(cards.answer, self.caller, asked.approval_id, "always" if always else "approve", "", arguments)
+    def answer(self, asked: Approval, answer: Answer) -> None:
+        """Answer the question; the first answer counts.
 
-    def deny(self, asked: Approval, reason: str = "") -> None:
-        """Raises: as `allow`."""
-        self.wait(Cards(self.product).answer, self.caller, asked.approval_id, "deny", reason)
+        Raises: as `task.runs.deciding.Cards.answer`.
+        """
+        self.wait(Cards(self.product).answer, self.caller, asked.approval_id, answer)
 
     def expire(self, asked: Approval) -> None:
         """Close the question, because nobody answered it in time."""

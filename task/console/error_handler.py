@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping
-from typing import Any
 
 from task.console.terminal.answer import masked
 from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.failures import reported
+from task.runs.events import RunError
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +44,12 @@ class ErrorHandler:
         logger.error("%s%s: %s", error_type, reference, error_message or exception, exc_info=exception)
 
 
-def described(error: BaseException, model: str) -> Mapping[str, Any]:
-    """The data of the `error` event of a run."""
+def described(error: BaseException, model: str) -> RunError:
+    """The `error` event of a run."""
     if isinstance(error, ProviderError):
         reference, sentence = reported(error, model)
     else:
         reference = reference_of(error)
         logger.error("a run failed (reference %s)", reference, exc_info=error)
         sentence = with_reference(str(error) if isinstance(error, AgentError) else UNEXPECTED, reference)
-    return {"error": {"message": sentence, "reference": reference}}
+    return RunError({"message": sentence, "reference": reference})

@@ -12,21 +12,22 @@ from threading import Lock
 from time import time
 from typing import Any, ClassVar
 
-from task.approvals.rules import DENIED
+from task.approvals.approvals import Approvals
 from task.blocking import in_own_thread, run_blocking
 from task.console.configuration import teps_tree
 from task.console.tool_requests import ToolRequest, result_of
-from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
+from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant
+from task.conversation.replies import Answer
 from task.errors import SettingsError, TEPSInitError, ToolExecutionError
 from task.permissions.decisions import Effect, PermissionMode
-from task.permissions.gate import PriorDecisions
-from task.permissions.grants import Grant, Grants
+from task.permissions.grants import Grants
 from task.permissions.names import own_name
 from task.permissions.taint import Origin
 from task.product.framework import FrameworkProduct
 from task.product.product import CONSOLE
 from task.runs.answering import RunChoice
+from task.runs.events import RunEvent
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
 from task.tools.aliases import FRAMEWORK
@@ -38,6 +39,7 @@ from task.tools.toolbox import Pending, Toolbox, named
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 DOOR = CONSOLE
 CONVERSATION = "teps"
+NO_ANSWER = "no answer came within {seconds:g} s, or no user was there to give one"
 
 
 class ToolHandlerInterface(ABC):
@@ -109,7 +111,7 @@ class TEPSManager:
         self._grants = Grants(time)
         self._handlers: dict[str, HandlerTool] = {}
         self._asking = Lock()
-        self.answer: PermissionAnswer | None = None
+        self.answer: Answer | None = None
 
     def initialize(self) -> None:
         """Check what the settings say about tools.
@@ -144,7 +146,7 @@ class TEPSManager:
         """
         request = ToolRequest.read(tool_request)
         self._ready()
-        outcome = run_blocking(self._called, request.call, {})
+        outcome = run_blocking(self._called, request.call)
         if isinstance(outcome, Pending):
             outcome = self._decided(request, outcome)
         return result_of(request, outcome)
@@ -187,45 +189,30 @@ class TEPSManager:
 
     def _decided(self, request: ToolRequest, asked: Pending) -> Message:
         card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
-        call, denials = request.call, dict[str, str]()
+        call = request.call
         with self._asking:  # of several threads' questions each has its own answer
-            allowed, answer = self.request_permission(card, request=request.shown(card)), self.answer
-        if not allowed or answer is None:
-            denials[call.id] = self._refusal(answer)
-        else:
-            if answer.arguments is not None:
-                call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
-                changed = run_blocking(self._called, call, {})
-                if isinstance(changed, Message):
-                    return changed  # it needs no permission, or it is refused
-                asked = changed
-            self._allow(asked, always=answer.always)
-        outcome = run_blocking(self._called, call, denials)
+            self.request_permission(card, request=request.shown(card))
+            answer = self.answer or Answer(False, NO_ANSWER.format(seconds=self._ready().confirmation_seconds))
+        if answer.allowed and answer.arguments is not None:
+            call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
+            changed = run_blocking(self._called, call)
+            if isinstance(changed, Message):
+                return changed  # it needs no permission, or it is refused
+            asked = changed
+        outcome = run_blocking(self._called, call, (asked, answer))
         assert isinstance(outcome, Message)  # it was just decided
         return outcome
-
-    def _allow(self, asked: Pending, *, always: bool) -> None:
-        rules = self._ready().approval_rules
-        self._grants.add(
-            Grant(
-                "call", asked.call.name, self._caller.owner, CONVERSATION, rules.clock() + rules.grant_seconds,
-                digest=asked.digest, once=True, widens=always,
-            )
-        )  # fmt: skip
-
-    def _refusal(self, answer: PermissionAnswer | None) -> str:
-        if answer is not None:
-            return f"{DENIED}: {answer.reason}" if answer.reason else DENIED
-        return f"{DENIED}: no answer came within {self._ready().confirmation_seconds:g} s, or nobody was there to ask"
 
     async def _own_names(self) -> set[str]:
         return set(named(await self._tools("")))
 
-    async def _called(self, call: ToolCall, denials: Mapping[str, str]) -> Message | Pending:
+    async def _called(self, call: ToolCall, answered: tuple[Pending, Answer] | None = None) -> Message | Pending:
         product = self._ready()
-        rules = product.approval_rules
-        decisions = PriorDecisions(self._grants, self._caller.owner, CONVERSATION, denials)
-        gate = decisions.gate(rules.policy, PermissionMode.DEFAULT, rules.clock)
+        approvals = Approvals(product.approval_rules, self._caller.owner, CONVERSATION, self._grants)
+        if answered is not None:
+            asked, answer = answered
+            approvals.take(call.id, call.name, asked.digest, answer)
+        gate = approvals.gate(PermissionMode.DEFAULT)
         seconds, asked = product.limits.tool_seconds, assistant(None, (call,))
         toolbox = Toolbox(await self._tools(call.name), gate, Offloader(None, sys.maxsize), seconds, aliases=FRAMEWORK)
         start = TraceStart(self._caller.owner, DOOR, product.model, asked=(asked,))
@@ -251,5 +238,5 @@ class TEPSManager:
         return Caller(self._caller.core_key, principal, CONVERSATION, dict(self._caller.headers))
 
 
-def _ignored(kind: str, **_: Any) -> None:
+def _ignored(_: RunEvent) -> None:
     """The stages of a call that a program makes are shown nowhere."""

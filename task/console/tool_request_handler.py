@@ -9,8 +9,8 @@ from typing import Any
 
 from task.console.teps import TEPSManager
 from task.console.tool_requests import own_arguments, request_of, text_of
-from task.console.ui_manager import PermissionAnswer
 from task.conversation.messages import TOOL_RESULT
+from task.conversation.replies import Answer
 from task.store.records import Approval
 
 
@@ -28,9 +28,7 @@ class ToolRequestHandler:
         """
         return self._teps.execute_tool(tool_request)
 
-    def decide(
-        self, approval: Approval, answered_elsewhere: Callable[[], bool] = lambda: False
-    ) -> PermissionAnswer | None:
+    def decide(self, approval: Approval, answered_elsewhere: Callable[[], bool] = lambda: False) -> Answer | None:
         """What the person says to the question of a suspended run; None: nothing in time, or not here.
 
         The arguments of the answer have the tool's own names.

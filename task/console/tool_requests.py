@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from task.approvals.rules import DENIED
+from task.approvals.approvals import DENIED
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.errors import ToolExecutionError
 from task.llm.accumulator import new_call_id

@@ -17,13 +17,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from task.console.terminal.answer import Answer, Look, attachment_line, heading
+from task.console.terminal.answer import Look, RunView, attachment_line, heading
 from task.console.terminal.cards import Asking
-from task.console.terminal.cards import PermissionAnswer as PermissionAnswer
 from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
 from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, hanging, safe
 from task.console.terminal.typed import folded
 from task.conversation.messages import Attachment
+from task.conversation.replies import Answer
 from task.errors import AgentError
 from task.store.records import Event
 
@@ -120,7 +120,7 @@ class UserInterfaceManager:
     @contextmanager
     def answering(self) -> Generator[AnswerView]:
         """Show the events of a run while the block runs."""
-        terminal, answer = self._drawn(), Answer(self._look, lambda: self.debug_mode)
+        terminal, answer = self._drawn(), RunView(self._look, lambda: self.debug_mode)
         if terminal is None:
             view = PlainAnswer(answer, self._look.assistant_prefix if self.interactive else "", self._show)
         else:
@@ -135,7 +135,7 @@ class UserInterfaceManager:
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
-    ) -> PermissionAnswer | None:
+    ) -> Answer | None:
         """The person's answer; None: none in time, nobody to ask, or it was answered elsewhere."""
         if not self.interactive or answered_elsewhere():
             return None
@@ -198,7 +198,7 @@ class UserInterfaceManager:
 class PlainAnswer:
     """The answer's text as it arrives; everything around it goes to standard error."""
 
-    def __init__(self, answer: Answer, prefix: str, show: Callable[..., None]) -> None:
+    def __init__(self, answer: RunView, prefix: str, show: Callable[..., None]) -> None:
         self._answer, self._prefix, self._show = answer, prefix, show
         self._line_open = False
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
 from task.conversation.messages import Attachment, CustomContent, Message, Role, frozen_data
-from task.conversation.replies import Verdict, codes_in, read_reply
+from task.conversation.replies import Answer, codes_in, read_reply
 from task.conversation.state import NO_TOOLS, TurnState
 
 
@@ -34,7 +34,7 @@ _NO_TURN = TurnState()  # shared: most messages of a long conversation have no s
 Turns = Mapping[int, TurnState]
 
 
-def decision_of(item: Incoming, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
+def decision_of(item: Incoming, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     """The decision about the waiting calls with these codes that a message consists of.
 
     None: it is not one, or not the user's.
@@ -102,9 +102,8 @@ class _Past:
 
     def _result(self, turn: TurnState, position: int) -> str:
         reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None
-        verdicts = decision_of(reply, turn.codes) if reply is not None else None
-        approved = any(verdict.choice != "deny" for verdict in verdicts or ())
-        return PERHAPS_RUN if approved else NOT_APPROVED
+        answers = decision_of(reply, turn.codes) if reply is not None else None
+        return PERHAPS_RUN if any(answer.allowed for answer in answers or ()) else NOT_APPROVED
 
 
 def is_image(attachment: Attachment) -> bool:

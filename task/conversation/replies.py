@@ -1,11 +1,11 @@
-"""Parse a person's decision about waiting calls: from the words of a reply, or from the buttons of a form."""
+"""The user's answer about waiting calls: what it is, and how it is read from words, from a form, or from a terminal."""
 
 from __future__ import annotations
 
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 Choice = Literal["approve", "always", "deny"]
@@ -53,15 +53,32 @@ def new_code(taken: Collection[str] = ()) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a person decided about one call; a denial may have a reason."""
+class Answer:
+    """What the user decided about one call, at whichever door. A denial may have a reason.
 
-    choice: Choice
+    `arguments` replace those of the call, whose digest is then `grant`; `always` also allows the wider calls that the
+    question described.
+    """
+
+    allowed: bool
     reason: str = ""
+    arguments: Mapping[str, Any] | None = None
+    grant: str | None = None
+    always: bool = False
+
+    @classmethod
+    def of(cls, choice: Choice, reason: str = "") -> Answer:
+        """The answer that a word or a button gives; only a denial keeps the reason."""
+        return cls(False, reason) if choice == "deny" else cls(True, always=choice == "always")
+
+    @property
+    def remark(self) -> str:
+        """The reason as the API reports it."""
+        return "always" if self.always else self.reason
 
 
-def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
-    """One verdict for each waiting call, in the order of their `codes`; None: this decides nothing about them.
+def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
+    """One answer for each waiting call, in the order of their `codes`; None: this decides nothing about them.
 
     Words without a code are about every call. Calls that the reply does not name are denied. A code that is not among
     `codes` makes the whole reply void, and so do words and buttons that contradict each other.
@@ -71,7 +88,9 @@ def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Verdic
         return from_text
     if text.strip().lower() in ("", CHECKED_TEXT):
         return from_form
-    same = from_text is not None and [item.choice for item in from_text] == [item.choice for item in from_form]
+    same = from_text is not None and [replace(item, reason="") for item in from_text] == [
+        replace(item, reason="") for item in from_form
+    ]
     return from_text if same else None
 
 
@@ -84,10 +103,24 @@ def codes_in(text: str) -> tuple[str, ...] | None:
     return None if found is None else tuple(code for code in found if code != _EVERY)
 
 
-_Clause = tuple[tuple[str, ...], Verdict]  # the codes of the calls (none: every call), and the verdict about them
+def typed_answer(line: str) -> Answer | None:
+    """The answer in a line at a terminal: yes, always, or no with a reason; None: none of these."""
+    word, _, rest = line.strip().partition(" ")
+    match word.lower().rstrip(",.:"):
+        case "y" | "yes" | "approve" if not rest:
+            return Answer(True)
+        case "a" | "always" if not rest:
+            return Answer(True, always=True)
+        case "n" | "no" | "deny":
+            return Answer(False, rest.strip().removeprefix("because ").strip())
+        case _:
+            return None
 
 
-def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
+_Clause = tuple[tuple[str, ...], Answer]  # the codes of the calls (none: every call), and the answer about them
+
+
+def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
     if not isinstance(value, Mapping):
         return None
     fields = cast("Mapping[str, Any]", value)
@@ -96,33 +129,33 @@ def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
         return None
     choice = BUTTONS[int(pressed)]
     if pressed != CHECKED:
-        return (Verdict(choice),) * count
+        return (Answer.of(choice),) * count
     checked = fields.get(CALLS)
     numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
-    rest = Verdict("deny", NOT_CHOSEN)
-    return tuple(Verdict(choice) if str(number) in numbers else rest for number in range(1, count + 1))
+    rest = Answer(False, NOT_CHOSEN)
+    return tuple(Answer.of(choice) if str(number) in numbers else rest for number in range(1, count + 1))
 
 
-def _of_text(text: str, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
+def _of_text(text: str, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     found = _decision(text)
     if not found or not codes or not found.keys() <= {_EVERY, *codes}:
         return None
-    rest = found.get(_EVERY, Verdict("deny", NOT_CHOSEN))
+    rest = found.get(_EVERY, Answer(False, NOT_CHOSEN))
     return tuple(found.get(code, rest) for code in codes)
 
 
-def _decision(text: str) -> Mapping[str, Verdict] | None:
-    # The verdicts by codes; None also where two contradict each other, or one is about every call and another is not.
+def _decision(text: str) -> Mapping[str, Answer] | None:
+    # The answers by codes; None also where two contradict each other, or one is about every call and another is not.
     text = text.strip(" \t\r\n")
     if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
         return None
-    found: dict[str, Verdict] = {}
+    found: dict[str, Answer] = {}
     for segment in _SEGMENTS.split(text):
         clauses = _clauses(segment.strip(" \t\r"))
         if clauses is None:
             return None
-        for codes, verdict in clauses:
-            if any(found.setdefault(code, verdict) != verdict for code in codes or (_EVERY,)):
+        for codes, answer in clauses:
+            if any(found.setdefault(code, answer) != answer for code in codes or (_EVERY,)):
                 return None
     return found if _EVERY not in found or len(found) == 1 else None
 
@@ -134,12 +167,12 @@ def _clauses(segment: str) -> list[_Clause] | None:
         choice, position = _WORDS[clause[1].lower()], clause.end()
         codes = tuple(_NAMED.findall((clause[2] or "").lower()))
         if _END.fullmatch(segment, position):
-            return [*clauses, (codes, Verdict(choice))]
+            return [*clauses, (codes, Answer.of(choice))]
         join = _JOIN.match(segment, position)
         if join and _CLAUSE.match(segment, join.end()):
-            clauses.append((codes, Verdict(choice)))
+            clauses.append((codes, Answer.of(choice)))
             position = join.end()
             continue
         reason = _REASON.fullmatch(segment, position) if choice == "deny" else None
-        return [*clauses, (codes, Verdict(choice, reason[1].strip()[:REASON_CHARS]))] if reason else None
+        return [*clauses, (codes, Answer.of(choice, reason[1].strip()[:REASON_CHARS]))] if reason else None
     return None

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from task.approvals.approvals import EXPIRED, Approvals
 from task.approvals.questions import form_schema, label, question
-from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
+from task.approvals.rules import ApprovalRules
 from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, codes_of, decision_of
 from task.conversation.messages import Message, Role
-from task.conversation.replies import Verdict, new_code
+from task.conversation.replies import new_code
 from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.conversation.state import TurnState, Waiting, waits
-from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import fenced, shortened, words
 from task.tools.toolbox import Pending
@@ -47,38 +47,6 @@ NONE = "Nothing is allowed beyond the rules: you are asked each time."
 
 
 @dataclass(frozen=True, slots=True)
-class _Resumption:
-    """A suspended turn and what the person decided about each of its waiting calls, in their order."""
-
-    turn: TurnState
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def approves(self) -> bool:
-        return any(verdict.choice != "deny" for verdict in self.verdicts)
-
-    def denials(self) -> dict[str, str]:
-        """The reasons why calls do not run, by the calls' ids."""
-        pairs = zip(self.turn.pending, self.verdicts, strict=True)
-        return {
-            waiting.call_id: f"{DENIED}: {verdict.reason}" if verdict.reason else DENIED
-            for waiting, verdict in pairs
-            if verdict.choice == "deny"
-        }
-
-    def grant(self, grants: Grants, whose: tuple[str, str], expires: float) -> None:
-        """Allow each approved call once; what is to be allowed always, the gate widens when the call runs.
-
-        `whose` are principal and conversation.
-        """
-        tools = {call.id: call.name for call in unanswered(self.turn.history)}
-        for waiting, verdict in zip(self.turn.pending, self.verdicts, strict=True):
-            if verdict.choice != "deny":
-                tool, widens = tools[waiting.call_id], verdict.choice == "always"
-                grants.add(Grant("call", tool, *whose, expires, digest=waiting.digest, once=True, widens=widens))
-
-
-@dataclass(frozen=True, slots=True)
 class DirectAnswer:
     """An answer without a model; `state` where the turn leaves one, `form` where it offers buttons."""
 
@@ -88,59 +56,64 @@ class DirectAnswer:
 
 
 class DialApprovals:
-    """The approvals of one request.
+    """The approvals of one request, kept in the chat's hidden state.
 
-    `turns` is what the messages' states hold, by position; a state that is not there was not sealed for this person.
-    `whose` are principal and conversation. `resumed` is the suspended turn that the last message decides about.
+    `turns` is what the messages' states hold, by position; a state that is not there was not sealed for this user.
+    `whose` are principal and conversation. `resumed` is the suspended turn that the last message answers, with one
+    answer for each of its waiting calls in `answers`.
     """
 
     def __init__(
         self, rules: ApprovalRules, incoming: Sequence[Incoming], turns: Mapping[int, TurnState], whose: tuple[str, str]
     ) -> None:
-        before = turns.get(len(incoming) - 2)
-        self.resumed = _resumption(incoming, before)
-        self._rules, self._incoming, self._whose = rules, incoming, whose
+        before, latest = turns.get(len(incoming) - 2), turns[max(turns)] if turns else TurnState()
         self._before = before if before is not None and before.turn else None
-        self._foreign = _decides_foreign(incoming, before)
+        self.answers = decision_of(incoming[-1], self._before.codes) if self._before is not None else None
+        self.resumed = self._before if self.answers is not None else None
+        self._incoming, self._references = incoming, latest.references
+        self._foreign = before is None and _answers_foreign(incoming)
         self._codes = list[str]()  # of the question that this request puts
-        latest = turns[max(turns)] if turns else TurnState()
-        self._references = latest.references
-        self._grants = _grants(latest, rules.clock)
-        self._granted = self._grants.lasting()
+        try:
+            grants = Grants.from_list(latest.grants, rules.clock)
+        except ValueError:  # of another version of the product
+            grants = Grants(rules.clock)
+        self.approvals = Approvals(rules, *whose, grants)
+        self._granted = grants.lasting()
 
     async def direct_answer(self, api_key: str) -> DirectAnswer | None:
         """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
-        last = self._incoming[-1]
+        last, rules, grants = self._incoming[-1], self.approvals.rules, self.approvals.grants
         command = command_of(last.text()) if last.role is Role.USER and not last.attachments else None
         if command is not None:
-            text = carried_out(command, self._grants)
-            return DirectAnswer(text, self.state((), ()), revoking_form(self._grants.lasting()))
+            text = carried_out(command, grants)
+            return DirectAnswer(text, self.state((), ()), revoking_form(grants.lasting()))
         if self._foreign:
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
-        if self.resumed is None and (code := self._unknown_code()):
-            return self._not_open(code)
-        if self.resumed is None or not self.resumed.approves:
+        if self.resumed is None or self.answers is None:
+            return self._not_open()
+        if not any(answer.allowed for answer in self.answers):
             return None
-        turn = self.resumed.turn
-        if turn.expires <= self._rules.clock():
-            return DirectAnswer(f"{EXPIRED} {ASK_AGAIN}", self._closing(TOO_LATE))
-        if not await self._rules.claims.take(turn.turn, turn.expires, api_key):
-            return DirectAnswer(f"{USED} {ASK_AGAIN}", self._closing(USED_BEFORE))
+        if self.resumed.expires <= rules.clock():
+            return DirectAnswer(f"{EXPIRED} {ASK_AGAIN}", self._closing(self.resumed, TOO_LATE))
+        if not await rules.claims.take(self.resumed.turn, self.resumed.expires, api_key):
+            return DirectAnswer(f"{USED} {ASK_AGAIN}", self._closing(self.resumed, USED_BEFORE))
         return None
 
-    def decisions(self) -> PriorDecisions:
-        """What the gate starts from; what the person has approved is allowed from now on."""
-        if self.resumed is None:
-            return PriorDecisions(self._grants, *self._whose)
-        self.resumed.grant(self._grants, self._whose, self._rules.clock() + self._rules.grant_seconds)
-        return PriorDecisions(self._grants, *self._whose, self.resumed.denials())
+    def decisions(self) -> Approvals:
+        """What the turn starts from; what the user has approved is allowed from now on."""
+        if self.resumed is not None and self.answers is not None:
+            tools = {call.id: call.name for call in unanswered(self.resumed.history)}
+            for waiting, answer in zip(self.resumed.pending, self.answers, strict=True):
+                self.approvals.take(waiting.call_id, tools.get(waiting.call_id, ""), waiting.digest, answer)
+        return self.approvals
 
     def show_grants(self, choice: ChoiceSink) -> None:
         """Show what is always allowed in a stage, when that has just grown."""
-        if self._grants.lasting() == self._granted:
+        granted = self.approvals.grants.lasting()
+        if granted == self._granted:
             return
         stage = StageProcessor.open_stage(choice, ALLOWED_STAGE)
-        stage.append_content(listing(self._grants.lasting()))
+        stage.append_content(listing(granted))
         StageProcessor.close_stage_safely(stage)
 
     def ask(self, pending: Sequence[Pending], choice: ChoiceSink, said: str) -> DirectAnswer:
@@ -152,13 +125,13 @@ class DialApprovals:
         for _ in pending:
             self._codes.append(new_code(self._codes))
         form = form_schema([item.title for item in pending], self._codes)
-        return DirectAnswer(question(pending, self._codes, self._rules.open_seconds, said), form=form)
+        return DirectAnswer(question(pending, self._codes, self.approvals.rules.open_seconds, said), form=form)
 
     def state(
         self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None
     ) -> TurnState | None:
         """The state to save for the turn, whose waiting calls were asked about; None where nothing is new."""
-        granted = self._grants.lasting()
+        rules, granted = self.approvals.rules, self.approvals.grants.lasting()
         if not history and granted == self._granted:
             return None
         return TurnState(
@@ -166,44 +139,28 @@ class DialApprovals:
             tuple(Waiting(item.call.id, item.digest, code) for item, code in zip(pending, self._codes, strict=True)),
             references if references is not None else self._references,
             uuid4().hex if pending else "",
-            int(self._rules.clock() + self._rules.open_seconds) if pending else 0,
-            self.resumed.turn.turn if self.resumed is not None else "",
+            int(rules.clock() + rules.open_seconds) if pending else 0,
+            self.resumed.turn if self.resumed is not None else "",
             tuple(grant.as_dict() for grant in granted),
         )
 
-    def _unknown_code(self) -> str | None:
+    def _not_open(self) -> DirectAnswer | None:
         known = self._before.codes if self._before is not None else ()
-        return next((code for code in codes_of(self._incoming[-1]) if code not in known), None)
-
-    def _not_open(self, code: str) -> DirectAnswer:
+        code = next((code for code in codes_of(self._incoming[-1]) if code not in known), None)
+        if code is None:
+            return None
         text = NOT_OPEN.format(code=code)
-        if self._before is None or self._before.expires <= self._rules.clock():
+        if self._before is None or self._before.expires <= self.approvals.rules.clock():
             return DirectAnswer(f"{text} {ASK_AGAIN}")
         return DirectAnswer(f"{text} {STILL_OPEN}", self._before)
 
-    def _closing(self, result: str) -> TurnState | None:
-        turn = self.resumed.turn if self.resumed is not None else TurnState()
+    def _closing(self, turn: TurnState, result: str) -> TurnState | None:
         return self.state(closed(turn.history, {waiting.call_id for waiting in turn.pending}, result), ())
 
 
-def _grants(turn: TurnState, clock: Callable[[], float]) -> Grants:
-    try:
-        return Grants.from_list(turn.grants, clock)
-    except ValueError:  # of another version of the product
-        return Grants(clock)
-
-
-def _resumption(incoming: Sequence[Incoming], turn: TurnState | None) -> _Resumption | None:
-    if turn is None or not turn.turn:
-        return None
-    verdicts = decision_of(incoming[-1], turn.codes)
-    return _Resumption(turn, verdicts) if verdicts is not None else None
-
-
-def _decides_foreign(incoming: Sequence[Incoming], turn: TurnState | None) -> bool:
-    if turn is not None or len(incoming) < 2:
-        return False
-    count = waits(incoming[-2].state)
+def _answers_foreign(incoming: Sequence[Incoming]) -> bool:
+    # An answer to a question whose state is not ours, or was not sealed for this user.
+    count = waits(incoming[-2].state) if len(incoming) > 1 else 0
     return bool(count) and (decision_of(incoming[-1], [""] * count) is not None or bool(codes_of(incoming[-1])))
 
 

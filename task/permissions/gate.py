@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -106,29 +106,9 @@ def _coverable(facts: CallFacts) -> bool:
     return bool(facts.command) and not facts.leaving and coverable(facts.script)
 
 
-@dataclass(frozen=True, slots=True)
-class PriorDecisions:
-    """What a person decided before a turn starts: the conversation's grants, and denied calls with their reasons.
-
-    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids; `refresh` as in
-    `PolicyGate`.
-    """
-
-    grants: Grants
-    principal: str
-    conversation: str
-    denials: Mapping[str, str] = field(default_factory=dict[str, str])
-    refresh: Callable[[], Awaitable[None]] | None = None
-
-    def gate(self, policy: Policy, mode: PermissionMode, clock: Callable[[], float]) -> Gate:
-        """The gate that decides the calls of the turn."""
-        gate = PolicyGate(policy, self.grants, mode, self.principal, self.conversation, clock, self.refresh)
-        return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
-
-
 @dataclass(slots=True)
 class AnsweredGate:
-    """Lets a gate decide, except about the calls a person has denied."""
+    """Lets a gate decide, except about the calls the user has denied."""
 
     gate: Gate
     denials: dict[str, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -18,8 +18,20 @@ from task.errors import ProviderError
 from task.llm.base import Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome
 from task.product import Product
+from task.runs.events import (
+    Attached,
+    Emit,
+    FinishReason,
+    RunAsks,
+    RunCalls,
+    RunEvent,
+    RunText,
+    StageClosed,
+    StageOpened,
+    StageText,
+)
 from task.runs.request import RunRequest, handed_out_id, session_title
-from task.store.records import Approval, Run, Session
+from task.store.records import Approval, Run, Session, iso
 from task.tools.aliases import Alias
 from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
@@ -67,13 +79,13 @@ async def answer(
     return outcome, session_id
 
 
-def finish_reason(outcome: RunOutcome, *, calls: bool) -> str | None:
+def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
     """OpenAI's reason for the end; None where the run failed. A filtered or empty answer has not failed."""
     if outcome.error is not None:
         # A provider that refuses the question itself does so with a status.
         error = outcome.error
         ended = error.code if isinstance(error, ProviderError) and error.status_code is None else None
-        return {CONTENT_FILTER: "content_filter", EMPTY_ANSWER: "stop"}.get(ended or "")
+        return "content_filter" if ended == CONTENT_FILTER else "stop" if ended == EMPTY_ANSWER else None
     if calls:
         return "tool_calls"
     return (
@@ -93,7 +105,7 @@ def _turn_request(
         (*approvals.history(request.history), *request.new),
         Caller(caller.core_key, principal, approvals.conversation, dict(caller.headers), request.files),
         options.model,
-        approvals.decisions(),
+        approvals,
         replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),
         prompt=options.prompt,
         persona=options.persona,
@@ -121,16 +133,17 @@ async def _suspend(
     """
     theirs = [item.call for item in outcome.pending if item.call.name in own]
     if theirs:
-        choice.emit("tool_calls", tool_calls=[call.as_dict() for call in theirs])
+        choice.emit(RunCalls([call.as_dict() for call in theirs]))
         return run.session_id
     session_id = run.session_id or (await _new_session(request, outcome.added, store)).session_id
-    text, asked = await approvals.ask(outcome.pending, run.run_id, session_id, said_in(outcome.added))
-    choice.emit("approval", approvals=[_data(item) for item in asked], text=text)
+    text, asked = await approvals.ask(outcome.pending, session_id, said_in(outcome.added))
+    choice.emit(RunAsks([_described(item) for item in asked], text))
     return session_id
 
 
-def _data(asked: Approval) -> dict[str, Any]:
-    return {name: value for name, value in asdict(asked).items() if name != "owner"}
+def _described(asked: Approval) -> dict[str, Any]:
+    described = {name: value for name, value in asdict(asked).items() if name != "owner"}
+    return {**described, "asked_at": iso(asked.asked_at), "expires_at": iso(asked.expires_at)}
 
 
 async def _new_session(request: RunRequest, added: Sequence[Message], store: Store) -> Session:
@@ -158,9 +171,6 @@ def _named_after(run: Run, outcome: RunOutcome, own: set[str]) -> RunOutcome:
     )
 
 
-Emit = Callable[..., Any]
-
-
 class RunChoice:
     """Where a run writes its answer. Text of one step of the event loop becomes one event."""
 
@@ -175,57 +185,57 @@ class RunChoice:
         self._waiting.append(content)
 
     def append_reasoning_content(self, content: str) -> None:
-        self.emit("reasoning", text=content)
+        self.emit(RunText(content, "reasoning"))
 
     def add_attachment(self, **attachment: str | None) -> None:
         self.attach(None, attachment)
 
     def create_stage(self, name: str | None = None) -> StageSink:
-        return _Stage(self, name or "", None)
+        return _Stage(self, name or "", None, next(self._numbers))
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Nothing: the store keeps the state of a run."""
 
-    def emit(self, kind: str, **data: Any) -> None:
+    def emit(self, event: RunEvent) -> None:
         """Emit another event, after the text before it."""
         self.flush()
-        self._emit_now(kind, **data)
+        self._emit_now(event)
 
     def attach(self, stage: int | None, attachment: dict[str, str | None]) -> None:
         fields = {name: value for name, value in attachment.items() if value is not None}
         if fields.get("url", "").startswith("files/"):
             fields["file_id"] = file_id_of(fields["url"])
-        self.emit("attachment", stage=stage, attachment=fields)
+        self.emit(Attached(stage, fields))
 
-    def number(self) -> int:
-        return next(self._numbers)
+    def sub_stage(self, parent: int, name: str) -> StageSink:
+        return _Stage(self, name, parent, next(self._numbers))
 
     def flush(self) -> None:
         if self._waiting:
             text = "".join(self._waiting)
             self._waiting.clear()
-            self._emit_now("text", text=text)
+            self._emit_now(RunText(text))
 
 
 class _Stage:
-    def __init__(self, choice: RunChoice, name: str, parent: int | None) -> None:
-        self._choice, self._name, self._parent = choice, name, parent
-        self._number = choice.number()
+    def __init__(self, choice: RunChoice, name: str, parent: int | None, number: int) -> None:
+        self._choice, self._name, self._parent, self._number = choice, name, parent, number
 
     def open(self) -> None:
-        self._choice.emit("stage_opened", stage=self._number, parent=self._parent, name=self._name)
+        self._choice.emit(StageOpened(self._number, self._parent, self._name))
 
     def close(self, status: Any = "completed") -> None:
-        self._choice.emit("stage_closed", stage=self._number, name=self._name, status=str(status))
+        # The status may be another enumeration's with the same values: the DIAL SDK's or our own.
+        self._choice.emit(StageClosed(self._number, self._name, "failed" if status == "failed" else "completed"))
 
     def append_name(self, name: str) -> None:
         self._name += name
 
     def append_content(self, content: str) -> None:
-        self._choice.emit("stage_text", stage=self._number, text=content)
+        self._choice.emit(StageText(self._number, content))
 
     def add_attachment(self, **attachment: str | None) -> None:
         self._choice.attach(self._number, attachment)
 
     def create_stage(self, name: str | None = None) -> StageSink:
-        return _Stage(self._choice, name or "", self._number)
+        return self._choice.sub_stage(self._number, name or "")

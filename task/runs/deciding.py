@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from task.approvals.stored import ALWAYS
 from task.conversation.history import unanswered
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
-from task.conversation.replies import Verdict, codes_in, read_reply
+from task.conversation.replies import Answer, codes_in, read_reply
 from task.errors import ArgumentsError, Conflict, InvalidRequest, NotFound
 from task.permissions.gate import digest
 from task.product import Product
 from task.runs.request import RunCaller, RunOptions, RunRequest
-from task.store.records import Answer, Approval, Run, Session, packed
+from task.store.records import Approval, Run, Session, packed
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import named
@@ -139,9 +138,9 @@ class Deciding:
         ]
         return await self._continued(run_id, answered)
 
-    async def _answered(self, item: Approval, verdict: Verdict) -> Approval:
+    async def _answered(self, item: Approval, verdict: Answer) -> Approval:
         try:
-            return await self.store.approvals.answer(self.caller.owner, item.approval_id, answer_of(verdict))
+            return await self.store.approvals.answer(self.caller.owner, item.approval_id, verdict)
         except Conflict:  # another door was faster
             found = await self.store.approvals.get(self.caller.owner, item.approval_id)
             _check_open(found, verdict)
@@ -193,12 +192,6 @@ def is_bare(said: Message) -> bool:
     return codes_in(words_of(said)) == ()
 
 
-def answer_of(verdict: Verdict) -> Answer:
-    if verdict.choice == "deny":
-        return Answer(False, verdict.reason)
-    return Answer(True, ALWAYS if verdict.choice == "always" else "")
-
-
 def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
     """The files of the user's messages."""
     return tuple(
@@ -209,10 +202,10 @@ def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
     )
 
 
-def _check_open(item: Approval, verdict: Verdict) -> None:
+def _check_open(item: Approval, verdict: Answer) -> None:
     if item.status == "expired":
         raise Conflict(CLOSED)
-    if item.answer is not None and item.answer.allowed != (verdict.choice != "deny"):
+    if item.answer is not None and item.answer.allowed != verdict.allowed:
         raise Conflict(OTHERWISE)
 
 
@@ -232,9 +225,7 @@ class Cards:
         self,
         caller: RunCaller,
         approval_id: str,
-        decision: Literal["approve", "always", "deny"],
-        reason: str = "",
-        arguments: Mapping[str, Any] | None = None,
+        answer: Answer,
     ) -> Approval:
         """The answered question; the same answer again changes nothing.
 
@@ -245,9 +236,13 @@ class Cards:
         """
         approvals = (await self.product.store.get()).approvals
         asked = await approvals.get(caller.owner, approval_id)
-        answer = Answer(False, reason) if decision == "deny" else Answer(True, ALWAYS if decision == "always" else "")
-        if answer.allowed and arguments is not None and dict(arguments) != dict(asked.arguments):
-            answer = await self._changed(caller, asked, answer, arguments)
+        if answer.arguments is not None:
+            changed = answer.allowed and dict(answer.arguments) != dict(asked.arguments)
+            answer = (
+                await self._changed(caller, asked, answer, answer.arguments)
+                if changed
+                else replace(answer, arguments=None)
+            )
         if asked.answer == answer:
             return asked
         try:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from task.conversation.messages import Role
 from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
 from task.loop import RunOutcome
 from task.product import Product
-from task.runs.answering import Emit, RunChoice, answer, finish_reason
+from task.runs.answering import RunChoice, answer, finish_reason
+from task.runs.events import Emit, RunError, RunEvent, RunFinished, RunStarted, RunUsage, data_of
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart
@@ -31,14 +32,14 @@ CLOSING_SECONDS = 5.0
 UNSTORED = "The answer could not be stored yet. Ask again in a moment."
 
 Prepare = Callable[[], Awaitable[RunRequest | None]]
-Describe = Callable[[BaseException, str], Mapping[str, Any]]
+Describe = Callable[[BaseException, str], RunError]
 
 
-def described(error: BaseException, _: str) -> Mapping[str, Any]:
-    """The data of an `error` event, for doors without a wording of their own."""
+def described(error: BaseException, _: str) -> RunError:
+    """The `error` event for doors without a wording of their own."""
     reference = reference_of(error)
     logger.error("a run failed (reference %s)", reference, exc_info=error)
-    return {"error": {"message": with_reference(str(error), reference), "reference": reference}}
+    return RunError({"message": with_reference(str(error), reference), "reference": reference})
 
 
 @dataclass(slots=True)
@@ -266,18 +267,15 @@ class Runner:
         run, store = live.run, live.store
         assert run.trace_id is not None
 
-        def emit(kind: str, **data: Any) -> None:
-            live.state.apply(store.runs.append_event(run.run_id, kind, **data))
+        def emit(event: RunEvent) -> None:
+            live.state.apply(store.runs.append_event(run.run_id, event.type, **data_of(event)))
 
         choice = RunChoice(emit)
         observer = TraceRecorder(store.traces, _start(request, run), run.trace_id)
         stopping = asyncio.create_task(self._stopped(live))
         try:
-            options = request.options
-            emit(
-                "started", **live.state.ids, model=options.model, messages=len(request.history),
-                request=options.as_dict(),
-            )  # fmt: skip
+            options, before = request.options, len(request.history)
+            emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, options.as_dict()))
             outcome, session_id = await answer(
                 self._product, request, run, choice, observer, store, self._limits, self._aliases
             )
@@ -292,7 +290,7 @@ class Runner:
             await store.runs.finish(run, outcome.status, added=outcome.added, error=error, session_id=session_id)
         except StoreUnavailable as failure:
             logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)
-            live.state.fail(self._describe(failure, request.options.model))
+            live.state.fail(data_of(self._describe(failure, request.options.model)))
             live.unstored = True
         self._live.pop(run.run_id)
         live.ended.set_result(None)
@@ -301,23 +299,14 @@ class Runner:
     def _emit_end(
         self, live: LiveRun, request: RunRequest, outcome: RunOutcome, session_id: str | None, emit: Emit
     ) -> None:
-        trace = live.trace
-        emit(
-            "usage",
-            **usage_data(outcome.usage),
-            cost=trace.cost if trace is not None else None,
-            duration_ms=trace.duration_ms if trace is not None else None,
-        )
+        trace, run = live.trace, live.run
+        cost, duration = (trace.cost, trace.duration_ms) if trace is not None else (None, None)
+        emit(RunUsage(**usage_data(outcome.usage), cost=cost, duration_ms=duration))
         if outcome.error is not None:
-            emit("error", **self._describe(outcome.error, request.options.model))
-        emit(
-            FINISHED,
-            status=outcome.status,
-            limit=outcome.limit,
-            finish_reason=finish_reason(outcome, calls=bool(live.state.calls)),
-            **{**live.state.ids, "session_id": session_id},
-            messages=len(request.history) + len(request.new) + len(outcome.added),
-        )
+            emit(self._describe(outcome.error, request.options.model))
+        reason = finish_reason(outcome, calls=bool(live.state.calls))
+        now = len(request.history) + len(request.new) + len(outcome.added)
+        emit(RunFinished(outcome.status, run.run_id, session_id, run.trace_id, reason, outcome.limit, now))
 
     async def _stopped(self, live: LiveRun) -> None:
         await live.store.runs.cancel_requested(live.run.run_id)
@@ -330,7 +319,8 @@ class Runner:
         error = None if task.cancelled() else task.exception()
         logger.error("the run %s broke off", live.run.run_id, exc_info=error)
         live.state.status = "failed"
-        live.state.fail(self._describe(error or StoreUnavailable("The answer was interrupted. Try again."), ""))
+        failure = error or StoreUnavailable("The answer was interrupted. Try again.")
+        live.state.fail(data_of(self._describe(failure, "")))
         live.ended.set_result(None)
 
 

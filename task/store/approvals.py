@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, update
 
-from task.conversation.replies import new_code
+from task.conversation.replies import Answer, new_code
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.records import Answer, Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
+from task.store.records import Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
 
 MOST_LISTED = 200
 _approvals, _grants = tables.approvals, tables.grants

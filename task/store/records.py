@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 
 from task.conversation.messages import Message, Role
+from task.conversation.replies import Answer
 from task.errors import AgentError
 
 T = TypeVar("T")
@@ -164,16 +165,6 @@ class Event:
 
     def as_dict(self) -> dict[str, Any]:
         return {"id": self.number, "type": self.type, **self.data}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A decision about an approval; `arguments` replace those of the call, whose digest is then `grant`."""
-
-    allowed: bool
-    reason: str = ""
-    arguments: Mapping[str, Any] | None = None
-    grant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

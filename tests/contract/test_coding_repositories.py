@@ -37,7 +37,7 @@ def replies(steps: list[list[tuple[str, dict[str, Any]]]]) -> list[Reply]:
 
 def last_event(finished: Finished) -> dict[str, Any]:
     assert finished.out, finished.err
-    return finished.events()[-1]
+    return finished.event("task_ended")
 
 
 def passes(check: str, folder: Path) -> bool:

@@ -73,7 +73,7 @@ async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path
 
         resumed = await found.agent("runs", "resume", run_id, "--apply", "--json", *found.sandbox)
 
-        assert resumed.events()[-1]["result"] == "verified", resumed.out + resumed.err
+        assert resumed.event("task_ended")["result"] == "verified", resumed.out + resumed.err
         assert (found.folder / "app.py").read_text() == "value = 2\n"
         await undone(found, run_id)
         assert tree(found.folder) == before

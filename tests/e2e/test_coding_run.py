@@ -106,15 +106,17 @@ async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> No
         done = await here.run("Repair add.", "--apply", "--json", *FIXED)
         assert (done.code, done.err) == (0, "")
         events = done.events()
-        kinds = [event["event"] for event in events]
+        kinds = [event["type"] for event in events if event["type"] != "stage_text"]
         assert kinds == [
-            "run_started", "plan", "step", "call", "changed", "step", "text", "command_started", "command", "run_ended",
+            "started", "task_started", "plan", "step_started", "stage_opened", "stage_closed", "changed",
+            "step_started", "text", "command_started", "command_ended", "task_ended", "finished",
         ]  # fmt: skip
-        assert events[0] | {"run_id": "", "planner": "", "coder": ""} == {
-            "event": "run_started", "run_id": "", "workspace": str(here.folder), "planner": "", "coder": "",
-            "apply": True, "task": "Repair add.",
+        assert events[1] | {"planner": "", "coder": ""} == {
+            "type": "task_started", "workspace": str(here.folder), "planner": "", "coder": "", "apply": True,
+            "task": "Repair add.",
         }  # fmt: skip
-        end = events[-1]
+        assert (events[-1]["status"], events[-1]["run_id"]) == ("finished", events[0]["run_id"])
+        end = done.event("task_ended")
         assert (end["result"], end["files"], end["tests"], end["steps"]) == ("verified", ["calc.py"], [], 1)
         assert end["tokens"].keys() == {PLANNER, CODER}
         assert "+    return a + b" in end["diff"]
@@ -182,7 +184,7 @@ async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: 
         before = tree(here.folder)
         refused = await here.run("Repair add.", *setup)
         assert refused.code == 1
-        assert "! Not approved: setup: touch prepared.txt. Nobody is there to ask; --yes approves" in refused.out
+        assert "! Not approved: setup: touch prepared.txt. No user is there to ask; --yes approves" in refused.out
         assert "✗ The setup was not approved, and nothing was done; --yes approves it." in refused.out
         assert tree(here.folder) == before
         assert await here.requests(CODER) == []

@@ -63,7 +63,7 @@ async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are
 
             second = await found.run("Another task.", "--apply", "--json")
             assert second.code == 1
-            assert second.events()[-1]["reason"].startswith("Another coding run works in")
+            assert second.event("task_ended")["reason"].startswith("Another coding run works in")
             undo = await found.agent("runs", "undo", run_id)
             assert undo.code == 1
             assert "Another coding run works in" in undo.err

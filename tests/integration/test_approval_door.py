@@ -191,7 +191,10 @@ async def test_without_a_terminal_it_ends_with_a_sentence_and_an_exit_code(tmp_p
     assert process.returncode == lines.returncode == 4
     assert b"May I do this?" in out
     assert b"Nothing has run" in err
-    assert {"event": "approval_asked", "calls": 1} in [json.loads(line) for line in output.splitlines()]
+    events = list(map(json.loads, output.splitlines()))
+    [asked] = [event for event in events if event["type"] == "approval"]
+    answer = "".join(event["text"] for event in events if event["type"] == "text")
+    assert tuple(item["code"] for item in asked["approvals"]) == codes_shown(answer)
     assert notes(tmp_path) == []
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from task.blocking import run_blocking
 from task.console.commands.table import COMMANDS
-from task.console.ui_manager import PermissionAnswer
 from task.conversation.message_manager import MessageManager
+from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants
 from tests.support.command_console import OWNER, ListedConsole, command_console
 from tests.support.core import local_core
@@ -417,7 +417,7 @@ async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoke
         openai_upstream(writes("a"), says("1"), writes("b"), says("2"), writes("c"), says("3")) as upstream,
         command_console(tmp_path, upstream.url) as console,
     ):
-        console.output.answers += [PermissionAnswer(True, always=True), PermissionAnswer(False, "not now")]
+        console.output.answers += [Answer(True, always=True), Answer(False, "not now")]
         await console.types("one")
         await console.types("two")
         asked = len(console.output.asked)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from task.blocking import run_blocking
-from task.console.ui_manager import PermissionAnswer
 from task.conversation.messages import user
+from task.conversation.replies import Answer
 from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
 from task.product import Product
@@ -21,7 +21,7 @@ from task.runs.runner import Runner
 from tests.support.command_console import AtTheTerminal, ListedConsole, command_console
 from tests.support.upstream import Upstream, openai_upstream
 
-YES, NO = PermissionAnswer(True), PermissionAnswer(False, "not today")
+YES, NO = Answer(True), Answer(False, "not today")
 
 
 def bash(command: str, **more: Any) -> Reply:
@@ -106,8 +106,8 @@ async def test_without_a_terminal_what_would_ask_is_denied(tmp_path: Path) -> No
 
 @pytest.mark.fault("console: arguments that a person changes and that do not fit")
 async def test_changed_arguments_run_and_those_that_do_not_fit_are_asked_again(tmp_path: Path) -> None:
-    wrong = PermissionAnswer(True, arguments={"cmd": 7})
-    right = PermissionAnswer(True, arguments={"command": "touch other"})
+    wrong = Answer(True, arguments={"cmd": 7})
+    right = Answer(True, arguments={"command": "touch other"})
     person = AtTheTerminal(wrong, right)
     async with (
         openai_upstream(bash("touch a"), says("Done.")) as upstream,
@@ -127,7 +127,7 @@ async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_p
     async def elsewhere() -> None:
         store = await console.product.store.get()
         [asked] = await store.approvals.list(console.caller.owner)
-        await Cards(console.product).answer(console.caller, asked.approval_id, "approve")
+        await Cards(console.product).answer(console.caller, asked.approval_id, YES)
         if resumes and asked.run_id is not None:
             request = await Preparing(console.product).resumed(console.caller, asked.run_id)
             assert request is not None
@@ -179,7 +179,7 @@ async def test_a_code_typed_as_a_message_answers_too(tmp_path: Path) -> None:
 
 
 async def test_always_holds_in_its_session_only(tmp_path: Path) -> None:
-    person = AtTheTerminal(PermissionAnswer(True, always=True), NO)
+    person = AtTheTerminal(Answer(True, always=True), NO)
     script = bash("touch a"), says("1"), bash("touch b"), says("2"), bash("touch c"), says("3")
     async with openai_upstream(*script) as upstream, command_console(tmp_path, upstream.url, output=person) as console:
         await console.types("one")
@@ -223,7 +223,7 @@ async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path:
         server = Product(console.config.settings)
         store = await server.store.get()
         [asked] = await store.approvals.list(console.caller.owner)
-        await Cards(server).answer(console.caller, asked.approval_id, "approve")
+        await Cards(server).answer(console.caller, asked.approval_id, YES)
         answered.append(await Preparing(server).resumed(console.caller, asked.run_id or ""))
         await server.close()
 

@@ -101,7 +101,7 @@ async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tm
         await window.send("ask\r")
         await asked(window, 1)
         await enter(window, "perhaps", "y yes · n no", 2)
-        await enter(window, "n not now", "answer PermissionAnswer(allowed=False, reason='not now'")
+        await enter(window, "n not now", "answer Answer(allowed=False, reason='not now'")
         await window.send("ask\r")
         await asked(window, 2)
         await enter(window, "e", '"command": "rm -rf build"')
@@ -178,10 +178,10 @@ async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> 
     async with screen(tmp_path, TERM="dumb") as window:
         await enter(window, "stream 50", "complete")
         await enter(window, "ask", "[y/n/a/e]")
-        await enter(window, "y", "answer PermissionAnswer(allowed=True")
+        await enter(window, "y", "answer Answer(allowed=True")
         await window.send("ask\ry\r")  # the second line was typed before there was a question
         await window.wait_for("[y/n/a/e]", 2)
-        await enter(window, "n seen", "answer PermissionAnswer(allowed=False, reason='seen'")
+        await enter(window, "n seen", "answer Answer(allowed=False, reason='seen'")
         await window.send(KEYS["ctrl-d"])
         await window.wait_for("left by EOFError")
         assert b"\x1b" not in window.transcript

@@ -16,13 +16,14 @@ import pytest
 from sqlalchemy import Connection, make_url, text
 
 from task.conversation.messages import assistant, user
+from task.conversation.replies import Answer
 from task.errors import Conflict, NotFound, StoreUnavailable
 from task.llm.scripted import says, wants
 from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import CONNECTIONS, PostgresDatabase
 from task.store.filters import SessionFilter, TraceFilter
-from task.store.records import Answer, Prompt
+from task.store.records import Prompt
 from task.store.store import Retention, Store, open_store
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url

@@ -17,15 +17,16 @@ from task.blocking import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
-from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
+from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
+from task.conversation.replies import Answer
 from task.errors import TEPSInitError, ToolExecutionError
 from task.permissions.decisions import Effect
 from task.store.records import Approval
 from task.store.trace_records import Trace
 from tests.support.command_console import Person
 
-YES, NO, ALWAYS = PermissionAnswer(True), PermissionAnswer(False, "not today"), PermissionAnswer(True, always=True)
+YES, NO, ALWAYS = Answer(True), Answer(False, "not today"), Answer(True, always=True)
 Teps = Callable[..., TEPSManager]
 
 
@@ -61,13 +62,13 @@ class Overlapping(Person):
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
-    ) -> PermissionAnswer | None:
+    ) -> Answer | None:
         self.open += 1
         self.most = max(self.most, self.open)
         with suppress(threading.BrokenBarrierError):
             self.second.wait(2)
         self.open -= 1
-        return PermissionAnswer(question.request["parameters"]["command"] == "touch a")
+        return Answer(question.request["parameters"]["command"] == "touch a")
 
 
 def request(tool: str, icerc: Any = None, **parameters: Any) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def test_without_remembering_no_question_offers_always_and_each_call_asks(teps: 
 
 
 def test_other_arguments_that_the_person_gives_are_what_runs(project: Path, teps: Teps) -> None:
-    person = Person(PermissionAnswer(True, arguments={"file_path": "b.txt", "content": "safe"}))
+    person = Person(Answer(True, arguments={"file_path": "b.txt", "content": "safe"}))
     result = teps(person).execute_tool(request("file_write", file_path="a.txt", content="unsafe"))
     assert (result["success"], result["content"]["file_path"]) == (True, "b.txt")
     assert sorted(path.name for path in project.iterdir()) == ["b.txt", "notes.txt"]
@@ -508,7 +509,7 @@ def test_results_of_either_version_become_messages(result: dict[str, Any], conte
 
 
 def test_the_question_of_a_suspended_run_is_asked_under_the_documented_names(teps: Teps) -> None:
-    person = Person(PermissionAnswer(True, arguments={"command": "ls -l"}))
+    person = Person(Answer(True, arguments={"command": "ls -l"}))
     card = {"intent": "Look", "command": "ls", "expected_outcome": "", "risk_assessment": {}, "grant_description": "ls"}
     approval = Approval("a1", OWNER, "c1", "shell_run", {"cmd": "ls"}, "d", 0, 1, card, code="k7f3")
     answer = ToolRequestHandler(teps(person)).decide(approval)

@@ -34,6 +34,10 @@ class Finished:
         """The lines of `--json`."""
         return [json.loads(line) for line in self.out.splitlines()]
 
+    def event(self, kind: str) -> dict[str, Any]:
+        """The last line of that type."""
+        return next(event for event in reversed(self.events()) if event["type"] == kind)
+
 
 @dataclass
 class RunningProduct:

@@ -21,15 +21,10 @@ from rich.console import Console
 
 from task.cli.addresses import free_port, holder_of, usable_port
 from task.cli.answer import (
-    AnswerEnded,
-    AnswerEvent,
-    AnswerFailed,
     AnswerReader,
     JsonOutput,
-    StageClosed,
-    StageOpened,
     TerminalOutput,
-    TextPiece,
+    failed,
 )
 from task.cli.checks import Check
 from task.cli.companions import companions
@@ -37,10 +32,12 @@ from task.cli.core_client import CoreClient, Unreachable
 from task.cli.model_choice import ChosenModel, Rule
 from task.cli.service_checks import missing_pictures
 from task.cli.up import PrefixedLines, example, overview
-from task.conversation.messages import Attachment
 from task.errors import SettingsError
+from task.runs.events import Attached, RunEvent, RunFinished, RunText, StageClosed, StageOpened, as_line
 from task.settings import Settings, load_settings
 from tests.support.core import served
+
+END = RunFinished("finished", "", None, None, "stop")
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None) -> bytes:
@@ -51,13 +48,12 @@ def stage(index: int, **fields: Any) -> bytes:
     return chunk({"custom_content": {"stages": [{"index": index, "status": None, **fields}]}})
 
 
-async def events(*payloads: bytes) -> list[AnswerEvent]:
+async def events(*payloads: bytes) -> list[RunEvent]:
     async def arriving() -> AsyncGenerator[bytes]:
         for payload in payloads:
             yield payload
 
-    ticks = iter(range(100))
-    return [event async for event in AnswerReader(lambda: float(next(ticks))).events(arriving())]
+    return [event async for event in AnswerReader().events(arriving())]
 
 
 async def test_text_stages_and_attachments_arrive_in_order() -> None:
@@ -74,20 +70,20 @@ async def test_text_stages_and_attachments_arrive_in_order() -> None:
         b"[DONE]",
     )
     assert received == [
-        StageOpened(0, "calculator: 1+1", 0),
-        StageClosed(0, "calculator: 1+1 [0.1s]", 0, 1.0, False),
-        TextPiece("It is 2."),
-        Attachment(type="image/png", url="files/b/x.png"),
-        AnswerEnded("stop"),
+        StageOpened(0, None, "calculator: 1+1"),
+        StageClosed(0, "calculator: 1+1 [0.1s]", "completed"),
+        RunText("It is 2."),
+        Attached(None, {"type": "image/png", "url": "files/b/x.png"}),
+        END,
     ]
 
 
-async def test_sub_stages_are_indented_and_failures_reported() -> None:
+async def test_sub_stages_name_their_parent_and_failures_are_reported() -> None:
     received = await events(
         stage(0, name="Step 3"), stage(1, name="search", parent_stage_index=0), stage(1, status="failed"),
         chunk(finish="stop"),
     )  # fmt: skip
-    assert received[1:3] == [StageOpened(1, "search", 1), StageClosed(1, "search", 1, 1.0, True)]
+    assert received[1:3] == [StageOpened(1, 0, "search"), StageClosed(1, "search", "failed")]
 
 
 async def test_an_error_event_ends_the_answer_with_its_display_message() -> None:
@@ -96,12 +92,12 @@ async def test_an_error_event_ends_the_answer_with_its_display_message() -> None
         b'{"error": {"message": "500 from x", "display_message": "Try again."}}',
         b"[DONE]",
     )
-    assert received == [TextPiece("Partly"), AnswerFailed("Try again.")]
+    assert received == [RunText("Partly"), failed("Try again.")]
 
 
 async def test_an_answer_without_its_end_is_a_failure() -> None:
-    assert (await events(chunk({"content": "Half"})))[-1] == AnswerFailed("The answer was interrupted before its end.")
-    assert await events(b"<html>") == [AnswerFailed("The response is not a DIAL answer.")]
+    assert (await events(chunk({"content": "Half"})))[-1] == failed("The answer was interrupted before its end.")
+    assert await events(b"<html>") == [failed("The response is not a DIAL answer.")]
 
 
 async def test_json_output_is_one_object_per_line() -> None:
@@ -110,10 +106,19 @@ async def test_json_output_is_one_object_per_line() -> None:
     for event in await events(chunk({"content": "Grüße\n"}), stage(0, name="s"), chunk(finish="stop")):
         output.show(event)
     assert [json.loads(line) for line in out.getvalue().splitlines()] == [
-        {"event": "text", "text": "Grüße\n"},
-        {"event": "stage_opened", "index": 0, "name": "s", "depth": 0},
-        {"event": "end", "reason": "stop"},
+        {"type": "text", "text": "Grüße\n"},
+        {"type": "stage_opened", "stage": 0, "parent": None, "name": "s"},
+        as_line(END),
     ]
+
+
+def test_sub_stages_are_indented_at_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    output = TerminalOutput(io.StringIO())
+    for event in (
+        StageOpened(0, None, "Step 3"), StageOpened(1, 0, "search"), StageClosed(1, "search [0.1s]", "failed"),
+    ):  # fmt: skip
+        output.show(event)
+    assert capfd.readouterr().err.splitlines() == ["▸ Step 3", "  ▸ search", "  ✗ FAILED search [0.1s]"]
 
 
 class Terminal(io.StringIO):
@@ -124,7 +129,7 @@ class Terminal(io.StringIO):
 def test_a_model_cannot_steer_the_terminal() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     for out in (terminal, pipe):
-        TerminalOutput(out).show(TextPiece("a\x1b[2Jb\tc\n"))
+        TerminalOutput(out).show(RunText("a\x1b[2Jb\tc\n"))
     assert terminal.getvalue() == "a[2Jb\tc\n"
     assert pipe.getvalue() == "a\x1b[2Jb\tc\n"
 

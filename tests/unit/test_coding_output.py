@@ -8,44 +8,51 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from task.cli.run_output import TerminalRunOutput, reply_of
-from task.coding.coder import Reply
-from task.coding.events import (
-    CallEnded,
-    CodingEvent,
-    CommandRan,
+from task.cli.run_output import TerminalRunOutput
+from task.runs.events import (
+    CommandEnded,
     CommandStarted,
     Noted,
     PlanReady,
     PlanStepDone,
-    RunEnded,
+    RunEvent,
+    RunFinished,
     RunStarted,
+    RunText,
+    StageClosed,
+    StageOpened,
+    StageText,
     StepStarted,
-    TextWritten,
+    TaskEnded,
+    TaskStarted,
     WorkspaceChanged,
 )
 
 LONG = "Rename the function that reads the configuration, in every module that calls it and in the documentation."
 DIFF = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-old\n+new \x1b]0;title\x07 \u202e\n"
-EVENTS: tuple[CodingEvent, ...] = (
-    RunStarted("code_1", "/home/somebody/projects/a-long-name/with/many/parts", "planner", "coder", True, LONG),
+EVENTS: tuple[RunEvent, ...] = (
+    RunStarted("code_1", None, None, "coder", 0),
+    TaskStarted(LONG, "/home/somebody/projects/a-long-name/with/many/parts", "planner", "coder", True),
     Noted("DRY_RUN is set: nothing is changed, whatever --apply says, and this sentence is long."),
     PlanReady((LONG, "Run the tests."), ("pytest tests/test_a_module_with_a_long_name.py::test_a_long_name",), "x"),
     StepStarted(1, 25),
-    TextWritten("I will read\n"),
-    TextWritten("the file \x1b[31mfirst."),
-    CallEnded("fs_read: a/long/path/to/some/module_with_a_very_long_name.py", "fs_read", False, 0.01),
-    CallEnded("shell_run: pytest\n-q", "shell_run", True, 12.3),
+    RunText("I will read\n"),
+    RunText("the file \x1b[31mfirst."),
+    StageOpened(1, None, "fs_read: a/long/path"),
+    StageText(1, "## Request"),
+    StageClosed(1, "fs_read: a/long/path/to/some/module_with_a_very_long_name.py [0.01s]", "completed"),
+    StageClosed(2, "shell_run: pytest\n-q [12.30s]", "failed"),
     PlanStepDone(1),
     PlanStepDone(9),
-    CallEnded("plan step 1 done", "plan_step_done", False, 0.0),
+    StageClosed(3, "plan_step_done 1 [0.00s]", "completed"),
     WorkspaceChanged(3, 12, 4),
     CommandStarted("verification", "python -m pytest -q"),
-    CommandRan("verification", "python -m pytest -q", 1, "E   assert 1 == 2\n" * 30, 2.0),
-    RunEnded(
+    CommandEnded("verification", "python -m pytest -q", 1, "E   assert 1 == 2\n" * 30, 2.0),
+    TaskEnded(
         "code_1", "failed", "`python -m pytest -q` failed with exit code 1", 1, f"{LONG}\n{LONG}", DIFF, ("app.py",),
         ("test_app.py",), {"coder": (12_345, 678)}, 61.0, "trace_1",
     ),
+    RunFinished("failed", "code_1", None, "trace_1", None),
 )  # fmt: skip
 
 
@@ -54,14 +61,14 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(out: io.StringIO, *events: CodingEvent) -> str:
+def shown(out: io.StringIO, *events: RunEvent) -> str:
     output = TerminalRunOutput(out)
     for event in events:
         output.show(event)
     return out.getvalue()
 
 
-def plainly(*events: CodingEvent) -> str:
+def plainly(*events: RunEvent) -> str:
     """The text in a terminal, without its styles."""
     return re.sub(r"\x1b\[[0-9;]*m", "", shown(Terminal(), *events))
 
@@ -81,7 +88,7 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
         "  [ ] 1. Rename the function that reads the configuration,\n         in every module",
         "  [ ] 2. Run the tests.\n",
         "Step 1 of at most 25\n  I will read\n",
-        "  ✗ shell_run: pytest -q [12.3s]\n",
+        "  ✗ shell_run: pytest -q [12.30s]\n",
         "  [x] 1. Rename the function",
         "  ± 3 files changed, +12 −4\n",
         "! The run changed tests: test_app.py. Read them.\n",
@@ -91,7 +98,7 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
         "Take it back: dial-agent runs undo code_1\nGo on: dial-agent runs resume code_1\n",
     ):
         assert part in text, part
-    assert "plan step 1 done" not in text
+    assert "plan_step_done" not in text
     assert text.count("assert 1 == 2") == 20
 
 
@@ -121,27 +128,8 @@ def test_redirected_nothing_is_wrapped_and_the_diff_is_as_it_is() -> None:
 
 
 def test_a_dry_run_names_the_command_that_carries_the_plan_out() -> None:
-    ended = RunEnded("code_1", "planned", "", 0, "", "", (), ())
+    ended = TaskEnded("code_1", "planned", "", 0, "", "", (), ())
     assert shown(io.StringIO(), ended) == (
         "\nDry run. Re-run with --apply to execute.\nThe same plan: dial-agent run --resume code_1 --apply\n"
         "0 s · code_1\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("line", "reply"),
-    [
-        ("y\n", Reply(allowed=True)),
-        ("Yes\n", Reply(allowed=True)),
-        ("approve", Reply(allowed=True)),
-        ("always\n", Reply(allowed=True, always=True)),
-        ("\n", Reply(allowed=False, reason="the user denied it")),
-        ("", Reply(allowed=False, reason="the user denied it")),
-        ("n\n", Reply(allowed=False, reason="the user denied it")),
-        ("no because it is mine\n", Reply(allowed=False, reason="the user denied it: it is mine")),
-        ("use git instead\n", Reply(allowed=False, reason="the user denied it: use git instead")),
-        ("yesterday\n", Reply(allowed=False, reason="the user denied it: yesterday")),
-    ],
-)
-def test_only_a_plain_yes_is_a_yes(line: str, reply: Reply) -> None:
-    assert reply_of(line) == reply

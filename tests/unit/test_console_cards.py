@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from task.console.terminal.cards import PermissionAnswer, PermissionQuestion, card, decision, editable, edited, reply_of
+from task.console.terminal.cards import PermissionQuestion, card, decision, editable, edited
 from task.console.terminal.rendering import Renderer
+from task.conversation.replies import Answer, typed_answer
 
 
 def question(**more: Any) -> PermissionQuestion:
@@ -50,23 +51,23 @@ def test_nothing_in_a_card_is_hidden_or_acts_on_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("line", "reply"),
     [
-        ("y", PermissionAnswer(True)),
-        (" YES ", PermissionAnswer(True)),
-        ("approve", PermissionAnswer(True)),
-        ("a", PermissionAnswer(True, always=True)),
-        ("always", PermissionAnswer(True, always=True)),
-        ("n", PermissionAnswer(False)),
-        ("n not today", PermissionAnswer(False, "not today")),
-        ("deny because it is mine", PermissionAnswer(False, "it is mine")),
-        ("no, use trash", PermissionAnswer(False, "use trash")),
+        ("y", Answer(True)),
+        (" YES ", Answer(True)),
+        ("approve", Answer(True)),
+        ("a", Answer(True, always=True)),
+        ("always", Answer(True, always=True)),
+        ("n", Answer(False)),
+        ("n not today", Answer(False, "not today")),
+        ("deny because it is mine", Answer(False, "it is mine")),
+        ("no, use trash", Answer(False, "use trash")),
         ("", None),
         ("yes and go on", None),
         ("always look", None),
         ("next question?", None),
     ],
 )
-def test_only_a_clear_reply_is_one(line: str, reply: PermissionAnswer | None) -> None:
-    assert reply_of(line) == reply
+def test_only_a_clear_reply_is_one(line: str, reply: Answer | None) -> None:
+    assert typed_answer(line) == reply
 
 
 def test_arguments_are_edited_as_json_without_hidden_characters() -> None:
@@ -84,8 +85,8 @@ def test_what_is_no_json_object_is_refused_with_a_sentence(text: str) -> None:
 
 
 def test_the_decision_is_shown() -> None:
-    assert decision(PermissionAnswer(True), "").plain == "✓ Allowed this once"
-    assert decision(PermissionAnswer(True, always=True), "reading").plain == "✓ Allowed always"
-    assert decision(PermissionAnswer(True, always=True), "").plain == "✓ Allowed this once"
-    assert decision(PermissionAnswer(True, arguments={}), "").plain == "✓ Allowed with changed arguments"
-    assert decision(PermissionAnswer(False, "not\x1b[2J now"), "").plain == r"✗ Denied: not\x1b[2J now"
+    assert decision(Answer(True), "").plain == "✓ Allowed this once"
+    assert decision(Answer(True, always=True), "reading").plain == "✓ Allowed always"
+    assert decision(Answer(True, always=True), "").plain == "✓ Allowed this once"
+    assert decision(Answer(True, arguments={}), "").plain == "✓ Allowed with changed arguments"
+    assert decision(Answer(False, "not\x1b[2J now"), "").plain == r"✗ Denied: not\x1b[2J now"

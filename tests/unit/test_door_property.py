@@ -111,8 +111,8 @@ class Person:
             return
         form_value = reply.get("custom_content", {}).get("form_value")
         verdicts = read_reply(reply["content"], form_value, codes_of(question))
-        approved = sum(verdict.choice != "deny" for verdict in verdicts or ())
-        always = any(verdict.choice == "always" for verdict in verdicts or ())
+        approved = sum(verdict.allowed for verdict in verdicts or ())
+        always = any(verdict.always for verdict in verdicts or ())
         assert not too_late, "an approval ran something after its time"
         assert self._asked.get(state.get("turn", "")) == self.chat.key, "somebody else's approval ran something"
         assert approved, f"{ran} calls ran without an approval"

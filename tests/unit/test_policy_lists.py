@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import time
 from typing import Any
 
 import aiohttp
 import pytest
 
+from task.approvals.approvals import Approvals
 from task.cli.prompt_checks import rules_check
 from task.conversation.messages import user
 from task.errors import SettingsError
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import RunOutcome, SilentObserver
 from task.permissions.decisions import Allowed, Deferred, Denied
-from task.permissions.gate import PriorDecisions
-from task.permissions.grants import Grants
 from task.permissions.policy import Policy, Rule, dead_rules
 from task.product import Backend, Product
 from task.product.parts import policy_of
@@ -154,9 +152,9 @@ async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:
         product = Product(Settings.model_validate({"dial_endpoint": NOWHERE, **settings}))
         product.session = session
         product.backend = Backend(lambda name, caller: model, fetches_files=True, listed=False)
-        decisions = PriorDecisions(Grants(time), "", "")
+        approvals = Approvals.none(product.approval_rules)
         tools = [answering("note", "noted"), answering("secret", "leaked")]
-        asked = TurnRequest([user("?")], Caller("key", somebody), "model", decisions, tools=tools)
+        asked = TurnRequest([user("?")], Caller("key", somebody), "model", approvals, tools=tools)
         return await take_turn(product, asked, RecordingChoice(), SilentObserver())
 
 

@@ -11,18 +11,18 @@ from task.conversation.replies import (
     CHECKED_TEXT,
     DECISION_CHARS,
     NOT_CHOSEN,
-    Verdict,
+    Answer,
     codes_in,
     new_code,
     read_reply,
 )
 
 ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
-YES, ALWAYS, NO, REST = Verdict("approve"), Verdict("always"), Verdict("deny"), Verdict("deny", NOT_CHOSEN)
+YES, ALWAYS, NO, REST = Answer.of("approve"), Answer.of("always"), Answer.of("deny"), Answer(False, NOT_CHOSEN)
 
 
-def reason(text: str) -> Verdict:
-    return Verdict("deny", text)
+def reason(text: str) -> Answer:
+    return Answer(False, text)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def reason(text: str) -> Verdict:
         ("deny: зачем это?", reason("зачем это?")),
     ],
 )
-def test_the_words_of_a_decision_about_one_call(text: str, verdict: Verdict) -> None:
+def test_the_words_of_a_decision_about_one_call(text: str, verdict: Answer) -> None:
     assert read_reply(text, None, ONE) == (verdict,)
 
 
@@ -78,7 +78,7 @@ def test_the_words_of_a_decision_about_one_call(text: str, verdict: Verdict) -> 
         ("allow k7f3, always allow p2x9", (YES, ALWAYS, REST)),
     ],
 )
-def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Verdict, ...] | None) -> None:
+def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Answer, ...] | None) -> None:
     assert read_reply(text, None, THREE) == verdicts
 
 
@@ -178,7 +178,7 @@ def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -
         ("approve", None),
     ],
 )
-def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Verdict, ...] | None) -> None:
+def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Answer, ...] | None) -> None:
     assert read_reply("", value, TWO) == verdicts
 
 

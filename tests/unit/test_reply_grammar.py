@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.conversation.replies import DECISION_CHARS, NOT_CHOSEN, Choice, Verdict, codes_in, read_reply
+from task.conversation.replies import DECISION_CHARS, NOT_CHOSEN, Answer, Choice, codes_in, read_reply
 
 EXAMPLES, MANY = 150, 3_000
 WORDS: Mapping[Choice, tuple[str, ...]] = {
@@ -17,7 +17,7 @@ WORDS: Mapping[Choice, tuple[str, ...]] = {
     "always": ("always", "always allow"),
     "deny": ("deny", "no"),
 }
-Decision = tuple[str, tuple[str, ...], tuple[Verdict, ...]]  # its text, the codes in its order, and its verdicts
+Decision = tuple[str, tuple[str, ...], tuple[Answer, ...]]  # its text, the codes in its order, and its verdicts
 
 code = st.from_regex(r"[a-z][0-9][a-z][0-9]", fullmatch=True)
 some_codes = st.lists(code, min_size=1, max_size=8, unique=True)
@@ -36,14 +36,14 @@ def decisions(draw: st.DrawFn) -> Decision:
     codes = tuple(draw(some_codes))
     lines: list[str] = []
     clauses: list[str] = []
-    verdicts: list[Verdict] = []
+    verdicts: list[Answer] = []
     for name in codes:
         choice = draw(st.sampled_from(list(WORDS)))
         because = draw(reason) if choice == "deny" and draw(st.booleans()) else ""
         shown = draw(st.sampled_from((name, name.upper())))
         word = draw(st.sampled_from([form(word) for word in WORDS[choice] for form in (str, str.upper, str.title)]))
         clauses.append(f"{word} {shown} because {because}" if because else f"{word} {shown}")
-        verdicts.append(Verdict(choice, because))
+        verdicts.append(Answer.of(choice, because))
         if because or draw(st.booleans()):  # nothing can follow a reason on its line
             lines.append(draw(st.sampled_from((", ", " and ", ", and ", " & "))).join(clauses))
             clauses = []
@@ -57,7 +57,7 @@ def is_read_back(decision: Decision, order: Sequence[str]) -> None:
     by_code = dict(zip(codes, verdicts, strict=True))
     assert codes_in(text) == codes
     asked = [*order, "a1a1"] if "a1a1" not in codes else list(order)
-    expected = [by_code.get(name, Verdict("deny", NOT_CHOSEN)) for name in asked]
+    expected = [by_code.get(name, Answer(False, NOT_CHOSEN)) for name in asked]
     assert read_reply(text, None, asked) == tuple(expected)
     assert read_reply(text, None, [name for name in asked if name != codes[0]]) is None
 
@@ -71,10 +71,10 @@ def is_consistent(text: str, codes: Sequence[str]) -> None:
     assert verdicts is not None
     assert len(verdicts) == len(codes)
     for name, verdict in zip(codes, verdicts, strict=True):
-        assert verdict.choice == "deny" or not named or name in named
+        assert not verdict.allowed or not named or name in named
     first = text.split()[0].lower()
     assert first.startswith(("approve", "allow", "yes", "always", "deny", "no"))
-    assert text.isascii() or "deny" in {verdict.choice for verdict in verdicts}  # the reason of one
+    assert text.isascii() or not all(verdict.allowed for verdict in verdicts)  # the reason of one
 
 
 @settings(deadline=None, max_examples=EXAMPLES)

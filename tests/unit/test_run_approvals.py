@@ -24,7 +24,7 @@ async def test_a_grant_that_is_revoked_ends_at_once_for_a_run_in_progress(where:
         sending, _ = [await store.grants.add(OWNER, grant.as_dict(), session_id=session_id) for grant in grants]
         run_id = (await store.runs.start(OWNER)).run_id
         run = await RunApprovals.of(store, rules, OWNER, session_id, (), run_id)
-        gate = run.decisions().gate(rules.policy, PermissionMode.DEFAULT, rules.clock)
+        gate = run.gate(PermissionMode.DEFAULT)
         assert isinstance(await gate.decide(call), Allowed)
         await (store if where == "here" else other).grants.revoke(OWNER, sending.grant_id)
         assert isinstance(await gate.decide(call), Deferred)

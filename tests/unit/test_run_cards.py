@@ -12,6 +12,7 @@ import pytest
 
 from task.cli.run_output import TerminalRunOutput, card_rows
 from task.conversation.messages import FunctionCall, ToolCall
+from task.conversation.replies import Answer
 from task.permissions.coding import setup_request
 from task.permissions.facts import CallFacts
 from task.permissions.gate import card_of
@@ -60,15 +61,26 @@ def shown_until(terminal: int, words: bytes) -> None:
         seen += os.read(terminal, 4096)
 
 
-@pytest.mark.fault("workspace: a yes that was typed before its question")
-async def test_what_was_typed_before_a_question_does_not_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (b"no because it is late\n", Answer(False, "it is late")),
+        (b"use git instead\n", Answer(False, "use git instead")),
+        (b"yesterday\n", Answer(False, "yesterday")),
+        (b"\n", Answer(False)),
+        (b"always\n", Answer(True, always=True)),
+    ],
+)
+async def test_what_was_typed_before_a_question_does_not_answer_it(
+    line: bytes, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     person, terminal = pty.openpty()
     with os.fdopen(terminal) as typed, os.fdopen(os.dup(terminal), "w") as screen:
         monkeypatch.setattr(sys, "stdin", typed)
         os.write(person, b"yes\n")
         asking = asyncio.create_task(TerminalRunOutput(screen).ask([pending("npm ci")]))
         await asyncio.wait_for(asyncio.to_thread(shown_until, person, b"[no]"), 30)
-        os.write(person, b"no because it is late\n")
+        os.write(person, line)
         [reply] = await asyncio.wait_for(asking, 30)
     os.close(person)
-    assert (reply.allowed, reply.reason) == (False, "the user denied it: it is late")
+    assert reply == answer

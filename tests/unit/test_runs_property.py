@@ -21,6 +21,7 @@ from sqlalchemy import update
 from task.approvals.rules import ApprovalRules
 from task.conversation.history import INTERRUPTED, PERHAPS_RUN
 from task.conversation.messages import Message, Role, user
+from task.conversation.replies import Answer
 from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect
@@ -281,7 +282,7 @@ class World:
             return None
         chosen, word = questions[-1 - action.pick // 2 % len(questions)], WORDS[action.pick % len(WORDS)]
         self._mean(word, chosen)
-        await process.cards.answer(self.me, chosen.approval_id, word)  # pyright: ignore[reportArgumentType]
+        await process.cards.answer(self.me, chosen.approval_id, Answer.of(word))
         request = await process.preparing.resumed(self.me, chosen.run_id or "")
         return await process.runner.start(request) if request is not None else None
 
@@ -291,7 +292,7 @@ class World:
             with pytest.raises((NotFound, StoreUnavailable)):
                 await process.preparing.in_session(mallory, [user(f"approve {item.code}")], options)
             with pytest.raises((NotFound, StoreUnavailable)):
-                await process.cards.answer(mallory, item.approval_id, "approve")
+                await process.cards.answer(mallory, item.approval_id, Answer(True))
 
     async def _key(self, process: Process, action: Action) -> Run:
         key = RequestKey(f"key-{self.number}-{action.pick % 2}", f"body {action.pick // 2 % 2}")

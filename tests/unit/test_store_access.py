@@ -15,10 +15,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
+from task.conversation.replies import Answer
 from task.errors import Conflict, NotFound
 from task.store.database import open_database
 from task.store.filters import SessionFilter, TraceFilter
-from task.store.records import Answer, Approval, iso, packed
+from task.store.records import Approval, iso, packed
 from task.store.schema import migrate
 from task.store.store import Store
 from task.store.tables import HEAD, metadata

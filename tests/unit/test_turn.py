@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from time import time
 from typing import Any
 
 import aiohttp
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from task.approvals.approvals import Approvals
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import (
@@ -39,8 +39,6 @@ from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says
 from task.loop import SilentObserver
-from task.permissions.gate import PriorDecisions
-from task.permissions.grants import Grants
 from task.pictures import MADE_BYTES, UNSEEN, with_pictures
 from task.product import Backend, Product
 from task.settings import Settings
@@ -70,7 +68,7 @@ async def content_for(picture: Attachment, *, sees: bool) -> Any:
         product.backend = Backend(lambda name, caller: model, fetches_files=True, listed=not sees)
         message = user_message(Incoming(Role.USER, "What is this?", (picture,)))
         request = TurnRequest(
-            [message], Caller("key", _somebody), "model", PriorDecisions(Grants(time), "", ""), tools=()
+            [message], Caller("key", _somebody), "model", Approvals.none(product.approval_rules), tools=()
         )
         outcome = await take_turn(product, request, RecordingChoice(), SilentObserver())
     assert outcome.status == "finished"

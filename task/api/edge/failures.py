@@ -25,6 +25,7 @@ from task.errors import (
     with_reference,
 )
 from task.llm.failures import reported
+from task.runs.events import RunError
 
 logger = logging.getLogger(__name__)
 
@@ -133,10 +134,10 @@ class Failure:
         }  # fmt: skip
         return {"error": error, **self.ids}
 
-    def event(self) -> dict[str, Any]:
-        """The data of a run's `error` event."""
-        retry = {"retry_after": int(self.headers[RETRY_AFTER])} if RETRY_AFTER in self.headers else {}
-        return {**self.body(), "status": self.status, **retry}
+    def event(self) -> RunError:
+        """The `error` event of a run that ended with this failure."""
+        retry = int(self.headers[RETRY_AFTER]) if RETRY_AFTER in self.headers else None
+        return RunError(self.body()["error"], self.status, retry)
 
     @classmethod
     def recorded(cls, event: Mapping[str, Any], ids: Mapping[str, str | None], headers: Mapping[str, str]) -> Failure:

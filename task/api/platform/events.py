@@ -1,103 +1,42 @@
-"""The events of a run, as the OpenAPI document describes them."""
+"""The events of a run as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import fields
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import Field, RootModel
+from pydantic import Field, RootModel, create_model
 
 from task.api.edge.failures import ErrorDetail
-from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody
+from task.api.edge.schemas import AttachmentBody, CachedTokens, ReasoningTokens, ResponseModel, ToolCallBody
 from task.api.platform.schemas import ApprovalBody
+from task.runs.events import KEPT, AnswerEvent
 
-Ended = Literal["finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
-
-
-class _RunEvent(ResponseModel):
-    id: Annotated[int, Field(ge=1)]
-
-
-class RunStarted(_RunEvent):
-    type: Literal["started"]
-    run_id: str
-    session_id: str | None
-    trace_id: str | None
-    model: str
-    messages: int
+_BODIES: dict[str, Any] = {  # of the fields whose data are objects
+    "error": ErrorDetail,
+    "tool_calls": list[ToolCallBody],
+    "attachment": AttachmentBody,
+    "approvals": list[ApprovalBody],
+    "prompt_tokens_details": CachedTokens,
+    "completion_tokens_details": ReasoningTokens,
+}
 
 
-class RunText(_RunEvent):
-    type: Literal["text", "reasoning"]
-    text: str
+def _body(event: type[Any]) -> type[ResponseModel]:
+    types = get_type_hints(event)
+    kept = sorted(fields(event), key=lambda item: item.name != "type")  # the type first
+    described: dict[str, Any] = {
+        item.name: (_BODIES.get(item.name, types[item.name]), None if item.default is None else ...)
+        for item in kept
+        if item.name != KEPT
+    }
+    return create_model(event.__name__, __base__=ResponseModel, id=(Annotated[int, Field(ge=1)], ...), **described)
 
 
-class StageOpened(_RunEvent):
-    type: Literal["stage_opened"]
-    stage: int
-    parent: int | None
-    name: str
+_EVERY: Any = reduce(or_, map(_body, get_args(AnswerEvent)))
 
 
-class StageText(_RunEvent):
-    type: Literal["stage_text"]
-    stage: int
-    text: str
-
-
-class StageClosed(_RunEvent):
-    type: Literal["stage_closed"]
-    stage: int
-    name: str
-    status: Literal["completed", "failed"]
-
-
-class Attached(_RunEvent):
-    type: Literal["attachment"]
-    stage: int | None
-    attachment: AttachmentBody
-
-
-class RunCalls(_RunEvent):
-    type: Literal["tool_calls"]
-    tool_calls: list[ToolCallBody]
-
-
-class RunAsks(_RunEvent):
-    type: Literal["approval"]
-    approvals: list[ApprovalBody]
-    text: str
-
-
-class RunUsage(UsageBody):
-    id: Annotated[int, Field(ge=1)]
-    type: Literal["usage"]
-    cost: float | None
-    duration_ms: float | None
-
-
-class RunError(_RunEvent):
-    type: Literal["error"]
-    error: ErrorDetail
-    status: int
-    retry_after: int | None = None
-
-
-class RunFinished(_RunEvent):
-    type: Literal["finished"]
-    status: Ended
-    run_id: str
-    session_id: str | None
-    trace_id: str | None
-    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"] | None
-    limit: str | None = None
-    messages: int | None = None
-
-
-_Run = (
-    RunStarted | RunText | StageOpened | StageText | StageClosed | Attached | RunCalls | RunAsks | RunUsage | RunError
-    | RunFinished
-)  # fmt: skip
-
-
-class RunEvent(RootModel[Annotated[_Run, Field(discriminator="type")]]):
+class RunEvent(RootModel[Annotated[_EVERY, Field(discriminator="type")]]):
     """One event of a run. The stream ends after `finished`."""

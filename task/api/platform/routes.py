@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from task.api.edge.failures import failures
 from task.api.edge.rendering import EventStream, sse, stream_of
-from task.api.platform.events import RunAsks, RunEvent
+from task.api.platform.events import RunEvent
 from task.api.platform.queries import Cursor, Limit, QueryText
 from task.api.platform.schemas import (
     AnsweredBody,
@@ -32,6 +32,7 @@ from task.blocking import run_to_completion
 from task.errors import StoreUnavailable
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.product import Product
+from task.runs.events import sent
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
 from task.tools.toolbox import named
@@ -166,7 +167,7 @@ async def answer_approval(
     """
 
     async def prepare() -> RunRequest | None:
-        answered = await service.cards.answer(caller, approval_id, body.decision, body.reason, body.arguments)
+        answered = await service.cards.answer(caller, approval_id, body.answer)
         return await service.preparing.resumed(caller, answered.run_id) if answered.run_id is not None else None
 
     async def answer_and_resume() -> dict[str, Any]:
@@ -201,10 +202,7 @@ async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncG
     try:
         async with aclosing(runner.events(owner, run_id, after, sure=True)) as events:
             async for event in events:
-                data = {name: value for name, value in event.as_dict().items() if name != "request"}
-                if event.type == "approval":
-                    data = RunAsks.model_validate(data).model_dump()
-                yield sse(data, number=event.number)
+                yield sse(sent(event), number=event.number)
     except StoreUnavailable as error:  # a stream without a last event is followed again
         logger.warning("the events of %s end early: %s", run_id, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,6 +19,7 @@ from task.api.edge.schemas import (
 )
 from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId, UserMessage
 from task.api.platform.trace_body import PageBody, TraceBody
+from task.conversation.replies import Answer
 from task.permissions.grants import Grant
 from task.store.records import ApprovalStatus, Origin, RunStatus
 
@@ -80,6 +82,11 @@ class ApprovalAnswer(RequestModel):
     decision: Literal["approve", "always", "deny"]
     reason: str = Field(default="", max_length=1000)
     arguments: Json | None = None
+
+    @property
+    def answer(self) -> Answer:
+        answer = Answer.of(self.decision, self.reason)
+        return replace(answer, arguments=self.arguments) if answer.allowed else answer
 
 
 class ChatBody(ResponseModel):
@@ -199,7 +206,7 @@ class DecidedBody(ResponseModel):
     """`arguments` replace those of the call, whose digest is then `grant`."""
 
     allowed: bool
-    reason: str
+    reason: str = Field(validation_alias="remark")
     arguments: dict[str, Any] | None
     grant: str | None
 

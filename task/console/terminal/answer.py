@@ -58,7 +58,7 @@ class _Stage:
     children: list[_Stage] = field(default_factory=list["_Stage"])
 
 
-class Answer:
+class RunView:
     """One run. `finished()` gives each part once, in order; `unfinished()` is short, whatever the answer's length.
 
     `attachments` are the answer's own files; its citations are listed at its end.

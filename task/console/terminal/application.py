@@ -23,7 +23,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import RenderableType
 from rich.text import Text
 
-from task.console.terminal.answer import Answer
+from task.console.terminal.answer import RunView
 from task.console.terminal.images import Graphics, attributes, protocol_of, sequences
 from task.console.terminal.input_line import Draft, InputLine
 from task.console.terminal.rendering import Renderer, one_line
@@ -36,7 +36,7 @@ WORK_SECONDS = 0.004  # of one turn of the loop that may go into an answer befor
 IDLE_SECONDS = 0.25  # between two pictures of the clock in the live area
 LOST_SECONDS = 1.0  # until it is noticed that the terminal is gone, where no signal says so
 LEAVE = "Ctrl-C again, or Ctrl-D, ends the program."
-_Item = Answer | Event | RenderableType | Signal | str
+_Item = RunView | Event | RenderableType | Signal | str
 _EndOfInput = type[EOFError] | type[KeyboardInterrupt]
 
 
@@ -67,7 +67,7 @@ class Terminal:
         self._entered: Queue[str | _EndOfInput] = Queue()
         self._inbox: deque[_Item] = deque()
         self._leaving = False  # Ctrl-C was pressed at the empty prompt
-        self._answer: Answer | None = None
+        self._answer: RunView | None = None
         self._question: _Question | None = None
         self._answering, self._reading, self._reader = False, False, Lock()
         self._scheduled, self._drawn_at = False, 0.0
@@ -124,7 +124,7 @@ class Terminal:
         if self._pictures is not None and (drawn := sequences(path, self._pictures)):
             self._post(drawn)
 
-    def begin(self, answer: Answer) -> None:
+    def begin(self, answer: RunView) -> None:
         self._answering = True
         self._post(answer)
 
@@ -224,7 +224,7 @@ class Terminal:
         until = time.monotonic() + WORK_SECONDS
         while self._inbox and time.monotonic() < until:
             item = self._inbox.popleft()
-            if isinstance(item, Answer):
+            if isinstance(item, RunView):
                 self._answer = item
             elif isinstance(item, Signal):
                 drawn.append(item)

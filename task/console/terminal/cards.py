@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from task.conversation.replies import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 
 LEVELS = {"low": "green", "medium": "yellow", "high": "bold red"}
@@ -30,16 +31,6 @@ class PermissionQuestion:
     card: Mapping[str, Any]
     code: str = ""
     grant: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionAnswer:
-    """What the person decided; `arguments` replace those of the call."""
-
-    allowed: bool
-    reason: str = ""
-    always: bool = False
-    arguments: Mapping[str, Any] | None = None
 
 
 def card_rows(question: PermissionQuestion) -> dict[str, str]:
@@ -75,21 +66,7 @@ def card(question: PermissionQuestion) -> RenderableType:
     )  # fmt: skip
 
 
-def reply_of(line: str) -> PermissionAnswer | None:
-    """What a person typed: yes, always, or no with a reason; None: neither."""
-    word, _, rest = line.strip().partition(" ")
-    match word.lower().rstrip(",.:"):
-        case "y" | "yes" | "approve" if not rest:
-            return PermissionAnswer(True)
-        case "a" | "always" if not rest:
-            return PermissionAnswer(True, always=True)
-        case "n" | "no" | "deny":
-            return PermissionAnswer(False, rest.strip().removeprefix("because ").strip())
-        case _:
-            return None
-
-
-def decision(answer: PermissionAnswer, grant: str) -> Text:
+def decision(answer: Answer, grant: str) -> Text:
     """The decision as a line."""
     if not answer.allowed:
         return Text(f"✗ Denied{f': {plain(answer.reason)}' if answer.reason else ''}", "red")
@@ -142,8 +119,8 @@ class Asking:
     show: Callable[[RenderableType], None]
     _ended: str = ""
 
-    def answer(self) -> PermissionAnswer | None:
-        """What the person decided; None: nothing."""
+    def answer(self) -> Answer | None:
+        """What the user decided; None: nothing."""
         for part in (Text(), card(self.question), Text(REPLIES, "dim")):
             self.show(part)
         answer = None
@@ -156,18 +133,18 @@ class Asking:
         self.show(decision(answer, self.question.grant))
         return answer
 
-    def _replied(self, line: str) -> PermissionAnswer | None:
-        reply = reply_of(line)
+    def _replied(self, line: str) -> Answer | None:
+        reply = typed_answer(line)
         if reply is None:
             self.show(Text(REPLIES, "dim"))
         return reply
 
-    def _edited(self) -> PermissionAnswer | None:
+    def _edited(self) -> Answer | None:
         line: str | None = editable(self.question.request.get("parameters") or {})
         self.show(Text(EDITING, "dim"))
         while (line := self._typed("edit", line)) and line.strip():
             try:
-                return PermissionAnswer(True, arguments=edited(line))
+                return Answer(True, arguments=edited(line))
             except ValueError as error:
                 self.show(Text(str(error), "red"))
         return None

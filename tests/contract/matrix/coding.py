@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from task.approvals.rules import DENIED
-from task.coding.coder import Coder, Progress, Reply
+from task.coding.coder import Coder, Progress
 from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, Role
+from task.conversation.replies import Answer
 from task.loop import Spent
 from task.product import Product
 from task.settings import load_settings
@@ -106,7 +106,7 @@ class Conversation:
         product.backend = backend  # the coder has put a wrapper around it
         self._show((), failed=outcome.error is not None)
 
-    async def _ask(self, pending: Sequence[Pending]) -> list[Reply]:
+    async def _ask(self, pending: Sequence[Pending]) -> list[Answer]:
         self._show([item.call.name for item in pending])
         return decided(pending, await self.said.get())
 
@@ -119,14 +119,11 @@ class Conversation:
         self.shown.put_nowait(Outcome(answer, list(calls.values()), results, waits, failed=failed))
 
 
-def decided(pending: Sequence[Pending], words: str) -> list[Reply]:
+def decided(pending: Sequence[Pending], words: str) -> list[Answer]:
     """What `approve`, `deny because …`, and both with codes mean for these calls."""
     parts = words.split(", ") * (len(pending) if ", " not in words else 1)
     reasons = [part.partition(" because ")[2] for part in parts]
-    return [
-        Reply(allowed=part.startswith("approve"), reason=f"{DENIED}: {reason}" if reason else "")
-        for part, reason in zip(parts, reasons, strict=True)
-    ]
+    return [Answer(part.startswith("approve"), reason) for part, reason in zip(parts, reasons, strict=True)]
 
 
 async def _nobody() -> str:

@@ -1,0 +1,281 @@
+"""What a run reports: one vocabulary for the server-sent events, every `--json`, the web page and the terminals.
+
+The OpenAPI document describes every `AnswerEvent`, and `docs/http-api.md` lists its fields; a coding task reports
+`TaskEvent`s beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from task.store.records import Event
+
+EndStatus = Literal["finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
+StageStatus = Literal["completed", "failed"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+Purpose = Literal["setup", "verification"]
+TaskResult = Literal["planned", "verified", "failed", "not_verified", "limited", "denied", "interrupted"]
+KEPT = "request"  # how another process would continue the run: only the product reads it
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """`messages` counts those that the conversation had before."""
+
+    run_id: str
+    session_id: str | None
+    trace_id: str | None
+    model: str
+    messages: int
+    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True, slots=True)
+class RunText:
+    """The next piece of the answer, or of the model's reasoning."""
+
+    text: str
+    type: Literal["text", "reasoning"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class StageOpened:
+    """Stages have numbers; one without `parent` belongs to the answer itself."""
+
+    stage: int
+    parent: int | None
+    name: str
+    type: Literal["stage_opened"] = "stage_opened"
+
+
+@dataclass(frozen=True, slots=True)
+class StageText:
+    stage: int
+    text: str
+    type: Literal["stage_text"] = "stage_text"
+
+
+@dataclass(frozen=True, slots=True)
+class StageClosed:
+    """`name` ends with the duration, such as `[0.25s]`."""
+
+    stage: int
+    name: str
+    status: StageStatus
+    type: Literal["stage_closed"] = "stage_closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file or a source; without `stage` it belongs to the answer."""
+
+    stage: int | None
+    attachment: Mapping[str, Any]
+    type: Literal["attachment"] = "attachment"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """Calls of the caller's own tools."""
+
+    tool_calls: Sequence[Mapping[str, Any]]
+    type: Literal["tool_calls"] = "tool_calls"
+
+
+@dataclass(frozen=True, slots=True)
+class RunAsks:
+    """Calls that wait for the user, one approval each; `text` is the same question as Markdown."""
+
+    approvals: Sequence[Mapping[str, Any]]
+    text: str
+    type: Literal["approval"] = "approval"
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsage:
+    """`cost` is None where a price is unknown."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: Mapping[str, int]
+    completion_tokens_details: Mapping[str, int]
+    cost: float | None
+    duration_ms: float | None
+    type: Literal["usage"] = "usage"
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """`status` is HTTP's, `retry_after` in seconds."""
+
+    error: Mapping[str, Any]
+    status: int = 500
+    retry_after: int | None = None
+    type: Literal["error"] = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The last event. `messages` counts those that the conversation has now; None where its process died."""
+
+    status: EndStatus
+    run_id: str
+    session_id: str | None
+    trace_id: str | None
+    finish_reason: FinishReason | None
+    limit: str | None = None
+    messages: int | None = None
+    type: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """`planner` is None where the plan was made before; `apply`: the plan is carried out."""
+
+    task: str
+    workspace: str
+    planner: str | None
+    coder: str
+    apply: bool
+    type: Literal["task_started"] = "task_started"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    plan: Sequence[str]
+    tests: Sequence[str]
+    coder_prompt: str
+    type: Literal["plan"] = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A sentence that the user should read."""
+
+    text: str
+    type: Literal["note"] = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStarted:
+    purpose: Purpose
+    command: str
+    type: Literal["command_started"] = "command_started"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnded:
+    """The setup or a verification command; `output` is the end of what it wrote."""
+
+    purpose: Purpose
+    command: str
+    code: int
+    output: str
+    seconds: float
+    type: Literal["command_ended"] = "command_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """Before request number `step` of at most `limit` to the coder."""
+
+    step: int
+    limit: int
+    type: Literal["step_started"] = "step_started"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStepDone:
+    """The coder reports step number `step` of the plan as done."""
+
+    step: int
+    type: Literal["plan_step_done"] = "plan_step_done"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceChanged:
+    """All that the task has changed so far."""
+
+    files: int
+    added: int
+    removed: int
+    type: Literal["changed"] = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """How the task ended, and why in a sentence; `tests` existed before and were changed, `tokens` (in, out) are by
+    model."""
+
+    run_id: str
+    result: TaskResult
+    reason: str
+    steps: int
+    answer: str
+    diff: str
+    files: Sequence[str]
+    tests: Sequence[str]
+    tokens: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    seconds: float = 0.0
+    trace_id: str | None = None
+    type: Literal["task_ended"] = "task_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentSaved:
+    """A command wrote a file of the answer to `path`."""
+
+    title: str | None
+    url: str | None
+    path: str
+    type: Literal["saved"] = "saved"
+
+
+AnswerEvent = (
+    RunStarted
+    | RunText
+    | StageOpened
+    | StageText
+    | StageClosed
+    | Attached
+    | RunCalls
+    | RunAsks
+    | RunUsage
+    | RunError
+    | RunFinished
+)
+TaskEvent = (
+    TaskStarted
+    | PlanReady
+    | Noted
+    | CommandStarted
+    | CommandEnded
+    | StepStarted
+    | PlanStepDone
+    | WorkspaceChanged
+    | TaskEnded
+)
+RunEvent = AnswerEvent | TaskEvent | AttachmentSaved
+Emit = Callable[[RunEvent], Any]
+
+
+def data_of(event: RunEvent) -> dict[str, Any]:
+    """The event's fields as JSON data, without its type."""
+    data = {item.name: getattr(event, item.name) for item in fields(event) if item.name != "type"}
+    if isinstance(event, RunError) and event.retry_after is None:
+        del data["retry_after"]  # absent, not null, where no server has named a time
+    return data
+
+
+def as_line(event: RunEvent) -> dict[str, Any]:
+    """The event as `--json` prints it where no run numbers it."""
+    return {"type": event.type, **data_of(event)}
+
+
+def sent(event: Event) -> dict[str, Any]:
+    """A stored event as clients receive it: `{id, type, …}`."""
+    return {name: value for name, value in event.as_dict().items() if name != KEPT}
