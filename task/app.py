@@ -61,9 +61,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         if not self.tools:
             self.tools = await self._create_tools()
         deployment = parsed.configuration.model or self.product.model
-        warnings = self.product.without_effect(
-            deployment, parsed.options, parsed.unused, scrubs=any(item.scrub_pii for item in parsed.incoming)
-        )
+        warnings = self.product.without_effect(deployment, parsed.options, parsed.unused)
         # Of our own making, because a rating names it: knowing the id is enough to rate the answer.
         response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
         start = _trace_start(parsed, deployment, warnings, response_id, content=self.settings.trace_content)

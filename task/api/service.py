@@ -85,7 +85,7 @@ class Service:
         )  # fmt: skip
 
     def _warnings(self, body: AnswerRequest, model: str, asked: ModelOptions) -> tuple[str, ...]:
-        found = self.product.without_effect(model, asked, body.unknown, scrubs=body.scrubs_messages)
+        found = self.product.without_effect(model, asked, body.unknown)
         if body.scrubs_prompt:
             found = (*found, "scrub_pii had no effect on the system prompt")
         tokens = asked.max_tokens or 0

@@ -42,7 +42,9 @@ class Profile:
 
     def dropped(self, options: ModelOptions) -> tuple[str, ...]:
         """The given options that this provider does not take, for the trace."""
-        given = {name for name in self.refused if getattr(options, name, options.extra.get(name)) is not None}
+        # Every client may mark a message for Dapr, whichever backend answers it: nothing is reported for that.
+        names = self.refused - {"scrub_pii"}
+        given = {name for name in names if getattr(options, name, options.extra.get(name)) is not None}
         if options.tool_choice in ("auto", "none"):  # the tools that are offered say as much
             given.discard("tool_choice")
         return tuple(sorted(given))

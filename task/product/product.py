@@ -220,13 +220,10 @@ class Product:
         base = self._options if documented is None else _over(documented, self._options)
         return _over(base, given)
 
-    def without_effect(
-        self, model: str, given: ModelOptions, unknown: Sequence[str], *, scrubs: bool = False
-    ) -> tuple[str, ...]:
+    def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str]) -> tuple[str, ...]:
         """The warnings for a request's trace: the names of its fields that nothing reads, and of the options that the
-        model's provider does not take; `scrubs`: a message asks for `scrub_pii`."""
-        asked = replace(given, extra={**given.extra, "scrub_pii": True}) if scrubs else given
-        unsent = self.backend.profile(model).dropped(asked)
+        model's provider does not take."""
+        unsent = self.backend.profile(model).dropped(given)
         return (
             *(f"{name[:MAX_NAME]} had no effect: it is not known here" for name in unknown[:MAX_WARNINGS]),
             *(f"{name} had no effect: the provider of {model} does not take it" for name in unsent),

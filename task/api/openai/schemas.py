@@ -167,13 +167,8 @@ class AnswerRequest(OpenRequest):
         return ()
 
     @property
-    def scrubs_messages(self) -> bool:
-        """Whether personal data is to be removed from a message."""
-        return any(each.scrub_pii for each in self.chat_messages)
-
-    @property
     def scrubs_prompt(self) -> bool:
-        """Whether it is to be removed from the message that becomes the system prompt."""
+        """Whether personal data is to be removed from the message that becomes the system prompt."""
         first, *rest = self.chat_messages or (None,)
         return bool(rest) and isinstance(first, SystemMessage) and bool(first.scrub_pii)
 
