@@ -68,16 +68,15 @@ async def store_check(settings: Settings) -> Check:
     place = database.place
     try:
         found = await database.read(survey)
-        usable = found.version is not None and not found.older and not found.too_new
+        usable = found.version is not None and not found.older and not found.refusal
         disagreements = await _disagreements(settings, database) if usable else ()
     except StoreUnavailable as error:
         fix = "Check the database, or name another store with AGENT_STORE__URL."
         return Check("store", "bad", f"{place}: {error}", fix)
     finally:
         await database.close()
-    if found.too_new:
-        fix = "Start that version, or name another store with AGENT_STORE__URL."
-        return Check("store", "bad", f"{place}: written by a newer version ({found.version}) of this product", fix)
+    if found.refusal:
+        return Check("store", "bad", f"{place}: {found.refusal}", "Or name another store with AGENT_STORE__URL.")
     if found.older:
         by = "The next start" if settings.store.migrate else "`dial-agent store migrate`"
         fix = f"{by} brings them up to date; take a backup before."

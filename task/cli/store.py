@@ -49,9 +49,8 @@ def restore(file: Backup, config: Config = None) -> None:
     if problems := _problems(_existing(file)):
         raise InvalidRequest(f"{file} cannot be restored: {problems[0]}")
     found = _survey(file)
-    if found.version is None or found.too_new:
-        reason = "has no store of this product" if found.version is None else f"is of a newer version ({found.version})"
-        raise InvalidRequest(f"{file} cannot be restored: it {reason}")
+    if found.version is None or found.refusal:
+        raise InvalidRequest(f"{file} cannot be restored: {found.refusal or 'it has no store of this product'}")
     kept = None
     if target.exists():
         if living := _on_database(url, _running):
@@ -209,9 +208,13 @@ async def _surveyed(database: Database) -> Survey:
 
 async def _running(database: Database) -> int:
     from task.store.processes import DatabaseClock, Processes
+    from task.store.schema import FIRST
 
-    if (await _surveyed(database)).version is None:
+    found = await _surveyed(database)
+    if found.version is None:
         return 0
+    if found.version < FIRST:
+        raise InvalidRequest(found.refusal)
     return len(await Processes(database, DatabaseClock(database, time.time)).living())
 
 
@@ -219,6 +222,6 @@ def _held(found: Survey) -> str:
     size = f"{found.size / 2**20:,.1f} MiB"
     if found.version is None:
         return f"No tables yet, {size}"
-    if found.older or found.too_new:
+    if found.older or found.refusal:
         return f"Tables of version {found.version}, {size}"
     return f"Sessions: {found.sessions:,}, traces: {found.traces:,}, {size}"

@@ -200,9 +200,9 @@ class Processes:
 
 
 def alive(connection: Connection) -> list[Row[Any]]:
-    """The processes that use the store, as its table has them, whatever columns it has."""
+    """The processes that use the store, whatever columns a later version has added to their table."""
     now = time.time() if connection.dialect.name == "sqlite" else float(connection.execute(_NOW).scalar_one())
-    rows = connection.execute(text("SELECT * FROM processes")).all()
+    rows = connection.execute(text("SELECT place, seen_at, tables_version FROM processes")).all()
     return [row for row in rows if row.seen_at >= now - LEASE_SECONDS and not _known_dead(row.place)]
 
 

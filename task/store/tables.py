@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
-HEAD = "0010"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
+HEAD = "0011"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
 metadata = MetaData()
 
 ID = String(40)
@@ -236,7 +236,7 @@ processes = Table(
     Column("id", ID, primary_key=True),
     Column("place", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
-    Column("tables_version", String(20)),  # the `HEAD` of the process; none before version 0010
+    Column("tables_version", String(20)),  # the `HEAD` of the process
     Column("secret", String(32)),  # the fingerprint of the secret with which it seals hidden state
 )
 

@@ -286,7 +286,7 @@ async def test_the_contents_of_a_store_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "state", "text"),
     [
-        ("0001", "note", "older version (0001)"),
+        ("0001", "bad", "made before the first release"),
         (HEAD, "ok", "0 sessions"),
         ("9999", "bad", "newer version (9999)"),
         (version_after(1), "ok", "one version newer"),

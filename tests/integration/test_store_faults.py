@@ -12,10 +12,11 @@ import pytest
 from sqlalchemy import Connection
 
 from task.conversation.messages import assistant, user
-from task.errors import SettingsError, StoreUnavailable
+from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.store import Store, open_store
 from tests.support.stores import OWNER, opened, sqlite_url
+from tests.support.up import dial_agent
 
 ROOT = Path(__file__).parents[2]
 DYING = ROOT / "tests" / "support" / "dying_run.py"
@@ -131,6 +132,45 @@ async def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreUnavailable, match=r"newer version \(9999\)"):
         await open_store(sqlite_url(tmp_path))
+
+
+UNRELEASED = ("0001", "0002", "0003", "0004", "0005", "0006", "0008", "0009", "0010")
+OLD_SCHEMA = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
+CREATE TABLE sessions (id VARCHAR(40) PRIMARY KEY, owner VARCHAR(200) NOT NULL, title TEXT NOT NULL);
+CREATE TABLE processes (id VARCHAR(40) PRIMARY KEY, place TEXT NOT NULL, seen_at DOUBLE NOT NULL);
+INSERT INTO sessions VALUES ('sess_1', 'ann', 'What is in the cellar?');
+"""
+
+
+def store_before_the_first_release(folder: Path, version: str) -> bytes:
+    with sqlite3.connect(folder / "store.db") as connection:
+        connection.executescript(OLD_SCHEMA)
+        connection.execute("INSERT INTO alembic_version VALUES (?)", (version,))
+    connection.close()
+    return (folder / "store.db").read_bytes()
+
+
+@pytest.mark.fault("store: a store from before the first release")
+@pytest.mark.parametrize("version", UNRELEASED)
+@pytest.mark.parametrize("may_migrate", [True, False])
+async def test_a_store_from_before_the_first_release_is_neither_changed_nor_read(
+    tmp_path: Path, version: str, may_migrate: bool
+) -> None:
+    before = store_before_the_first_release(tmp_path, version)
+    with pytest.raises(StoreVersionError, match=f"version {version}.* back it up, move it away, and start again"):
+        await open_store(sqlite_url(tmp_path), may_migrate=may_migrate)
+    assert (tmp_path / "store.db").read_bytes() == before
+
+
+async def test_it_ends_every_command_with_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    before = store_before_the_first_release(tmp_path, "0010")
+    for command in (("serve",), ("store", "migrate"), ("keys", "list")):
+        ended = await dial_agent(tmp_path, *command, AGENT_STORE__URL=sqlite_url(tmp_path), AGENT_PORT="0")
+        said = [line for line in ended.err.splitlines() if line.startswith("The store was made before")]
+        assert (ended.code, len(said), "Traceback" in ended.err) == (2, 1, False), ended.err
+    assert (tmp_path / "store.db").read_bytes() == before
 
 
 @pytest.mark.fault("store: a file that is not a database")

@@ -13,14 +13,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, inspect
 
 from task.conversation.replies import Answer
 from task.errors import Conflict, NotFound
 from task.store.database import open_database
-from task.store.filters import SessionFilter, TraceFilter
-from task.store.records import Approval, iso, packed
-from task.store.schema import migrate
+from task.store.records import Approval, iso
+from task.store.schema import FIRST, migrate
 from task.store.store import Store
 from task.store.tables import HEAD, metadata
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
@@ -187,99 +186,14 @@ async def test_a_migrated_database_has_the_tables_the_code_works_with(tmp_path: 
     engine.dispose()
 
 
-OLD_QUESTION = (
-    "INSERT INTO approvals (id, owner, session_id, run_id, status, asked_at, expires_at, data) VALUES "
-    "(:id, 'ann', 'sess_1', 'run_1', 'waiting', 1, 9e12, :data)"
-)
-
-
-def store_of_version(url: str, revision: str, *statements: Any) -> None:
+def store_of_version(url: str, revision: str) -> None:
     engine = create_engine(url)
     config = Config()
     config.set_main_option("script_location", "task.store:migrations")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
-        for statement in statements:
-            connection.execute(statement)
     engine.dispose()
-
-
-OLD_RUN = text(
-    "INSERT INTO runs (id, owner, status, process, started_at, cancel_asked) "
-    "VALUES ('run_1', 'ann', 'finished', 'p', 1, 0)"
-)
-
-
-async def test_what_an_older_version_has_stored_is_kept(tmp_path: Path) -> None:
-    store_of_version(sqlite_url(tmp_path), "0001", OLD_RUN)
-    async with opened(sqlite_url(tmp_path)) as store:
-        assert (await store.runs.get("ann", "run_1")).status == "finished"
-
-
-async def test_questions_that_were_open_before_they_had_codes_can_be_answered(tmp_path: Path) -> None:
-    data = packed({"call_id": "c", "tool": "note", "arguments": {}, "digest": "d", "card": {}, "answer": None})
-    questions = [text(OLD_QUESTION).bindparams(id=name, data=data) for name in ("appr_1", "appr_2")]
-    remembered = text("INSERT INTO turns (id, owner, kept_at, data) VALUES ('t', 'ann', 1, '[]')")
-    store_of_version(sqlite_url(tmp_path), "0003", OLD_RUN, *questions, remembered)
-    async with opened(sqlite_url(tmp_path)) as store:
-        asked = await store.approvals.list("ann", session_id="sess_1")
-        answered = await store.approvals.answer("ann", "appr_1", Answer(True))
-        left = await store.approvals.list("ann", session_id="sess_1")
-    assert [(item.approval_id, item.code) for item in asked] == [("appr_1", ""), ("appr_2", "")]
-    assert answered.status == "allowed"
-    assert [item.approval_id for item in left] == ["appr_2"]
-
-
-OLD_TRACE = (
-    "INSERT INTO traces (id, owner, door, model, status, started_at, total_tokens, data) "
-    "VALUES (:id, 'ann', 'http', 'gpt-4o', 'finished', 1, 0, :data)"
-)
-
-
-async def test_traces_from_before_there_were_filters_are_found_by_them(tmp_path: Path) -> None:
-    call = {
-        "call_id": "c", "name": "calculator", "arguments": {}, "result": "", "result_length": 0, "at": 1.0,
-        "seconds": 0.1,
-    }  # fmt: skip
-    turn = {"at": 1.0, "size": 1, "tool_calls": [], "usage": None}
-    turns = [{**turn, "role": "user", "content": "The SUM?"}, {**turn, "role": "assistant", "content": "It is 1175."}]
-    whole = {
-        "turns": turns, "calls": [call], "decisions": [], "usage": {}, "config": {}, "limits": [], "history": 0,
-        "asked": 1, "content": True,
-    }  # fmt: skip
-    unkept = {**whole, "turns": [{**item, "content": None} for item in turns], "calls": [], "content": False}
-    old = [text(OLD_TRACE).bindparams(id=name, data=packed(data)) for name, data in (("t1", whole), ("t2", unkept))]
-    store_of_version(sqlite_url(tmp_path), "0005", *old)
-    async with opened(sqlite_url(tmp_path)) as store:
-        for which in (TraceFilter(text="the sum"), TraceFilter(text="1175"), TraceFilter(tool="calculator")):
-            assert [item.trace_id for item in (await store.traces.list("ann", which=which)).items] == ["t1"]
-        assert (await store.traces.list("ann")).count == 2
-        assert (await store.traces.rate("ann", "t2", "up")).rating == "up"
-
-
-OLD_SESSION = (
-    "INSERT INTO sessions (id, owner, title, family, started_at, updated_at, version, length) "
-    "VALUES (:id, 'ann', :title, :id, 1, 1, 1, 1)"
-)
-OLD_MESSAGE = "INSERT INTO messages (session_id, position, data) VALUES (:id, 0, :data)"
-OLD_SESSIONS = {"sess_page": "runs", "sess_api": "responses", "sess_console": "console", "sess_alone": None}
-
-
-async def test_sessions_from_before_there_was_a_search_are_found_and_told_apart(tmp_path: Path) -> None:
-    old = list[Any]()
-    for name, door in OLD_SESSIONS.items():
-        data = packed({"role": "user", "content": f"Die STRASSE von {name}"})
-        old += [text(OLD_SESSION).bindparams(id=name, title=name), text(OLD_MESSAGE).bindparams(id=name, data=data)]
-        if door is not None:
-            trace = OLD_TRACE.replace("'http'", f"'{door}'").replace("(id,", "(session_id, id,")
-            old.append(text(trace.replace("(:id", f"('{name}', :id")).bindparams(id=f"trace_{name}", data="{}"))
-    store_of_version(sqlite_url(tmp_path), "0008", *old)
-    async with opened(sqlite_url(tmp_path)) as store:
-        found = (await store.sessions.list("ann", which=SessionFilter("straße"))).items
-        assert {item.session_id: item.origin for item in found} == {
-            "sess_page": "page", "sess_api": "api", "sess_console": "console", "sess_alone": "page",
-        }  # fmt: skip
 
 
 def test_the_newest_migration_is_the_one_the_code_expects() -> None:
@@ -289,8 +203,8 @@ def test_the_newest_migration_is_the_one_the_code_expects() -> None:
 
 
 def test_since_two_versions_work_together_each_migration_only_adds(tmp_path: Path) -> None:
-    before = Columns(tmp_path / "before.db", "0009")
-    for revision in revisions_after("0009"):
+    before = Columns(tmp_path / "before.db", FIRST)
+    for revision in revisions_after(FIRST):
         after = Columns(tmp_path / f"{revision}.db", revision)
         assert before.types.items() <= after.types.items(), revision
         assert {name for name in after.required if name[0] in before.tables} <= before.required, revision

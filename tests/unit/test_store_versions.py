@@ -7,14 +7,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import create_engine, text
 
 from task.conversation.messages import assistant, user
 from task.errors import NotFound
-from task.store.records import packed
-from task.store.schema import ALEMBIC
 from task.store.store import Store
 from tests.support.stores import OWNER, opened, sqlite_url
 
@@ -82,42 +77,3 @@ async def test_versions_outlive_a_session_between_them_and_belong_to_their_owner
     assert await versions(store, again) == [(1, (again, third), 0)]
     with pytest.raises(NotFound):
         await store.sessions.versions("somebody else", again)
-
-
-EARLIER = {  # by session: its parent, its questions and answers
-    "sess_first": (None, ["1+1?", "2", "2+2?", "4"]),
-    "sess_again": ("sess_first", ["1+1?", "2", "2+2?", "four"]),
-    "sess_deeper": ("sess_again", ["1+1?", "2", "2+2?", "four", "3+3?", "6"]),
-}
-
-
-async def test_the_branches_of_an_earlier_store_become_families_with_their_forks(tmp_path: Path) -> None:
-    earlier_store(tmp_path)
-    async with opened(sqlite_url(tmp_path)) as store:
-        assert await versions(store, "sess_first") == [(3, ("sess_first", "sess_deeper"), 0)]
-        assert await versions(store, "sess_deeper") == [(3, ("sess_first", "sess_deeper"), 1)]
-        assert {row.family for row in (await store.sessions.list(OWNER)).items} == {"sess_first"}
-
-
-def earlier_store(folder: Path) -> None:
-    """A store before there were families, with two branches."""
-    engine = create_engine(sqlite_url(folder))
-    with engine.begin() as connection:
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", "task.store:migrations")
-        with ALEMBIC:
-            command.upgrade(config, "0005")
-        for number, (name, (parent, texts)) in enumerate(EARLIER.items()):
-            given = {"id": name, "owner": OWNER, "parent": parent, "time": 1.8e9 + number, "length": len(texts)}
-            connection.execute(SESSION, given)
-            for place, said in enumerate(texts):
-                data = packed((assistant if place % 2 else user)(said).as_stored())
-                connection.execute(MESSAGE, {"id": name, "position": place, "data": data})
-    engine.dispose()
-
-
-SESSION = text(
-    "INSERT INTO sessions (id, owner, title, parent, started_at, updated_at, version, length) "
-    "VALUES (:id, :owner, '', :parent, :time, :time, 1, :length)"
-)
-MESSAGE = text("INSERT INTO messages (session_id, position, data) VALUES (:id, :position, :data)")
