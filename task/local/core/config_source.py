@@ -39,14 +39,11 @@ class ConfigSource:
         stamp = self._stamp_now()
         if stamp != self._stamp:
             self._stamp = stamp
-            self._reload()
+            try:
+                self._config = self._load()
+            except SettingsError as error:
+                logger.warning("Core's configuration was not reloaded: %s", error)
         return self._config
-
-    def _reload(self) -> None:
-        try:
-            self._config = self._load()
-        except SettingsError as error:
-            logger.warning("Core's configuration was not reloaded: %s", error)
 
     def _load(self) -> CoreConfig:
         document: dict[str, Any] = _merged({}, self._document or {})

@@ -14,26 +14,20 @@ from task.local.core.responses import PlainResponse, Refusal, read_body
 def forwarding_routes(*, core025: bool) -> list[web.RouteDef]:
     """Core 0.25 has no toolsets."""
     routes = [
-        web.get("/v1/deployments/{id:.+}/configuration", _configuration, allow_head=False),
-        web.post("/v1/{id:.+}/rate", _rate),
+        web.get("/v1/deployments/{id:.+}/configuration", _feature, allow_head=False),
+        web.post("/v1/{id:.+}/rate", _feature),
     ]
     if core025:
         return routes
     return routes + [web.route(method, "/v1/toolset/{id:.+}/mcp", _mcp) for method in ("GET", "POST", "DELETE")]
 
 
-async def _configuration(request: web.Request) -> web.StreamResponse:
-    return await _feature(request, deployment_of(request).features.configuration_endpoint)
-
-
-async def _rate(request: web.Request) -> web.StreamResponse:
-    return await _feature(request, deployment_of(request).features.rate_endpoint)
-
-
-async def _feature(request: web.Request, endpoint: str | None) -> web.StreamResponse:
+async def _feature(request: web.Request) -> web.StreamResponse:
+    deployment = deployment_of(request)
+    features = deployment.features
+    endpoint = features.configuration_endpoint if request.method == "GET" else features.rate_endpoint
     if endpoint is None:
         return PlainResponse(200)
-    deployment = deployment_of(request)
     headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
     return await _forward_with_key(request, deployment.name, endpoint, headers)
 

@@ -92,7 +92,10 @@ class ChatModelServer:
     ) -> web.StreamResponse:
         wire = document.get("messages") or ()
         messages = [_message(item) for item in (await self.plain.of(wire) if self.plain else wire)]
-        deltas = self.model.stream(messages, document.get("tools") or (), _options(document))
+        asked = ModelOptions.requested(document)
+        extra = {name: value for name, value in asked.extra.items() if name in _EXTRA}
+        options = replace(asked, tool_choice=document.get("tool_choice"), extra=extra)
+        deltas = self.model.stream(messages, document.get("tools") or (), options)
         async with aclosing(deltas):  # a client that leaves stops the model
             if document.get("stream"):
                 return await self._streamed(request, deltas, hooks)
@@ -199,36 +202,23 @@ def _event(document: dict[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(document) + b"\n\n"
 
 
-def _options(document: Mapping[str, Any]) -> ModelOptions:
-    asked = ModelOptions.requested(document)
-    extra = {name: value for name, value in asked.extra.items() if name in _EXTRA}
-    return replace(asked, tool_choice=document.get("tool_choice"), extra=extra)
-
-
 def _message(wire: Any) -> Message:
     try:
+        attachments = (wire.get("custom_content") or {}).get("attachments") or ()
+        known = ({name: item[name] for name in _ATTACHMENT_FIELDS if name in item} for item in attachments)
+        calls = [(call["id"], call["function"]) for call in wire.get("tool_calls") or ()]
         return Message(
             Role(wire["role"]),
             wire.get("content"),
-            tool_calls=tuple(_call(call) for call in wire.get("tool_calls") or ()),
+            tool_calls=tuple(
+                ToolCall(id, FunctionCall(function["name"], function.get("arguments") or "{}"))
+                for id, function in calls
+            ),
             tool_call_id=wire.get("tool_call_id"),
             reasoning_content=wire.get("reasoning_content"),
             name=wire.get("name"),
-            custom_content=_custom_content(wire.get("custom_content")),
+            custom_content=CustomContent(tuple(Attachment(**fields) for fields in known)) if attachments else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         fault = {"message": "A message is not in OpenAI's shape", "type": "invalid_request_error", "code": "400"}
         raise Refusal(400, fault) from None
-
-
-def _call(wire: dict[str, Any]) -> ToolCall:
-    function = wire["function"]
-    return ToolCall(wire["id"], FunctionCall(function["name"], function.get("arguments") or "{}"))
-
-
-def _custom_content(wire: dict[str, Any] | None) -> CustomContent | None:
-    attachments = (wire or {}).get("attachments")
-    if not attachments:
-        return None
-    known = ({name: item[name] for name in _ATTACHMENT_FIELDS if name in item} for item in attachments)
-    return CustomContent(tuple(Attachment(**fields) for fields in known))

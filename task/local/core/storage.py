@@ -77,11 +77,9 @@ class Upload:
 
     async def _flush(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        await asyncio.to_thread(self._write_now, b"".join(waiting))
-
-    def _write_now(self, data: bytes) -> None:
-        self._digest.update(data)
-        self._file.write(data)
+        data = b"".join(waiting)
+        await asyncio.to_thread(self._digest.update, data)
+        await asyncio.to_thread(self._file.write, data)
 
     def __enter__(self) -> Self:
         return self

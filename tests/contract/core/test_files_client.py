@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from aiohttp import web
 
-from tests.support.core import RunningCore, local_core
+from tests.support.core import RunningCore
 from tests.support.core_files import new_home
-from tests.support.core_peers import ask, calling, config, dialling, peer
+from tests.support.core_peers import dialling
 
 if TYPE_CHECKING:
     from aidial_client import AsyncDial
@@ -78,25 +76,3 @@ async def test_13_18_conditions_and_refusals_are_typed_errors(dial: AsyncDial) -
 
 async def test_13_18_a_user_has_no_appdata(dial: AsyncDial) -> None:
     assert await dial.my_appdata_home() is None
-
-
-@pytest.mark.local_core
-async def test_13_18_an_application_writes_into_its_appdata_home(tmp_path: Path) -> None:
-    cores: list[RunningCore] = []
-    urls: list[str] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        client = dialling(cores[0], request.headers["Api-Key"])
-        item = await client.files.upload(f"files/{await client.my_appdata_home()}/chart.png", b"png")
-        urls.append(item.url)
-        await client.aclose()
-        return web.json_response({"choices": []})
-
-    async with peer(answer) as app, local_core(config({"my agent": app.url}), tmp_path) as core:
-        cores.append(core)
-        async with calling(core) as session:
-            assert (await ask(session, "my%20agent")).status == 200
-        user = dialling(core)
-        assert urls == [f"{await user.my_files_home()}/appdata/my%20agent/chart.png"]
-        assert await (await user.files.download(urls[0])).aget_content() == b"png"
-        await user.aclose()

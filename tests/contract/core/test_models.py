@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from task.llm.chat_request import LLAMA_CPP
 from task.llm.scripted import says
@@ -275,22 +273,3 @@ async def test_a_script_without_an_answer_is_an_error_in_the_stream_and_without_
         assert (block.status, block.json["error"]["code"]) == (500, "script_exhausted")
         stream = await ask(session, "scripted-demo")
         assert event_data(stream.body)[-1]["error"]["code"] == "script_exhausted"
-
-
-async def test_a_client_that_disconnects_stops_the_upstream(tmp_path: Path) -> None:
-    asked = asyncio.Event()
-
-    async def never(_: web.Request) -> web.StreamResponse:
-        asked.set()
-        await asyncio.Event().wait()
-        return web.Response()
-
-    async with peer(never) as upstream:
-        choice = UpstreamModel(upstream.url, "local-model")
-        async with local_core(config(), tmp_path, model=choice) as core, calling(core) as session:
-            waiting = asyncio.create_task(ask(session, "local-model"))
-            async with asyncio.timeout(5):
-                await asked.wait()
-            waiting.cancel()
-            async with asyncio.timeout(10):
-                await upstream.cancelled.wait()
