@@ -31,7 +31,6 @@ from task.api.service import Answers, Service
 from task.api.web.page import add_page
 from task.api.web.page import routes as page_routes
 from task.product import Product
-from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.runner import Runner
 from task.runs.titles import OFF, Titles
@@ -101,7 +100,6 @@ class HttpApi:
             Preparing(product),
             MessageReader(shelf),
             shelf,
-            Cards(product),
             titles=options.titles != OFF,
             transcription=options.transcription,
         )

@@ -24,7 +24,6 @@ from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.product import Product
-from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Prepare, Runner
@@ -46,7 +45,6 @@ class Service:
     preparing: Preparing
     reader: MessageReader
     shelf: FileShelf
-    cards: Cards
     titles: bool
     transcription: str
 

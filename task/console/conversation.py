@@ -15,7 +15,6 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role,
 from task.conversation.replies import Answer
 from task.errors import AgentError, InvalidRequest
 from task.product import Product
-from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
@@ -107,9 +106,9 @@ class Conversation(LLMAdapterInterface):
     def answer(self, asked: Approval, answer: Answer) -> None:
         """Answer the question; the first answer counts.
 
-        Raises: as `task.runs.deciding.Cards.answer`.
+        Raises: as `task.runs.preparing.Preparing.answer`.
         """
-        self.wait(Cards(self.product).answer, self.caller, asked.approval_id, answer)
+        self.wait(Preparing(self.product).answer, self.caller, asked.approval_id, answer)
 
     def expire(self, asked: Approval) -> None:
         """Close the question, because nobody answered it in time."""

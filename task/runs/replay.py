@@ -1,29 +1,35 @@
-"""Replay a trace offline, in the real loop with the recorded model and tools, and compare runs."""
+"""Replay a trace offline, in the real loop with the recorded model and tools, or ask another model the same."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 from task.conversation.sinks import NullChoice
-from task.errors import InvalidRequest, ProviderError
+from task.errors import InvalidRequest, NotFound, ProviderError
 from task.llm.base import TextDelta, ToolCallDelta
 from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC, RiskAssessment
+from task.runs.preparing import files_of, options_of
+from task.runs.request import RunCaller, RunOptions, RunRequest, session_title
 from task.runs.traces import TraceObserver, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
 from task.tools.base import BaseTool
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from task.store.store import Store
 
 SECONDS = 60.0
 ENDLESS = 100_000
@@ -73,6 +79,40 @@ def parting(one: Trace, other: Trace) -> Parting | None:
     if one.status != other.status:
         return Parting(len(one.turns), "status", one.status, other.status)
     return None
+
+
+async def asked_again(store: Store, caller: RunCaller, trace_id: str, model: str) -> RunRequest:
+    """The run that asks `model` the same, with the same options; its session is a branch where there was one.
+
+    Raises:
+        NotFound: the caller has no such trace.
+        InvalidRequest: what was asked is not kept, or the run continues another one.
+    """
+    trace = await store.traces.get(caller.owner, trace_id)
+    history, asked = await _asked(store, trace)
+    options = RunOptions("", model)
+    with suppress(NotFound):
+        options = await options_of(store, caller.owner, trace.run_id or "")
+    options = replace(options, door="runs", model=model, experiment=None, previous=None, metadata={})
+    if trace.session_id is not None:
+        session = await store.sessions.branch(caller.owner, trace.session_id, len(history))
+    else:
+        session = await store.sessions.start(caller.owner, session_title(asked))
+    return RunRequest(caller, options, asked, history, session, files_of([*history, *asked]))
+
+
+async def _asked(store: Store, trace: Trace) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The messages before the trace's run, and those that it was asked."""
+    name, before, end = trace.trace_id, trace.history, trace.history + trace.asked
+    if trace.session_id is not None:
+        messages = (await store.sessions.get(trace.owner, trace.session_id)).messages
+    elif before == 0 and trace.content:
+        messages = tuple(map(message_of, trace.turns[:end]))
+    else:
+        raise InvalidRequest(f"the messages before {name} are not kept, so it cannot be asked again")
+    if not any(message.role is Role.USER for message in messages[before:end]):
+        raise InvalidRequest(f"{name} continues another run, or its messages are gone; replay the run that was asked")
+    return messages[:before], messages[before:end]
 
 
 def message_of(turn: TracedTurn) -> Message:

@@ -14,7 +14,6 @@ from task.conversation.replies import Answer
 from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
 from task.product import Product
-from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions, RunRequest
 from task.runs.runner import Runner
@@ -127,7 +126,7 @@ async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_p
     async def elsewhere() -> None:
         store = await console.product.store.get()
         [asked] = await store.approvals.list(console.caller.owner)
-        await Cards(console.product).answer(console.caller, asked.approval_id, YES)
+        await Preparing(console.product).answer(console.caller, asked.approval_id, YES)
         if resumes and asked.run_id is not None:
             request = await Preparing(console.product).resumed(console.caller, asked.run_id)
             assert request is not None
@@ -223,7 +222,7 @@ async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path:
         server = Product(console.config.settings)
         store = await server.store.get()
         [asked] = await store.approvals.list(console.caller.owner)
-        await Cards(server).answer(console.caller, asked.approval_id, YES)
+        await Preparing(server).answer(console.caller, asked.approval_id, YES)
         answered.append(await Preparing(server).resumed(console.caller, asked.run_id or ""))
         await server.close()
 

@@ -26,7 +26,6 @@ from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect
 from task.product import Backend, Product
-from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.runs.runner import Runner
@@ -92,7 +91,6 @@ class Process:
     store: Store
     runner: Runner
     preparing: Preparing
-    cards: Cards
     alive: bool = True
 
 
@@ -158,7 +156,7 @@ class Pair:
             return f"noted: {text}"
 
         product.tools = [MadeTool("write", write, TEXT, frozenset({Effect.WRITE}))]
-        made = Process(product, store, Runner(product, detach_seconds=3_600), Preparing(product), Cards(product))
+        made = Process(product, store, Runner(product, detach_seconds=3_600), Preparing(product))
         for name in ("read", "write"):
             setattr(store.database, name, _until_crash(made, getattr(store.database, name)))
         return made
@@ -282,7 +280,7 @@ class World:
             return None
         chosen, word = questions[-1 - action.pick // 2 % len(questions)], WORDS[action.pick % len(WORDS)]
         self._mean(word, chosen)
-        await process.cards.answer(self.me, chosen.approval_id, Answer.of(word))
+        await process.preparing.answer(self.me, chosen.approval_id, Answer.of(word))
         request = await process.preparing.resumed(self.me, chosen.run_id or "")
         return await process.runner.start(request) if request is not None else None
 
@@ -292,7 +290,7 @@ class World:
             with pytest.raises((NotFound, StoreUnavailable)):
                 await process.preparing.in_session(mallory, [user(f"approve {item.code}")], options)
             with pytest.raises((NotFound, StoreUnavailable)):
-                await process.cards.answer(mallory, item.approval_id, Answer(True))
+                await process.preparing.answer(mallory, item.approval_id, Answer(True))
 
     async def _key(self, process: Process, action: Action) -> Run:
         key = RequestKey(f"key-{self.number}-{action.pick % 2}", f"body {action.pick // 2 % 2}")

@@ -167,7 +167,7 @@ async def answer_approval(
     """
 
     async def prepare() -> RunRequest | None:
-        answered = await service.cards.answer(caller, approval_id, body.answer)
+        answered = await service.preparing.answer(caller, approval_id, body.answer)
         return await service.preparing.resumed(caller, answered.run_id) if answered.run_id is not None else None
 
     async def answer_and_resume() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from task.api.platform.trace_body import (
     TraceList,
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
-from task.runs.asked_again import asked_again
+from task.runs.replay import asked_again
 from task.runs.request import RunRequest
 from task.store.filters import TraceFilter
 from task.store.records import RunStatus
