@@ -37,7 +37,7 @@ def entered_rooms() -> Generator[set[str]]:
         yield rooms
     finally:
         sys.setprofile(None)
-        rooms -= DATA | {"local"}
+        rooms -= DATA | {"local/core"}
 
 
 def _room(frame: FrameType) -> str | None:
@@ -45,7 +45,7 @@ def _room(frame: FrameType) -> str | None:
     if not file.startswith(TASK):
         return None
     parts = file.removeprefix(TASK).removesuffix(".py").split("/")
-    return "/".join(parts[:-1][:2]) if parts[0] == "api" else PART_OF.get(parts[0], parts[0])
+    return "/".join(parts[:-1][:2]) if parts[0] in {"api", "local"} else PART_OF.get(parts[0], parts[0])
 
 
 CALCULATION = (wants("calculator", expression="1+1"), says("2"))
