@@ -90,8 +90,9 @@ class BaseTool(ABC):
 
     def title(self, arguments: dict[str, Any]) -> str:
         """The stage's title: the name and the first argument with text."""
-        text = next((value.strip() for value in arguments.values() if isinstance(value, str) and value.strip()), None)
-        return f"{self.name}: {text.splitlines()[0][:60]}" if text else self.name
+        texts = (value.strip() for value in arguments.values() if isinstance(value, str) and value.strip())
+        first = next(texts, "")
+        return f"{self.name}: {first.splitlines()[0][:60]}" if first else self.name
 
     def shown(self, result: str) -> str:
         """A result as its stage shows it to a person."""
@@ -110,7 +111,7 @@ class BaseTool(ABC):
             return self.schema
         function = self.schema["function"]
         own = function["parameters"].get("properties", {})
-        asked = {name: {"type": "string", "description": text} for name, text in _ASKED.items() if name not in own}
+        asked = {name: text(question) for name, question in _ASKED.items() if name not in own}
         parameters = {**function["parameters"], "properties": {**own, **asked}}
         return {**self.schema, "function": {**function, "parameters": parameters}}
 
@@ -190,8 +191,10 @@ class BaseTool(ABC):
         except (Exception, SystemExit):  # a tool that calls sys.exit must not end the process
             reference = tool_call_params.reference
             logger.exception("%s failed unexpectedly (reference %s)", self.name, reference)
-            text = f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
-            return tool_message(call, text, failed=True)
+            notice = (
+                f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
+            )
+            return tool_message(call, f"Error: {notice}", failed=True)
 
     async def close(self) -> None:
         """Close what the tool has opened."""
@@ -253,9 +256,14 @@ class DescribedTool(BaseTool):
         return self.spec.timeout
 
 
-def object_schema(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+def object_schema(*required: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments."""
-    return {"type": "object", "properties": dict(properties), "required": list(required)}
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def text(description: str, **constraints: Any) -> dict[str, Any]:
+    """The JSON Schema of an argument that is text."""
+    return {"type": "string", **constraints, "description": description}
 
 
 def as_tool_message(call: ToolCall, result: Any) -> Message:
@@ -266,20 +274,20 @@ def as_tool_message(call: ToolCall, result: Any) -> Message:
             custom_content=result.custom_content, failed=result.failed, memo=result.memo,
         )  # fmt: skip
     content = getattr(result, "content", result)
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+    shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
     foreign = getattr(getattr(result, "custom_content", None), "attachments", None) or ()
     names = ("type", "title", "data", "url", "reference_url", "reference_type")
     attachments = tuple(Attachment(**{name: getattr(item, name, None) for name in names}) for item in foreign)
     custom = CustomContent(attachments) if attachments else None
-    return Message(Role.TOOL, text, tool_call_id=call.id, name=call.function.name, custom_content=custom)
+    return Message(Role.TOOL, shown, tool_call_id=call.id, name=call.function.name, custom_content=custom)
 
 
 def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, Brief]:
     """The call with the tool's own arguments only, and the model's words about it."""
-    text, own = call.function.arguments, parameters.get("properties", {})
-    asked = [name for name in (*_ASKED, *_WHOLE) if f'"{name}"' in text and name not in own]
+    raw, own = call.function.arguments, parameters.get("properties", {})
+    asked = [name for name in (*_ASKED, *_WHOLE) if f'"{name}"' in raw and name not in own]
     try:
-        arguments = json.loads(text) if asked else None
+        arguments = json.loads(raw) if asked else None
     except ValueError:  # reported where the arguments are parsed
         arguments = None
     if not isinstance(arguments, dict):

@@ -16,7 +16,7 @@ from task.conversation.messages import CUT, Message, ToolCall
 from task.documents.model import Block, page_of, paginate
 from task.errors import ToolError
 from task.permissions.taint import Origin
-from task.tools.base import DescribedTool, ToolSpec, object_schema
+from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, DownloadedFile, ToolCallParams
 
 HEAD = 4_000
@@ -26,7 +26,7 @@ MATCHES = 50
 LINE_CHARS = 500
 MAX_BYTES = 20 * 2**20
 _LOCAL = "results/"
-_STORED = {"type": "string", "description": "URL of the stored text"}
+_STORED = text("URL of the stored text")
 _LOCAL_NAME = re.compile(r"[0-9a-f]{16}-[\w.-]+", re.ASCII)
 
 
@@ -131,12 +131,10 @@ class ReadFileLinesTool(_StoredTextTool):
         "read_file_lines",
         "Read lines of a stored text file, such as a long tool result. Lines count from 1.",
         object_schema(
-            {
-                "file_url": _STORED,
-                "first_line": {"type": "integer", "minimum": 1, "default": 1},
-                "last_line": {"type": "integer", "minimum": 1, "description": "default: as many as fit"},
-            },
             "file_url",
+            file_url=_STORED,
+            first_line={"type": "integer", "minimum": 1, "default": 1},
+            last_line={"type": "integer", "minimum": 1, "description": "default: as many as fit"},
         ),
         offloads=False,
     )
@@ -165,12 +163,10 @@ class SearchInFileTool(_StoredTextTool):
         "search_in_file",
         "Find the lines of a stored text file, such as a long tool result, that contain a text.",
         object_schema(
-            {
-                "file_url": _STORED,
-                "text": {"type": "string", "minLength": 1, "description": "what a line must contain; case is ignored"},
-            },
             "file_url",
             "text",
+            file_url=_STORED,
+            text=text("what a line must contain; case is ignored", minLength=1),
         ),
         offloads=False,
     )
@@ -193,18 +189,16 @@ class ReadContextDocumentTool(DescribedTool):
             "Read a document that belongs to your instructions and was too long for them. Read it when its name fits "
             "the question. A long document comes in pages; the last line of a page says how many there are.",
             object_schema(
-                {
-                    "id": {"type": "string", "enum": list(ids), "description": "The document"},
-                    "page": {"type": "integer", "minimum": 1, "default": 1},
-                },
                 "id",
+                id=text("The document", enum=list(ids)),
+                page={"type": "integer", "minimum": 1, "default": 1},
             ),
             origin=Origin.OWN,  # the operator's own words, as in the system prompt: they taint nothing
         )
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        text = await self._read(arguments["id"])
-        if text is None:
+        content = await self._read(arguments["id"])
+        if content is None:
             raise ToolError(f"The document {arguments['id']!r} can no longer be read. Answer without it and say so.")
-        return page_of(paginate([Block(text)]), arguments["page"], "document")
+        return page_of(paginate([Block(content)]), arguments["page"], "document")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.tools.workspace.shell import protected_paths
+from task.tools.workspace.git import protected_paths
 from task.tools.workspace.toolchains import python_of, toolchains
 
 

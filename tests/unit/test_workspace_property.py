@@ -72,7 +72,7 @@ def test_no_sequence_of_operations_touches_anything_outside(
 
 def _taken(workspace: Workspace, kind: str, path: str, other: str, target: str) -> str:
     agent: dict[str, Callable[[], fs.FSResult]] = {
-        "read": lambda: fs.read_page(workspace, path),
+        "read": lambda: fs.read(workspace, path, room=fs.PAGE_CHARS),
         "write": lambda: fs.write(workspace, path, "written"),
         "edit": lambda: fs.edit(workspace, path, "canary", "edited"),
         "list": lambda: fs.listed(workspace, path),

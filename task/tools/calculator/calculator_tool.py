@@ -15,7 +15,7 @@ from simpleeval import SimpleEval
 
 from task.conversation.messages import Message
 from task.errors import ToolError
-from task.tools.base import DescribedTool, ToolSpec, object_schema
+from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 
 MAX_CHARS = 4_000
@@ -26,8 +26,6 @@ _MAX_BITS = int(MAX_DIGITS * math.log2(10))
 _EXACT_DIGITS = 34
 _ROUNDED_DIGITS = 17
 _FLOAT_RANGE = 300
-_EXPRESSION = "The expression to compute, such as 25*47 or sqrt(2)/3"
-
 Number = int | float | Fraction
 
 
@@ -47,7 +45,7 @@ class CalculatorTool(DescribedTool):
         "Functions: abs, round, min, max, sum, pow, sqrt, sin, cos, tan, asin, acos, atan (radians), degrees, "
         "radians, log (natural, or log(x, base)), log10, log2, exp, floor, ceil, factorial. Constants: pi, e. "
         "Lists go to sum, min and max: sum([1, 2, 3]). Write numbers without thousands separators.",
-        object_schema({"expression": {"type": "string", "description": _EXPRESSION}}, "expression"),
+        object_schema("expression", expression=text("The expression to compute, such as 25*47 or sqrt(2)/3")),
         effects=frozenset(),
     )
 
@@ -62,13 +60,13 @@ def evaluate(expression: str) -> Number:
     Raises:
         CalculationError: it is not arithmetic, has no real value, or would be too large.
     """
-    text = expression.strip().translate(_SYMBOLS)
-    if not text:
+    written = expression.strip().translate(_SYMBOLS)
+    if not written:
         raise CalculationError("the expression is empty")
-    if len(text) > MAX_CHARS:
+    if len(written) > MAX_CHARS:
         raise CalculationError(f"the expression has more than {MAX_CHARS} characters; send it in parts")
     try:
-        value: Any = _Arithmetic(text).eval(text, ast.parse(text, mode="eval").body)
+        value: Any = _Arithmetic(written).eval(written, ast.parse(written, mode="eval").body)
     except (RecursionError, MemoryError) as error:
         raise CalculationError("the expression is nested too deeply; send it in parts") from error
     except SyntaxError as error:
@@ -87,9 +85,9 @@ def evaluate(expression: str) -> Number:
 class _Arithmetic(SimpleEval):
     """Numbers, operators, calls of known functions and lists of numbers; no text, attributes or subscripts."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, written: str) -> None:
         super().__init__(OPERATORS, FUNCTIONS, CONSTANTS)
-        self._text = text
+        self._written = written
         self.nodes = {
             ast.Constant: self._number,
             ast.UnaryOp: lambda node: self._operator(node.op)(self._eval(node.operand)),
@@ -112,7 +110,7 @@ class _Arithmetic(SimpleEval):
         if isinstance(node.value, int):
             return settled(node.value)
         # The literal's own digits: 0.1 is one tenth, not the float next to it.
-        exact = Decimal(ast.get_source_segment(self._text, node) or repr(node.value))
+        exact = Decimal(ast.get_source_segment(self._written, node) or repr(node.value))
         if abs(exact.adjusted()) > MAX_PLACES:
             raise OverflowError
         return settled(Fraction(exact))
@@ -329,6 +327,6 @@ def formatted(value: float | Fraction) -> str:
 
 def _plain(decimal: Decimal) -> str:
     if -7 <= decimal.adjusted() < _EXACT_DIGITS:
-        text = format(decimal, "f")
-        return text.rstrip("0").rstrip(".") if "." in text else text
+        digits = format(decimal, "f")
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
     return format(decimal.normalize(), "e")

@@ -27,7 +27,7 @@ from task.llm.dial import DialChatModel
 from task.llm.failures import CONTEXT_LENGTH, TIMEOUT, spent_limit
 from task.llm.transport import Retries, new_session
 from task.permissions.taint import Origin
-from task.tools.base import DescribedTool, ToolSpec, object_schema
+from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments
 
@@ -91,8 +91,8 @@ class DeploymentAnswer:
     def message(self) -> Message:
         """The tool's message: the text, and the URLs of the files for later turns."""
         note = attachment_note([item for item in self.attachments if item.url])
-        text = "\n\n".join(filter(None, (self.text, note)))
-        return Message(Role.TOOL, text, custom_content=CustomContent(self.attachments) if self.attachments else None)
+        shown = "\n\n".join(filter(None, (self.text, note)))
+        return Message(Role.TOOL, shown, custom_content=CustomContent(self.attachments) if self.attachments else None)
 
 
 class DeploymentTool(DescribedTool):
@@ -111,7 +111,7 @@ class DeploymentTool(DescribedTool):
         self._called = deployment
         self._files = self._access.files or UnpooledFiles(endpoint)
         properties: dict[str, Any] = {
-            deployment.prompt: {"type": "string", "description": deployment.prompt_description},
+            deployment.prompt: text(deployment.prompt_description),
             **{name: dict(shape) for name, shape in deployment.arguments.items()},
         }
         if deployment.attachments:
@@ -121,7 +121,7 @@ class DeploymentTool(DescribedTool):
         self.spec = ToolSpec(
             deployment.name,
             deployment.description,
-            object_schema(properties, deployment.prompt),
+            object_schema(deployment.prompt, **properties),
             origin=Origin.MADE,  # a model writes the results; they are not copied from outside
             show_in_stage=show_in_stage,
             timeout=deployment.seconds,
@@ -164,11 +164,11 @@ class DeploymentTool(DescribedTool):
             raise ToolError(_explanation(error, deployment)) from error
         if answer.finish_reason == "content_filter":
             raise ToolError(_REFUSED.format(deployment))
-        custom, text = answer.message().custom_content, answer.text.strip()
-        inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(text)]
+        custom, said = answer.message().custom_content, answer.text.strip()
+        inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(said)]
         received = (*(custom.attachments if custom else ()), *inline)
         stored = [await self._stored(item, params.api_key) for item in received]
-        return DeploymentAnswer(_DATA_IN_TEXT.sub("attached", text), tuple(stored))
+        return DeploymentAnswer(_DATA_IN_TEXT.sub("attached", said), tuple(stored))
 
     def _request(self, arguments: Mapping[str, Any], params: ToolCallParams) -> tuple[Message, ModelOptions]:
         prompt = str(arguments[self._called.prompt]).strip()

@@ -12,7 +12,7 @@ from task.core_client.files import UnpooledFiles
 from task.documents.extract import SUPPORTED
 from task.documents.model import PAGE_CHARS, page_of, pages_of
 from task.search.readings import Readings, requester_of
-from task.tools.base import DescribedTool, ToolSpec, object_schema
+from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams
 from task.tools.toolbox import request_arguments, response
 
@@ -28,15 +28,13 @@ class FileContentExtractionTool(DescribedTool):
         f"Read the text of a file attached to the conversation ({SUPPORTED}); tables come as Markdown. A long file "
         f"comes in pages of {PAGE_CHARS:,} characters; the last line of a page says how many there are.",
         object_schema(
-            {
-                "file_url": {"type": "string", "description": "The URL of the file to extract content from"},
-                "page": {
-                    "type": "integer",
-                    "description": f"Page number (default 1). Each page = {PAGE_CHARS:,} chars",
-                    "default": 1,
-                },
-            },
             "file_url",
+            file_url=text("The URL of the file to extract content from"),
+            page={
+                "type": "integer",
+                "description": f"Page number (default 1). Each page = {PAGE_CHARS:,} chars",
+                "default": 1,
+            },
         ),
         show_in_stage=False,
     )
@@ -60,9 +58,9 @@ class FileContentExtractionTool(DescribedTool):
         )
         found = await self._readings.find(url, requester)
         reading = await self._readings.read(found)
-        text = page_of(await asyncio.to_thread(pages_of, reading.extraction), page)
-        tool_call_params.stage.append_content(response(text))
-        return text
+        shown = page_of(await asyncio.to_thread(pages_of, reading.extraction), page)
+        tool_call_params.stage.append_content(response(shown))
+        return shown
 
     async def close(self) -> None:
         await self._readings.close()

@@ -15,7 +15,7 @@ from task.conversation.sinks import StageSink
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
 from task.telemetry.operations import count, queued
-from task.tools.base import DescribedTool, ToolSpec, object_schema
+from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
 from task.tools.mcp.mcp_client import Progress
 from task.tools.mcp.results import MCPResult
@@ -93,7 +93,7 @@ class PythonCodeInterpreterTool(DescribedTool):
         self.spec = ToolSpec(
             tool_name,
             DESCRIPTION,
-            object_schema({"code": {"type": "string", "description": "Python code to execute"}}, "code"),
+            object_schema("code", code=text("Python code to execute")),
             effects=frozenset({Effect.EXECUTE}),
             show_in_stage=False,
             timeout=self._seconds,
@@ -238,12 +238,12 @@ def _message(
 ) -> Message:
     attachments = tuple(item for item in kept if isinstance(item, Attachment))
     links = [(item.title or "file", item.url or "") for item in attachments]
-    text = outcome(execution, links, [*notes, *(item for item in kept if isinstance(item, str))])
+    shown = outcome(execution, links, [*notes, *(item for item in kept if isinstance(item, str))])
     if not execution.failed:  # the toolbox shows the text of a failure itself, below the code already in the stage
-        stage.append_content(clipped(text, RESPONSE_CHARS))
-        text = heading(code) + text
+        stage.append_content(clipped(shown, RESPONSE_CHARS))
+        shown = heading(code) + shown
     custom = CustomContent(attachments) if attachments else None
-    return Message(Role.TOOL, text, custom_content=custom, failed=execution.failed)
+    return Message(Role.TOOL, shown, custom_content=custom, failed=execution.failed)
 
 
 def _progress_in(stage: StageSink) -> Progress:

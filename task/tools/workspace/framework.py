@@ -12,7 +12,6 @@ from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import WorkspaceAccess
 from task.tools.base import BaseTool
 from task.tools.workspace import fs
-from task.tools.workspace.command_tools import PythonRunTool, ShellRunTool
 from task.tools.workspace.fs import FSResult
 from task.tools.workspace.root import PathEscape, Workspace
 from task.tools.workspace.shell import Commands, ShellResult
@@ -22,6 +21,8 @@ from task.tools.workspace.tools import (
     FsReadTool,
     FsSearchTool,
     FsWriteTool,
+    PythonRunTool,
+    ShellRunTool,
     WorkspaceTool,
 )
 
@@ -63,7 +64,7 @@ def located(workspace: Workspace, path: str) -> str:
 
 
 class _FileTool(WorkspaceTool):
-    """A tool for one file, which is refused before anybody is asked where the framework's settings forbid it."""
+    """A tool for one file, which is refused before the user is asked where the framework's settings forbid it."""
 
     def __init__(self, workspace: Workspace, machine: Workspace | None = None) -> None:
         super().__init__(workspace)
@@ -98,10 +99,10 @@ class _FileTool(WorkspaceTool):
 
 
 class FileReadTool(_FileTool, FsReadTool):
-    """Reads a text file; the result is `{file_path, content}`, with `is_binary` for what is no text."""
+    """Reads a text file; the result is `{file_path, content}`, with `is_binary` for what is not text."""
 
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        result, named = super()._work(arguments), {"file_path": arguments["path"]}
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
+        result, named = super()._work(workspace, arguments), {"file_path": arguments["path"]}
         if result.ok:
             return FSResult(True, _json({**named, "content": result.detail}))
         binary = fs.NOT_TEXT in result.detail

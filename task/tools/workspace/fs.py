@@ -20,6 +20,16 @@ PAGE_CHARS = 30_000
 LISTED = 2_000
 NOT_TEXT = "not a text file"
 COMPARED_LINES = 1_000_000
+_REASONS = {
+    errno.ENOENT: "not found",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.ENOTDIR: "not a directory",
+    errno.EISDIR: "is a directory",
+    errno.ELOOP: "leads through a symbolic link that is not followed",
+    errno.ENXIO: "not a regular file",
+    errno.ENODEV: "not a regular file",
+}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # editors and compilers count by these line ends only
 
 
@@ -33,25 +43,25 @@ class FSResult:
 
 def fs_read(path: str, first_line: int | None = None, last_line: int | None = None) -> FSResult:
     """Read a UTF-8 text file, or lines of it (counted from 1)."""
-    with _here() as here:
+    with Workspace(Path.cwd()) as here:
         return read(here, path, first_line, last_line)
 
 
 def fs_write(path: str, content: str) -> FSResult:
     """Write a UTF-8 text file, in one step and with its folders."""
-    with _here() as here:
+    with Workspace(Path.cwd()) as here:
         return write(here, path, content)
 
 
 def fs_list(path: str) -> FSResult:
     """List a folder; folders end in a slash."""
-    with _here() as here:
+    with Workspace(Path.cwd()) as here:
         return listed(here, path)
 
 
 def fs_edit(path: str, old_text: str, new_text: str, replace_all: bool = False) -> FSResult:
     """Replace a text that occurs exactly once in a file, or all its occurrences."""
-    with _here() as here:
+    with Workspace(Path.cwd()) as here:
         return edit(here, path, old_text, new_text, replace_all=replace_all)
 
 
@@ -59,32 +69,31 @@ def fs_search(
     pattern: str, path: str = ".", regex: bool = False, glob: str = "", ignore_case: bool = False
 ) -> FSResult:
     """Find the lines below a folder that contain a text or match a regular expression."""
-    with _here() as here:
+    with Workspace(Path.cwd()) as here:
         return search(here, Query(pattern, regex, glob, ignore_case), path)
 
 
 def _safe_path(path: str) -> Path:  # pyright: ignore[reportUnusedFunction] - documented, for those who call it
-    with _here() as here:
+    with Workspace(Path.cwd()) as here:
         return here.path / here.normalised(path)
 
 
-def read(workspace: Workspace, path: str, first: int | None = None, last: int | None = None) -> FSResult:
-    """The whole text, or the lines asked for with a last line that says which ones they are."""
+def read(
+    workspace: Workspace,
+    path: str,
+    first: int | None = None,
+    last: int | None = None,
+    room: int | None = None,
+) -> FSResult:
+    """The whole text, or the lines asked for with a last line that says which ones they are.
+
+    Of a text that is longer than `room`, in characters, those lines that fit.
+    """
 
     def work() -> str:
         text = _text(workspace.read(path))
-        return text if first is None and last is None else _lines(text, first or 1, last)
-
-    return _attempted("read", path, work)
-
-
-def read_page(workspace: Workspace, path: str, first: int | None = None, last: int | None = None) -> FSResult:
-    """Like `read`, but never more than 30,000 characters: of a longer text the lines that fit."""
-
-    def work() -> str:
-        text = _text(workspace.read(path))
-        short = first is None and last is None and len(text) <= PAGE_CHARS
-        return text if short else _lines(text, first or 1, last, PAGE_CHARS)
+        whole = first is None and last is None and (room is None or len(text) <= room)
+        return text if whole else _lines(text, first or 1, last, room)
 
     return _attempted("read", path, work)
 
@@ -113,13 +122,23 @@ def listed(workspace: Workspace, path: str) -> FSResult:
 
 
 def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bool = False) -> FSResult:
-    """Replace a text that occurs once (or wherever it occurs); line ends and a byte order mark stay as they are."""
+    """Replace a text that occurs once (or wherever it occurs); line ends and a byte order mark stay."""
 
     def work() -> str:
-        text = _text(workspace.read(path))
-        there, made = _fitted(text, old, new)
+        text, there, made = _text(workspace.read(path)), old, new
+        if "\r\n" in text and "\r" not in old and (old not in text or "\n" not in old):
+            # A model reads and writes "\n"; the file's own line ends stay.
+            there, made = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
         count = text.count(there) if there else 0
-        _check_edit(text, there, made, count, replace_all=replace_all)
+        if not there:
+            raise ToolError("old_text is empty; write a new file with fs_write")
+        if there == made:
+            raise ToolError("old_text and new_text are the same")
+        if not count:
+            raise ToolError(f"old_text is not in the file{_near(text, there)}")
+        if count > 1 and not replace_all:
+            numbers = _places(text, there)
+            raise ToolError(f"old_text occurs {count} times ({numbers}); add lines around it, or set replace_all")
         workspace.write(path, _bytes(text.replace(there, made)))
         line = text[: text.index(there)].count("\n") + 1
         return f"edited {path} ({count} replacements)" if count > 1 else f"edited {path} (line {line})"
@@ -135,29 +154,12 @@ def search(workspace: Workspace, query: Query, path: str = ".") -> FSResult:
 def _attempted(verb: str, path: str, work: Callable[[], str]) -> FSResult:
     try:
         return FSResult(True, work())
-    except (OSError, ToolError) as error:
-        return FSResult(False, f"{verb}: {_reason(error)}: {path.encode(errors='backslashreplace').decode()}")
-
-
-def _reason(error: OSError | ToolError) -> str:
-    if isinstance(error, ToolError):
-        return str(error)
-    known = {
-        errno.ENOENT: "not found",
-        errno.EACCES: "permission denied",
-        errno.EPERM: "permission denied",
-        errno.ENOTDIR: "not a directory",
-        errno.EISDIR: "is a directory",
-        errno.ELOOP: "leads through a symbolic link that is not followed",
-        errno.ENXIO: "not a regular file",
-        errno.ENODEV: "not a regular file",
-    }
-    number = error.errno or errno.EIO
-    return known.get(number, os.strerror(number).lower())
-
-
-def _here() -> Workspace:
-    return Workspace(Path.cwd())
+    except ToolError as error:
+        reason = str(error)
+    except OSError as error:
+        number = error.errno or errno.EIO
+        reason = _REASONS.get(number, os.strerror(number).lower())
+    return FSResult(False, f"{verb}: {reason}: {path.encode(errors='backslashreplace').decode()}")
 
 
 def _text(content: bytes) -> str:
@@ -193,25 +195,6 @@ def _lines(text: str, first: int, last: int | None, room: int | None = None) -> 
         return f"{lines[first - 1][:room]}\n[the beginning of line {first} of {len(lines)}; the line is longer]"
     rest = f"; go on with first_line={end + 1}" if end < len(lines) else ""
     return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[lines {first}-{end} of {len(lines)}{rest}]"
-
-
-def _fitted(text: str, old: str, new: str) -> tuple[str, str]:
-    # A model reads and writes "\n"; the file's own line ends stay.
-    if "\r\n" in text and "\r" not in old and (old not in text or "\n" not in old):
-        return old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-    return old, new
-
-
-def _check_edit(text: str, old: str, new: str, count: int, *, replace_all: bool) -> None:
-    if not old:
-        raise ToolError("old_text is empty; write a new file with fs_write")
-    if old == new:
-        raise ToolError("old_text and new_text are the same")
-    if not count:
-        raise ToolError(f"old_text is not in the file{_near(text, old)}")
-    if count > 1 and not replace_all:
-        numbers = _places(text, old)
-        raise ToolError(f"old_text occurs {count} times ({numbers}); add lines around it, or set replace_all")
 
 
 def _places(text: str, old: str, most: int = 10) -> str:

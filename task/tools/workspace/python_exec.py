@@ -27,19 +27,15 @@ async def run_python(
     elif not code:
         done = ShellResult(False, "", "no code provided", INVALID_CODE)
     else:
-        done = await _snippet(commands, code, seconds)
+        # A file of its own, so that tracebacks show its lines; the workspace's modules can be imported all the same.
+        file = commands.scratch.path / f"snippet-{token_hex(4)}.py"
+        file.write_text(code, errors="replace")
+        try:
+            variables = {"PYTHONPATH": str(commands.workspace.path)}
+            done = await commands.run_words([commands.python, str(file)], seconds, variables)
+        finally:
+            file.unlink(missing_ok=True)
     return PyRunResult(done.ok, done.stdout, done.stderr, done.code)
-
-
-async def _snippet(commands: Commands, code: str, seconds: float | None) -> ShellResult:
-    # A file of its own, so that tracebacks show its lines; the workspace's modules can be imported all the same.
-    file = commands.scratch.path / f"snippet-{token_hex(4)}.py"
-    file.write_text(code, errors="replace")
-    try:
-        variables = {"PYTHONPATH": str(commands.workspace.path)}
-        return await commands.run_words([commands.python, str(file)], seconds, variables)
-    finally:
-        file.unlink(missing_ok=True)
 
 
 def python_run(mode: str, code: str | None = None) -> PyRunResult:

@@ -1,44 +1,60 @@
-"""Run commands in a workspace: the sandbox launcher is the boundary, the list of commands is for the person's sake."""
+"""Run commands in a workspace: the sandbox launcher is the boundary, the list of commands is for the user's sake."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import gettempdir, mkdtemp
+from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
 from task.blocking import run_blocking
 from task.permissions.coding import is_listed
-from task.tools.workspace.launcher import Ran, Sandbox, launched, sandbox_here
+from task.tools.workspace.git import protected_paths
+from task.tools.workspace.launcher import Sandbox, launched, sandbox_here
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.scratch import Scratch
 from task.tools.workspace.toolchains import python_of, toolchains
+from task.utils.folders import delete
 
 BLOCKED_CODE, TIMEOUT_CODE = 126, 124
 MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 OPEN_FILES = 1024
-# What git would run or read settings from, absent ones too: in `.git`, and in the like of submodules and work trees.
-GIT_INTERNALS = ("hooks", "config", "config.worktree", "commondir", "info")
+PREFIX = "dial-agent-run-"
+HOME, TEMPORARY = "home", "temporary"
+_NEW_SECONDS = 60.0  # younger ones may not have their lock yet
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _URL = re.compile(r"https?://[^\s'\"]+")
-# No settings of the person's or the machine's, no hooks, no other programs.
+# No settings of the user's or the machine's, no hooks, no other programs.
 _GIT_SETTINGS = {
-    "core.pager": "cat", "core.fsmonitor": "false", "core.hooksPath": "/dev/null", "protocol.ext.allow": "never",
-}  # fmt: skip
+    "core.pager": "cat",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "protocol.ext.allow": "never",
+}
 _ENVIRONMENT = {
-    "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "PIP_NO_INPUT": "1",
-    "PIP_DISABLE_PIP_VERSION_CHECK": "1", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
     **{f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(_GIT_SETTINGS)},
     **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT_SETTINGS.values())},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,39 @@ class CommandLimits:
     file_bytes: int = 1024 * MIB
     processes: int = 256
     output_bytes: int = 64 * 1024
+
+
+class Scratch:
+    """A new folder with a home and a place for temporary files in it, locked as long as it is used."""
+
+    def __init__(self) -> None:
+        _remove_abandoned()
+        self.path = Path(mkdtemp(prefix=PREFIX))
+        self._lock = os.open(self.path, _FOLDER)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.home, self.temporary = (self.path / name for name in (HOME, TEMPORARY))
+        for folder in (self.home, self.temporary):
+            folder.mkdir()
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        with suppress(OSError):
+            delete(self.path)
+        os.close(self._lock)
+
+
+def _remove_abandoned() -> None:
+    # The folders of processes that were killed: ours, not new, and locked by no process.
+    for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            lock = os.open(folder, _FOLDER)
+            try:
+                found = os.fstat(lock)
+                if found.st_uid == os.geteuid() and time() - found.st_mtime > _NEW_SECONDS:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    delete(folder)
+            finally:
+                os.close(lock)
 
 
 class Commands:
@@ -113,7 +162,7 @@ class Commands:
         return await self._run(_shell(cmd), seconds, {"workdir": str(self.workspace.path / directory)})
 
     async def setup(self, cmd: str, seconds: float | None = None) -> ShellResult:
-        """Run the person's own command line with the public internet and the hosts it names, to install things."""
+        """Run the user's own command line with the public internet and the hosts it names, to install things."""
         hosts = dict.fromkeys(filter(None, map(_host, _URL.findall(cmd))))
         return await self._run(_shell(cmd), seconds, {"network": ["*", *hosts], "tier": "auto"})
 
@@ -154,55 +203,50 @@ class Commands:
         sandbox = await asyncio.to_thread(lambda: self.sandbox)
         if missing := self.available:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
-        policy = {
-            **await asyncio.to_thread(self._policy, self.scratch, variables or {}),
-            "tier": sandbox.tier,
-            **changes,
-        }
+        policy = await asyncio.to_thread(self._policy, variables or {})
         limits = self._limits
-        return _result(await launched(policy, words, seconds or limits.seconds, limits.output_bytes))
+        ran = await launched(
+            {**policy, "tier": sandbox.tier, **changes},
+            words,
+            seconds or limits.seconds,
+            limits.output_bytes,
+        )
+        if ran.code is None:
+            return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
+        return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
 
-    def _policy(self, scratch: Scratch, variables: dict[str, str]) -> dict[str, Any]:
-        root, limits, found = self.workspace.path, self._limits, toolchains(self.workspace.path, os.environ)
+    def _policy(self, variables: dict[str, str]) -> dict[str, Any]:
+        root, scratch, limits = self.workspace.path, self.scratch, self._limits
+        found = toolchains(root, os.environ)
+        with open("/proc/self/status") as status:
+            umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
         return {
             "workdir": str(root),
             "read_write": [str(root), str(scratch.path)],
             "read_only": found.readable,
             "protected": protected_paths(root),
-            "environment": {**_ENVIRONMENT, **_places(scratch), **found.variables, "PATH": found.path, **variables},
-            "umask": _umask(),
-            # Not the address space: Node.js and Go reserve much more of it than they use.
+            "environment": {
+                **_ENVIRONMENT,
+                "HOME": str(scratch.home),
+                "TMPDIR": str(scratch.temporary),
+                # The workspace shows only what the commands were meant to change.
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
+                **found.variables,
+                "PATH": found.path,
+                **variables,
+            },
+            "umask": umask,
             "limits": {
-                "memory": None, "data": limits.memory_bytes, "run_memory": limits.memory_bytes,
-                "file_bytes": limits.file_bytes, "open_files": OPEN_FILES, "processes": limits.processes,
+                "memory": None,  # of the address space: Node.js and Go reserve much more of it than they use
+                "data": limits.memory_bytes,
+                "run_memory": limits.memory_bytes,
+                "file_bytes": limits.file_bytes,
+                "open_files": OPEN_FILES,
+                "processes": limits.processes,
             },
             "allow_unsafe": self._unsafe,
-        }  # fmt: skip
-
-
-def protected_paths(root: Path) -> list[str]:
-    """The paths of the workspace's repository by which git, started by the person later, would run programs."""
-    git = root / ".git"
-    if git.is_symlink() or not git.is_dir():
-        return [str(git)]  # where there is none, a command must not make one that lies in wait for the person's git
-    return [str(folder / name) for folder in _git_folders(git) for name in GIT_INTERNALS]
-
-
-def _git_folders(git: Path) -> Iterator[Path]:
-    """Git's folders of a repository; a submodule's is as deep in `modules` as its name has parts."""
-    yield git
-    waiting = [git / "modules", git / "worktrees"]
-    while waiting:
-        folder = waiting.pop()
-        if folder.is_symlink() or not folder.is_dir():
-            continue
-        # By what is protected: a command could have removed the rest.
-        if any(os.path.lexists(folder / name) for name in ("config", "commondir")):
-            yield folder
-            waiting += [folder / "modules", folder / "worktrees"]
-        else:
-            with suppress(OSError):
-                waiting += folder.iterdir()
+        }
 
 
 def shell_run(cmd: str) -> ShellResult:
@@ -215,22 +259,6 @@ async def shell_run_async(cmd: str) -> ShellResult:
     with Workspace(Path.cwd()) as workspace:
         async with Commands(workspace) as commands:
             return await commands.run(cmd)
-
-
-def _places(scratch: Scratch) -> dict[str, str]:
-    return {
-        "HOME": str(scratch.home),
-        "TMPDIR": str(scratch.temporary),
-        # The workspace shows only what the commands were meant to change.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
-    }
-
-
-def _result(ran: Ran) -> ShellResult:
-    if ran.code is None:
-        return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
-    return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
 
 
 def _shell(cmd: str) -> list[str]:
@@ -247,8 +275,3 @@ def _host(url: str) -> str | None:
         return None
     name = f"[{host}]" if ":" in host else host
     return f"{name}:{port or (443 if parts.scheme == 'https' else 80)}"
-
-
-def _umask() -> str:
-    with open("/proc/self/status") as status:
-        return next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")

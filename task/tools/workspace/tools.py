@@ -1,4 +1,4 @@
-"""The tools that work in a workspace."""
+"""The tools that work in a workspace: on its files, and by commands and Python that run in it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,25 @@ from task.conversation.messages import Message, ToolCall, tool_message
 from task.errors import ToolError
 from task.permissions.decisions import WorkspaceAccess
 from task.permissions.taint import Origin
-from task.tools.base import BaseTool
+from task.tools.base import BaseTool, DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import Effect, ToolCallParams
 from task.tools.workspace import fs
-from task.tools.workspace.command_tools import PythonRunTool, ShellRunTool
 from task.tools.workspace.fs import FSResult
+from task.tools.workspace.python_exec import run_python
 from task.tools.workspace.root import PathEscape, Workspace
 from task.tools.workspace.search import Query
-from task.tools.workspace.shell import Commands
+from task.tools.workspace.shell import Commands, ShellResult
+
+WRITES = frozenset({Effect.WRITE})
+RUNS = frozenset({Effect.WRITE, Effect.EXECUTE})
+_CONFINED = (
+    "It runs in the folder of the workspace, in a sandbox: it cannot change anything outside it, nor git's hooks and "
+    "settings, and there is no network. Nothing that it starts outlives it."
+)
+_PATH = text("Path of the file in the workspace", minLength=1)
+_FOLDER = text("Path of the folder in the workspace; . is all of it", default=".")
+_LINE = {"type": "integer", "minimum": 1}
+_FLAG = {"type": "boolean", "default": False}
 
 
 def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> list[BaseTool]:
@@ -35,15 +46,11 @@ def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> l
     ]
 
 
-class WorkspaceTool(BaseTool):
-    """A tool that works on the files of a workspace; the gate, the person and the tool see the same, real path."""
+class WorkspaceTool(DescribedTool):
+    """A tool that works on the files of a workspace; the gate, the user and the tool see the same, real path."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return frozenset({Effect.READ})
 
     @property
     def origin(self) -> Origin:
@@ -68,14 +75,15 @@ class WorkspaceTool(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        # Calls that change files take their turns.
         async with self.workspace.changes if Effect.WRITE in self.effects else nullcontext():
-            result = await asyncio.to_thread(self._work, arguments)
+            result = await asyncio.to_thread(self._work, self._place(arguments), arguments)
         if result.ok:
             return self._rendered(arguments, result)
         return tool_message(tool_call_params.tool_call, f"ERROR: {result.detail}", failed=True)
 
     @abstractmethod
-    def _work(self, arguments: dict[str, Any]) -> FSResult: ...
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult: ...
 
     def _place(self, arguments: Mapping[str, Any]) -> Workspace:
         return self.workspace
@@ -87,145 +95,156 @@ class WorkspaceTool(BaseTool):
 class FsReadTool(WorkspaceTool):
     """Reads a text file, a page at a time if it is long."""
 
-    @property
-    def name(self) -> str:
-        return "fs_read"
-
-    @property
-    def description(self) -> str:
-        return (
-            "Read a UTF-8 text file of the workspace. A text of more than 30,000 characters comes in pages: the last "
-            "line says how to go on."
-        )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        line = {"type": "integer", "minimum": 1}
-        return _object(
+    spec = ToolSpec(
+        "fs_read",
+        "Read a UTF-8 text file of the workspace. A text of more than 30,000 characters comes in pages: the last "
+        "line says how to go on.",
+        object_schema(
+            "path",
             path=_PATH,
-            first_line={**line, "description": "Where to begin, counted from 1; default: at the start"},
-            last_line={**line, "description": "Where to end; default: as much as fits"},
-        )
+            first_line={**_LINE, "description": "Where to begin, counted from 1; default: at the start"},
+            last_line={**_LINE, "description": "Where to end; default: as much as fits"},
+        ),
+    )
 
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        return fs.read_page(
-            self._place(arguments), arguments["path"], arguments.get("first_line"), arguments.get("last_line")
-        )
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
+        first, last = arguments.get("first_line"), arguments.get("last_line")
+        return fs.read(workspace, arguments["path"], first, last, fs.PAGE_CHARS)
 
 
 class FsWriteTool(WorkspaceTool):
     """Makes or replaces a text file."""
 
-    @property
-    def name(self) -> str:
-        return "fs_write"
+    spec = ToolSpec(
+        "fs_write",
+        "Write a UTF-8 text file of the workspace, whole: what was in it is replaced. Folders are made as needed. "
+        "To change a part of a file use fs_edit.",
+        object_schema("path", "content", path=_PATH, content=text("The whole new content")),
+        effects=WRITES,
+    )
 
-    @property
-    def description(self) -> str:
-        return (
-            "Write a UTF-8 text file of the workspace, whole: what was in it is replaced. Folders are made as needed. "
-            "To change a part of a file use fs_edit."
-        )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return _object(path=_PATH, content={"type": "string", "description": "The whole new content"})
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return frozenset({Effect.WRITE})
-
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        return fs.write(self._place(arguments), arguments["path"], arguments["content"])
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
+        return fs.write(workspace, arguments["path"], arguments["content"])
 
 
 class FsListTool(WorkspaceTool):
     """Lists a folder."""
 
-    @property
-    def name(self) -> str:
-        return "fs_list"
+    spec = ToolSpec(
+        "fs_list",
+        "List a folder of the workspace. The names of folders end in a slash.",
+        object_schema(path=_FOLDER),
+    )
 
-    @property
-    def description(self) -> str:
-        return "List a folder of the workspace. The names of folders end in a slash."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return _object(path=_FOLDER)
-
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        return fs.listed(self.workspace, arguments["path"])
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
+        return fs.listed(workspace, arguments["path"])
 
 
 class FsEditTool(WorkspaceTool):
     """Replaces a text in a file."""
 
-    @property
-    def name(self) -> str:
-        return "fs_edit"
-
-    @property
-    def description(self) -> str:
-        return (
-            "Replace a text in a file of the workspace. old_text must be in the file exactly once, to the last space; "
-            "add the lines around it until it is, or set replace_all to replace it everywhere. Read the file first."
-        )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return _object(
+    spec = ToolSpec(
+        "fs_edit",
+        "Replace a text in a file of the workspace. old_text must be in the file exactly once, to the last space; "
+        "add the lines around it until it is, or set replace_all to replace it everywhere. Read the file first.",
+        object_schema(
+            "path",
+            "old_text",
+            "new_text",
             path=_PATH,
-            old_text={"type": "string", "minLength": 1, "description": "The text to replace, as it is in the file"},
-            new_text={"type": "string", "description": "What takes its place; empty to delete it"},
-            replace_all={"type": "boolean", "default": False},
-        )
+            old_text=text("The text to replace, as it is in the file", minLength=1),
+            new_text=text("What takes its place; empty to delete it"),
+            replace_all=_FLAG,
+        ),
+        effects=WRITES,
+    )
 
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return frozenset({Effect.WRITE})
-
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
         path, old, new = (arguments[name] for name in ("path", "old_text", "new_text"))
-        return fs.edit(self._place(arguments), path, old, new, replace_all=arguments["replace_all"])
+        return fs.edit(workspace, path, old, new, replace_all=arguments["replace_all"])
 
 
 class FsSearchTool(WorkspaceTool):
     """Finds lines in files."""
 
+    spec = ToolSpec(
+        "fs_search",
+        "Find the lines in the files of the workspace that contain a text, each with its file and number. Folders "
+        "of dependencies, caches and git are left out.",
+        object_schema(
+            "pattern",
+            pattern=text("The text that a line contains", minLength=1),
+            path=_FOLDER,
+            regex={**_FLAG, "description": "Whether pattern is a regular expression"},
+            glob=text("Only files whose name or path fits, such as *.py", default=""),
+            ignore_case=_FLAG,
+        ),
+    )
+
+    def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
+        query = Query(*(arguments[name] for name in ("pattern", "regex", "glob", "ignore_case")))
+        return fs.search(workspace, query, arguments["path"])
+
+
+class CommandTool(DescribedTool):
+    """A tool that runs a program in a workspace; the calls of one step take their turns."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands = commands
+
     @property
-    def name(self) -> str:
-        return "fs_search"
+    def effects(self) -> frozenset[Effect]:
+        return RUNS if self.commands.confined else RUNS | {Effect.NETWORK}
+
+    @property
+    def origin(self) -> Origin:
+        """It prints what is in the workspace's files, which the model may have written itself."""
+        return Origin.MADE
+
+    def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess:
+        return WorkspaceAccess(str(self.commands.workspace.path))
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        async with self.commands.workspace.changes:
+            result = await self._run(arguments)
+        shown = self._rendered(result)
+        return shown if result.ok else tool_message(tool_call_params.tool_call, shown, failed=True)
+
+    @abstractmethod
+    async def _run(self, arguments: dict[str, Any]) -> ShellResult: ...
+
+    def _rendered(self, result: ShellResult) -> str:
+        return result.text
+
+
+class ShellRunTool(CommandTool):
+    """Runs a command line."""
+
+    spec = ToolSpec(
+        "shell_run",
+        f"Run a command line of the shell. {_CONFINED}",
+        object_schema("cmd", cmd=text("The command line, such as: git diff --stat", minLength=1)),
+        effects=RUNS,
+    )
 
     @property
     def description(self) -> str:
-        return (
-            "Find the lines in the files of the workspace that contain a text, each with its file and number. Folders "
-            "of dependencies, caches and git are left out."
-        )
+        return self.spec.description + self.commands.sandbox.notes
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return _object(
-            pattern={"type": "string", "minLength": 1, "description": "The text that a line contains"},
-            path=_FOLDER,
-            regex={"type": "boolean", "default": False, "description": "Whether pattern is a regular expression"},
-            glob={"type": "string", "default": "", "description": "Only files whose name or path fits, such as *.py"},
-            ignore_case={"type": "boolean", "default": False},
-        )
-
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        query = Query(*(arguments[name] for name in ("pattern", "regex", "glob", "ignore_case")))
-        return fs.search(self.workspace, query, arguments["path"])
+    async def _run(self, arguments: dict[str, Any]) -> ShellResult:
+        return await self.commands.run(arguments["cmd"])
 
 
-_PATH = {"type": "string", "minLength": 1, "description": "Path of the file in the workspace"}
-_FOLDER = {"type": "string", "default": ".", "description": "Path of the folder in the workspace; . is all of it"}
+class PythonRunTool(CommandTool):
+    """Runs the tests or a snippet."""
 
+    spec = ToolSpec(
+        "python_run",
+        f"Run pytest, or a snippet of Python that can import the workspace's modules. {_CONFINED}",
+        object_schema("mode", mode=text("pytest or snippet"), code=text('The code, for mode "snippet"')),
+        effects=RUNS,
+    )
 
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    required = [name for name, shape in properties.items() if "default" not in shape and name in _REQUIRED]
-    return {"type": "object", "properties": properties, "required": required}
-
-
-_REQUIRED = frozenset({"path", "content", "old_text", "new_text", "pattern"})
+    async def _run(self, arguments: dict[str, Any]) -> ShellResult:
+        return await run_python(self.commands, arguments["mode"], arguments.get("code"))
