@@ -19,10 +19,10 @@ from task.product.product import Product
 from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.models import Caller
-from task.tools.workspace.eligibility import refusal
 from task.tools.workspace.framework import framework_tools, located
 from task.tools.workspace.root import FileLimits, Workspace
 from task.tools.workspace.shell import Commands
+from task.tools.workspace.toolchains import refusal
 
 logger = logging.getLogger(__name__)
 

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import posixpath
 import stat
+import struct
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from task.errors import ToolError
-from task.tools.workspace.descriptors import PATH_ONLY, can_resolve, openat2, replace
 from task.tools.workspace.git import check_git
 
 MAX_BYTES = 10 * 2**20
 MAX_DEPTH = 100
-# What nobody wrote by hand: left out of searches.
-IGNORED = frozenset({
-    ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache",
-    ".ruff_cache", ".tox", ".nox", ".hypothesis",
-})  # fmt: skip
+# Not written by hand: left out of searches.
+IGNORED = frozenset(
+    [
+        ".git",
+        ".hg",
+        ".svn",
+        ".venv",
+        "venv",
+        "node_modules",
+        "__pycache__",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        ".nox",
+        ".hypothesis",
+    ]
+)
 
 NOT_HERE = "holds the product's own settings"
 
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+_OPENAT2 = 437
+_BENEATH_WITHOUT_MAGIC_LINKS = 0x08 | 0x02
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _FOLDER = PATH_ONLY | os.O_DIRECTORY
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
 _ATTEMPTS = 8  # the kernel asks for another one while something is being renamed
@@ -84,7 +104,7 @@ class Workspace:
         self.path = Path(os.path.realpath(path))
         self.limits = limits
         self._root = os.open(self.path, _FOLDER)
-        self._resolves = resolve and can_resolve(self._root)
+        self._resolves = resolve and _can_resolve(self._root)
         self.changes = asyncio.Lock()
 
     def close(self) -> None:
@@ -159,7 +179,7 @@ class Workspace:
             raise ToolError(f"more than {MAX_DEPTH} folders deep")
         check_git(self.path, [*folders, name])
         with self._folder(folders, make=True) as folder:
-            replace(folder, name, content)
+            _replace(folder, name, content)
 
     def entries(self, path: str) -> list[str]:
         """The names in a folder, in order; those of folders end in `/`.
@@ -170,10 +190,13 @@ class Workspace:
         relative = self._relative(path)
         with self._opened(relative, _READING | os.O_DIRECTORY) as folder, os.scandir(folder) as found:
             names = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in found]
-        return sorted(
-            f"{name}/" if is_folder or (is_link and self._is_folder(f"{relative}/{name}")) else name
-            for name, is_folder, is_link in names
-        )
+        listed: list[str] = []
+        for name, is_folder, is_link in names:
+            if is_link:
+                with suppress(OSError, ToolError), self._opened(f"{relative}/{name}", _FOLDER):
+                    is_folder = True
+            listed.append(f"{name}/" if is_folder else name)
+        return sorted(listed)
 
     def files(self, path: str) -> Iterator[str]:
         """The regular files below a folder in the order of their paths, without `IGNORED` folders; or the file itself.
@@ -221,13 +244,6 @@ class Workspace:
             raise ToolError("a path has no halves of characters") from error
         return relative
 
-    def _is_folder(self, relative: str) -> bool:
-        try:
-            with self._opened(relative, _FOLDER):
-                return True
-        except (OSError, ToolError):
-            return False
-
     def _real(self, opened: int) -> str:
         if os.fstat(opened).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "removed meanwhile")
@@ -249,7 +265,7 @@ class Workspace:
                 return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         for _ in range(_ATTEMPTS):
             try:
-                return openat2(self._root, os.fsencode(relative), flags)
+                return _openat2(self._root, os.fsencode(relative), flags)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -277,3 +293,54 @@ class Workspace:
             yield current
         finally:
             os.close(current)
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    old: os.stat_result | None = None
+    with suppress(FileNotFoundError):
+        old = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if old is not None:
+        if stat.S_ISDIR(old.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        if not stat.S_ISREG(old.st_mode):
+            raise ToolError("not a regular file")
+        # A new file would take the place of one that may not be written.
+        if not os.access(name, os.W_OK, dir_fd=folder):
+            raise PermissionError(errno.EACCES, "permission denied")
+    temporary = f".{token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    made = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+            if old is not None:
+                with suppress(OSError):  # not permitted, or an owner that a container does not know
+                    os.fchown(made, old.st_uid, old.st_gid)
+                os.fchmod(made, old.st_mode & 0o777)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _openat2(folder: int, path: bytes, flags: int) -> int:
+    # Linux follows links on the way, but none that leads out (EXDEV); EAGAIN: it has to be tried again.
+    how = struct.pack("QQQ", flags, 0, _BENEATH_WITHOUT_MAGIC_LINKS)
+    opened = _LIBC.syscall(_OPENAT2, folder, path, how, ctypes.c_size_t(len(how)))
+    if opened < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return opened
+
+
+def _can_resolve(root: int) -> bool:
+    # Containers may forbid the call, and only /proc says where a link has led.
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        os.close(_openat2(root, b".", PATH_ONLY))
+        os.readlink(f"/proc/self/fd/{root}")
+    except OSError:
+        return False
+    return True

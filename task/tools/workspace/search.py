@@ -112,5 +112,5 @@ def _expression(query: Query, deadline: float) -> Callable[[str], bool]:
 
 
 def shown_path(path: str) -> str:
-    """A path or name for people and models: bytes that are no text, line ends and what turns text around spelt out."""
+    """A path or name that is safe to show: undecodable bytes, line ends and bidirectional controls are escaped."""
     return visible(os.fsencode(path).decode(errors="backslashreplace")).replace("\n", "\\n").replace("\t", "\\t")

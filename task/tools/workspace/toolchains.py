@@ -1,14 +1,16 @@
-"""Which installations outside the workspace its commands may read: those of the programs on the person's PATH."""
+"""Which folders may be a workspace, and which installations outside it its commands may read."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+_TASK = Path(__file__).parents[2]
+PROGRAM = (Path(sys.prefix), _TASK, _TASK.with_name("mcp_servers"))  # what is changed there runs outside the sandbox
 # The launcher's policy makes these readable.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -29,7 +31,7 @@ class Toolchains:
 
 
 def toolchains(workspace: Path, environment: Mapping[str, str]) -> Toolchains:
-    """What the workspace's commands use; `environment` is the person's."""
+    """What the workspace's commands use; `environment` is the user's."""
     named = tuple((name, environment[name]) for name in ("HOME", "PATH", "RUSTUP_HOME") if name in environment)
     return _found(workspace, python_of(workspace, environment), named)
 
@@ -53,7 +55,7 @@ def _found(workspace: Path, python: Path, named: tuple[tuple[str, str], ...]) ->
 
 
 def installation_of(program: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The folders of one program's installation that hold nothing of the person's."""
+    """The folders of one program's installation that hold nothing of the user's."""
     home, nowhere = Path(environment.get("HOME") or "/nowhere"), Path("/nowhere")
     return tuple(
         dict.fromkeys(str(place) for place in _installations(program, nowhere) if _is_shareable(place, home, nowhere))
@@ -72,14 +74,14 @@ def python_of(workspace: Path, environment: Mapping[str, str]) -> Path:
 def _installations(program: Path, workspace: Path) -> Iterator[Path]:
     """The folders of the program's installation, before and after links are followed."""
     real = Path(os.path.realpath(program))
-    # Whoever wrote the workspace may have made the link to a file of the person's.
+    # Whoever wrote the workspace may have made the link to a file of the user's.
     genuine = not program.is_relative_to(workspace) or (real.parent.name == "bin" and real.name.startswith("python"))
     for place in (program, real) if genuine else ():
         yield place.parents[1] if place.parent.name in ("bin", "sbin", "shims") else place.parent
 
 
 def _is_shareable(folder: Path, home: Path, workspace: Path) -> bool:
-    """Whether it holds programs, and nothing of the person's: no home, no folder that contains one or the workspace."""
+    """Whether it holds programs, and nothing of the user's: no home, no folder that contains one or the workspace."""
     real, own = folder.resolve(), home.resolve()
     if not real.is_dir() or real.is_relative_to(workspace) or any(real.is_relative_to(place) for place in _SYSTEM):
         return False
@@ -88,3 +90,23 @@ def _is_shareable(folder: Path, home: Path, workspace: Path) -> bool:
     if real.parent != own or real.name in _OF_PROGRAMS_ONLY:
         return True
     return any((real / name).exists() for name in _OF_ENVIRONMENTS)
+
+
+def refusal(folder: Path, own: Iterable[Path], *, wide: bool = False) -> str:
+    """Why the folder cannot be a workspace; empty if it can.
+
+    `own` are the product's folders and files: their keys and conversations must not be within a model's reach. `wide`
+    permits the whole machine and a home.
+    """
+    real = folder.resolve()
+    if not real.is_dir():
+        return f"there is no folder {folder}"
+    home = Path(os.path.expanduser("~")).resolve()
+    if not wide and (real == home or real in home.parents):
+        return f"{folder} is wider than a project: it holds your home"
+    for place in (path.resolve() for path in own):
+        if real == place or place in real.parents:
+            return f"{folder} lies in {place}, where the product keeps its own files"
+        if real in place.parents and not wide:
+            return f"{folder} contains {place}, which is the product's own"
+    return ""
