@@ -15,9 +15,8 @@ from task.store.records import RunStatus
 from task.store.trace_records import Rating
 
 if TYPE_CHECKING:
-    from task.store.filters import TraceFilter
     from task.store.store import Store
-    from task.store.trace_records import Trace
+    from task.store.trace_records import Trace, TraceFilter
 
 PAGE = 200
 
@@ -164,7 +163,7 @@ def _filter(
     text: str | None,
     rated: Rating | None,
 ) -> TraceFilter:
-    from task.store.filters import TraceFilter
+    from task.store.trace_records import TraceFilter
 
     return TraceFilter(
         session_id=session, experiment=experiment, status=status, door=door, model=model, tool=tool, text=text,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import sqlite3
 import ssl
@@ -12,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,12 +28,10 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
-from task.store.filters import position
-from task.store.records import Page
+from task.store.records import Page, cursor_after, position
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, Delete, Insert, Row, Select, Update
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +107,7 @@ class Database(ABC):
         def work(connection: Connection) -> Page[T]:
             rows = connection.execute(query).all()
             last = rows[limit - 1] if len(rows) > limit else None
-            following = _cursor(getattr(last, time.name), last.id) if last is not None else None
+            following = cursor_after(getattr(last, time.name), last.id) if last is not None else None
             return Page(tuple(map(build, rows[:limit])), following)
 
         return await self.read(work)
@@ -185,7 +182,14 @@ class PostgresDatabase(Database):
         port = f":{address.port}" if address.port else ""
         self.place = f"PostgreSQL at {address.host or 'localhost'}{port}/{address.database or ''}"
         self.reserved = self if connections == 1 else PostgresDatabase(address, patience, longest, 1)
-        self._engine = _server_engine(address, patience, max(connections - 1, 1))
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        self._engine = create_async_engine(
+            address.set(drivername="postgresql+asyncpg", query={}), pool_size=max(connections - 1, 1), max_overflow=0,
+            pool_use_lifo=True, pool_timeout=patience, connect_args={"timeout": patience, **_tls(address)},
+            hide_parameters=True,
+        )  # fmt: skip
+        event.listen(self._engine.sync_engine, "checkout", _not_closed)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -206,29 +210,8 @@ class PostgresDatabase(Database):
 
 def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
     """Insert the row unless its key is taken; whether it was inserted."""
-    return bool(connection.execute(_insert_new(connection.dialect.name, table), row).rowcount)
-
-
-@cache
-def _insert_new(dialect: str, table: Table) -> Insert:
-    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    return insert(table).on_conflict_do_nothing()
-
-
-def _cursor(seconds: float, key: str) -> str:
-    return base64.urlsafe_b64encode(f"{seconds!r} {key}".encode()).decode()
-
-
-def _server_engine(address: URL, patience: float, connections: int) -> AsyncEngine:
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    engine = create_async_engine(
-        address.set(drivername="postgresql+asyncpg", query={}), pool_size=connections, max_overflow=0,
-        pool_use_lifo=True, pool_timeout=patience,
-        connect_args={"timeout": patience, **_tls(address)}, hide_parameters=True,
-    )  # fmt: skip
-    event.listen(engine.sync_engine, "checkout", _not_closed)
-    return engine
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    return bool(connection.execute(insert(table).on_conflict_do_nothing(), row).rowcount)
 
 
 def _not_closed(connection: Any, *_: Any) -> None:
@@ -271,25 +254,20 @@ def _make_folder(file: Path) -> None:
 
 def _prepare(patience: float, connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions start below: the driver would start them too late
-    cursor = connection.cursor()
+    cursor, deadline = connection.cursor(), time.monotonic() + patience
     cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-    _write_ahead(cursor, patience)
-    cursor.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
-
-
-def _write_ahead(cursor: Any, patience: float) -> None:
     # Of several processes that turn a new file into WAL mode, SQLite refuses all but one without waiting.
-    deadline = time.monotonic() + patience
     while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
-            return
+            break
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+    cursor.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
 
 
 def _begin_to_write(connection: Connection) -> None:
@@ -325,6 +303,19 @@ def _state(error: BaseException) -> str:
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
+# What a failure's message has in it, and what an operator reads then; the first that fits counts.
+_REASONS = (
+    (("rejected SSL upgrade",), "The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL."),
+    (("locked", "busy"), "The store is busy: another process holds its database. Try again in a moment."),
+    (
+        ("full", "No space", "disk I/O"),
+        "The store is full: there is no room left on its disk. An operator has to make room.",
+    ),
+    (DAMAGED, "The store's file is not a database, or it is damaged. An operator has to check it."),
+    (("readonly", "unable to open"), "The store's file cannot be written. An operator has to check its permissions."),
+)
+
+
 def _unavailable(error: BaseException) -> StoreUnavailable:
     message = str(getattr(error, "orig", error))
     logger.error("the store cannot be used: %s", message)
@@ -335,19 +326,10 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
             "The certificate of the store's server is not trusted. An operator has to name its authority with "
             "sslrootcert in AGENT_STORE__URL, or the host as the certificate does."
         )
-    if "rejected SSL upgrade" in message:
-        return StoreUnavailable("The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL.")
     if _state(error) == READ_ONLY:
         return StoreUnavailable(
             "The store's database is read-only. An operator has to let AGENT_STORE__URL lead to the primary, or lift "
             "default_transaction_read_only."
         )
-    if "locked" in message or "busy" in message:
-        return StoreUnavailable("The store is busy: another process holds its database. Try again in a moment.")
-    if "full" in message or "No space" in message or "disk I/O" in message:
-        return StoreUnavailable("The store is full: there is no room left on its disk. An operator has to make room.")
-    if any(word in message for word in DAMAGED):
-        return StoreUnavailable("The store's file is not a database, or it is damaged. An operator has to check it.")
-    if "readonly" in message or "unable to open" in message:
-        return StoreUnavailable("The store's file cannot be written. An operator has to check its permissions.")
-    return StoreUnavailable("The store's database does not answer. Try again in a moment.")
+    fitting = (reason for words, reason in _REASONS if any(word in message for word in words))
+    return StoreUnavailable(next(fitting, "The store's database does not answer. Try again in a moment."))

@@ -41,8 +41,7 @@ class EventLog:
         self._events.append(event)
         if self._timer is None:
             self._save_soon()
-        if self._listening:
-            self._wake()
+        self._wake()
         return event
 
     def end(self) -> Work:
@@ -69,17 +68,13 @@ class EventLog:
             await more
 
     def _save_soon(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save_if_there_is_room)
-
-    def _save_if_there_is_room(self) -> None:
-        # Without it the events wait here, for a larger row.
-        if self._writer.has_room:
-            self._save()
-        else:
-            self._save_soon()
+        self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
 
     def _save(self) -> None:
-        self._writer.put(self._unsaved())
+        if self._writer.has_room:
+            self._writer.put(self._unsaved())
+        else:
+            self._save_soon()  # the events wait here, for a larger row
 
     def _unsaved(self) -> Work:
         self._timer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import orjson
 
@@ -31,7 +32,8 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
     """
     skipped = _instructions(stored)
     old, sent = _blocks(stored[skipped:]), sent[_instructions(sent) :]
-    if _continues(sent) and not (len(old) == 1 and _same(old[0], sent)):
+    continues = len(sent) == 1 or all(message.role is Role.TOOL for message in sent)
+    if continues and not (len(old) == 1 and _same(old[0], sent)):
         return Merged(len(stored), tuple(sent))
     kept, taken, blocks = skipped, 0, _blocks(sent)
     for mine, theirs in zip(old, blocks, strict=False):
@@ -43,10 +45,6 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
             break
         kept, taken = kept + len(mine), taken + len(theirs)
     return Merged(kept, tuple(sent[taken:]), branched=kept < len(stored))
-
-
-def _continues(sent: Sequence[Message]) -> bool:
-    return len(sent) == 1 or all(message.role is Role.TOOL for message in sent)
 
 
 def _instructions(messages: Sequence[Message]) -> int:
@@ -86,31 +84,23 @@ def _known(mine: Sequence[Message], theirs: Sequence[Message]) -> Sequence[Messa
 
 
 def _common(mine: Sequence[Message], theirs: Sequence[Message]) -> int:
-    count = 0
-    for one, other in zip(mine, theirs, strict=False):
-        if not _equal(one, other):
-            break
-        count += 1
-    return count
+    same = (_compared(one) == _compared(other) for one, other in zip(mine, theirs, strict=False))
+    return sum(takewhile(bool, same))
 
 
-def _equal(one: Message, other: Message) -> bool:
-    return (
-        one.role is other.role
-        and _words(one.text()) == _words(other.text())
-        and _parts(one) == _parts(other)
-        and list(map(_call, one.tool_calls)) == list(map(_call, other.tool_calls))
-        and one.tool_call_id == other.tool_call_id
-    )
+def _compared(message: Message) -> tuple[object, ...]:
+    calls = [(call.id, call.name, _arguments(call)) for call in message.tool_calls]
+    parts = message.content if isinstance(message.content, list) else []
+    others = [part for part in parts if part.get("type") != "text"]
+    return message.role, _words(message.text()), others, calls, message.tool_call_id
 
 
-def _call(call: ToolCall) -> tuple[str, str, object]:
-    # Arguments are compared as data, however they are formatted.
+def _arguments(call: ToolCall) -> object:
+    # They are compared as data, however they are formatted.
     try:
-        arguments: object = orjson.loads(call.function.arguments)
+        return orjson.loads(call.function.arguments)
     except orjson.JSONDecodeError:
-        arguments = call.function.arguments
-    return call.id, call.name, arguments
+        return call.function.arguments
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
@@ -119,19 +109,12 @@ def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
         return True
     if any(message.role is not Role.ASSISTANT or message.tool_calls for message in theirs):
         return False
-    sent, stored = " ".join(_texts(theirs)), _texts(mine)
-    return bool(stored) and sent in (" ".join(stored), stored[-1])
-
-
-def _texts(messages: Sequence[Message]) -> list[str]:
-    texts = (_words(message.text()) for message in messages if message.role is Role.ASSISTANT)
-    return [text for text in texts if text]
+    sent, stored = (
+        [text for message in side if message.role is Role.ASSISTANT and (text := _words(message.text()))]
+        for side in (theirs, mine)
+    )
+    return bool(stored) and " ".join(sent) in (" ".join(stored), stored[-1])
 
 
 def _words(text: str) -> str:
     return " ".join(text.split())
-
-
-def _parts(message: Message) -> list[object]:
-    parts = message.content if isinstance(message.content, list) else []
-    return [part for part in parts if part.get("type") != "text"]

@@ -6,15 +6,13 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
-    Column,
-    ColumnElement,
     Connection,
     Row,
     and_,
@@ -38,6 +36,7 @@ from task.store.sessions import add_messages, messages_of
 from task.store.trace_records import Trace, TracedTurn, config_of
 from task.store.traces import write_trace
 
+ENDED = ("Z", "X")  # killed, and not yet awaited by its parent
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
 MOST_BETWEEN_BEATS = 3 * BEAT_SECONDS  # of a process that judges others; more than that was an outage
@@ -55,7 +54,6 @@ WRONG_CLOCK = (
 )
 _processes, _approvals = tables.processes, tables.approvals
 CLOCK_SECONDS = 5.0  # by which the clocks of two machines may differ before somebody should correct them
-Orphaned = Callable[[Column[str]], ColumnElement[bool]]  # of the process of a row
 _NOW = select(extract("epoch", func.clock_timestamp()))
 
 
@@ -159,17 +157,34 @@ class Processes:
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
         dead, now = await self._last_seen(), self.clock()
+        known = select(_processes.c.id)
+        running = [
+            (table, and_(table.c.status == "running", table.c.process != self.own_id, table.c.process.not_in(known)))
+            for table in (tables.coding_runs, tables.runs, tables.traces)
+        ]
 
-        def orphaned(process: Column[str]) -> ColumnElement[bool]:
-            return and_(process != self.own_id, process.not_in(select(_processes.c.id)))
+        def left_behind(connection: Connection) -> bool:
+            return any(connection.execute(select(table.c.id).where(which).limit(1)).first() for table, which in running)
 
         def work(connection: Connection) -> list[str]:
             # In the same transaction: a process that beats at this moment either stays, or finds that it was removed.
-            if removed := _removed(connection, dead):
-                _interrupt_coding(connection, removed)
-            return _interrupt(connection, orphaned, now)
+            for process, seen_at in _removed(connection, dead).items():
+                # What was changed after the process was last seen alive is not the run's, and undo leaves it alone.
+                mine = (tables.coding_runs.c.process == process, tables.coding_runs.c.status == "running")
+                ended = update(tables.coding_runs).where(*mine)
+                connection.execute(ended.values(status=INTERRUPTED, ended_at=seen_at, error=ERROR))
+            (coding, of_coding), (runs, of_runs), (traces, of_traces) = running
+            ended = {"status": INTERRUPTED, "error": ERROR}
+            rows = connection.execute(
+                update(runs).where(of_runs).values(**ended, ended_at=now).returning(*runs.c)
+            ).all()
+            for row in rows:
+                _close(connection, row, now)
+            connection.execute(update(traces).where(of_traces).values(**ended, completed_at=now))
+            connection.execute(update(coding).where(of_coding).values(**ended, ended_at=now))
+            return [row.id for row in rows]
 
-        if not dead and not await self.database.read(lambda connection: _left_behind(connection, orphaned)):
+        if not dead and not await self.database.read(left_behind):
             return 0
         found = await self.database.write(work)
         for run_id in found:
@@ -207,24 +222,18 @@ def alive(connection: Connection) -> list[Row[Any]]:
 
 
 def _place(pid: int) -> str:
-    return f"{socket.gethostname()} {pid} {_start_ticks(pid)}"
-
-
-ENDED = ("Z", "X")  # killed, and not yet awaited by its parent
+    # Ticks between the machine's start and the process's: they reveal a process id that was assigned again.
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks = "gone" if state in ENDED else rest[18]
+    except OSError:
+        ticks = "gone" if Path("/proc/self/stat").exists() else "unknown"
+    return f"{socket.gethostname()} {pid} {ticks}"
 
 
 def _known_dead(place: str) -> bool:
     host, pid, _ = place.rsplit(" ", 2)
     return host == socket.gethostname() and place != _place(int(pid))
-
-
-def _start_ticks(pid: int) -> str:
-    # Ticks between the machine's start and the process's: they reveal a process id that was assigned again.
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return rest[18] if state not in ENDED else "gone"
-    except OSError:
-        return "gone" if Path("/proc/self/stat").exists() else "unknown"
 
 
 def _removed(connection: Connection, dead: Mapping[str, float]) -> dict[str, float]:
@@ -235,46 +244,26 @@ def _removed(connection: Connection, dead: Mapping[str, float]) -> dict[str, flo
     return {row.id: row.seen_at for row in rows}
 
 
-def _left_behind(connection: Connection, orphaned: Orphaned) -> bool:
-    runs, traces, coding = tables.runs.c, tables.traces.c, tables.coding_runs.c
-    lost = (
-        select(coding.id).where(coding.status == "running", orphaned(coding.process)),
-        select(runs.id).where(runs.status == "running", orphaned(runs.process)),
-        select(traces.id).where(traces.status == "running", orphaned(traces.process)),
-    )
-    return any(connection.execute(query.limit(1)).first() is not None for query in lost)
-
-
-def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> list[str]:
-    runs, traces, approvals = tables.runs, tables.traces, _approvals
-    lost = update(runs).where(runs.c.status == "running", orphaned(runs.c.process))
-    lost = lost.values(status=INTERRUPTED, ended_at=now, error=ERROR)
-    rows = connection.execute(lost.returning(*runs.c)).all()
-    for row in rows:
-        events = _events(connection, row.id)
-        text = "".join(event["text"] for event in events if event["type"] == TEXT)
-        _leave_trace(connection, row, events, text, now)
-        connection.execute(insert(tables.events), _last_event(row, events[-1]["id"] + 1 if events else 1))
-        if row.session_id is not None and text:
-            # Its tool results died with the process.
-            left = [*_results_lost(connection, row), replace(assistant(text), unsourced=True)]
-            add_messages(connection, row.session_id, left, now)
-        waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
-        connection.execute(waiting.values(status="expired"))
-    broken = update(traces).where(traces.c.status == "running", orphaned(traces.c.process))
-    connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
-    coding = tables.coding_runs
-    lost = update(coding).where(coding.c.status == "running", orphaned(coding.c.process))
-    connection.execute(lost.values(status=INTERRUPTED, ended_at=now, error=ERROR))
-    return [row.id for row in rows]
-
-
-def _interrupt_coding(connection: Connection, last_seen: Mapping[str, float]) -> None:
-    # What was changed after the process was last seen alive is not the run's, and undo leaves it alone.
-    runs = tables.coding_runs
-    for process, seen_at in last_seen.items():
-        lost = update(runs).where(runs.c.status == "running", runs.c.process == process)
-        connection.execute(lost.values(status=INTERRUPTED, ended_at=seen_at, error=ERROR))
+def _close(connection: Connection, run: Row[Any], now: float) -> None:
+    """Leave of a run that was interrupted what its process would have left: trace, last event, messages."""
+    stored = select(tables.events.c.data).where(tables.events.c.run_id == run.id).order_by(tables.events.c.first)
+    events = [event for row in connection.execute(stored) for event in unpacked(row.data)]
+    text = "".join(event["text"] for event in events if event["type"] == TEXT)
+    _leave_trace(connection, run, next((event for event in events if event["type"] == STARTED), None), text, now)
+    # Listeners wait for this event, and the dead process did not write it.
+    number = events[-1]["id"] + 1 if events else 1
+    event = {
+        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None, "finish_reason": None,
+        "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,
+    }  # fmt: skip
+    row = {"run_id": run.id, "first": number, "last": number, "data": packed([event])}
+    connection.execute(insert(tables.events), row)
+    if run.session_id is not None and text:
+        # Its tool results died with the process.
+        left = [*_results_lost(connection, run), replace(assistant(text), unsourced=True)]
+        add_messages(connection, run.session_id, left, now)
+    waiting = update(_approvals).where(_approvals.c.run_id == run.id, _approvals.c.status == "waiting")
+    connection.execute(waiting.values(status="expired"))
 
 
 def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:
@@ -288,10 +277,10 @@ def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:
 
 
 def _leave_trace(
-    connection: Connection, run: Row[Any], events: Sequence[Mapping[str, Any]], text: str, now: float
+    connection: Connection, run: Row[Any], started: Mapping[str, Any] | None, text: str, now: float
 ) -> None:
     # The run ended before its own trace was first stored: its events stand in for it.
-    traces, started = tables.traces.c, next((event for event in events if event["type"] == STARTED), None)
+    traces = tables.traces.c
     if run.trace_id is None or connection.scalar(select(traces.id).where(traces.id == run.trace_id)) is not None:
         return
     request: Mapping[str, Any] = started["request"] if started else {"door": "", "model": "", "options": {}}
@@ -308,18 +297,3 @@ def _leave_trace(
         experiment=run.experiment, history=history, asked=len(asked), question=next(questions, None),
     )  # fmt: skip
     write_trace(connection, trace)
-
-
-def _events(connection: Connection, run_id: str) -> list[Mapping[str, Any]]:
-    events = tables.events.c
-    query = select(events.data).where(events.run_id == run_id).order_by(events.first)
-    return [event for row in connection.execute(query) for event in unpacked(row.data)]
-
-
-def _last_event(run: Row[Any, Any, Any], number: int) -> dict[str, Any]:
-    # Listeners wait for this event, and the dead process did not write it.
-    event = {
-        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None, "finish_reason": None,
-        "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,
-    }  # fmt: skip
-    return {"run_id": run.id, "first": number, "last": number, "data": packed([event])}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -12,7 +14,7 @@ import orjson
 
 from task.conversation.messages import Message, Role
 from task.conversation.replies import Answer
-from task.errors import AgentError
+from task.errors import AgentError, InvalidRequest
 
 T = TypeVar("T")
 FINISHED = "finished"  # the type of a run's last event
@@ -57,8 +59,21 @@ def storable(text: str) -> str:
 
 def short_title(text: str) -> str:
     """The text as the title that the store keeps."""
-    sound = text.replace("\0", " ").encode("utf-8", "replace").decode()
-    return " ".join(sound.split())[:TITLE_LENGTH]
+    return " ".join(storable(text).split())[:TITLE_LENGTH]
+
+
+def position(cursor: str) -> tuple[float, str]:
+    """Time and id of the last row of the page before. Raises `InvalidRequest`: the cursor is not valid."""
+    try:
+        seconds, _, last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(" ")
+        return float(seconds), last
+    except (ValueError, binascii.Error) as error:
+        raise InvalidRequest("this cursor is not valid; start again without it") from error
+
+
+def cursor_after(seconds: float, last: str) -> str:
+    """The cursor for the page after the row with this time and id."""
+    return base64.urlsafe_b64encode(f"{seconds!r} {last}".encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +130,17 @@ class Session:
     def visible_messages(self) -> tuple[Message, ...]:
         """The conversation as a person sees it: without calls and their results."""
         return tuple(message for message in self.messages if message.role is not Role.TOOL and message.content)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions are listed: those with all these words, of these origins, only the pinned or only the others;
+    with `families` the last used one of each family, unless words are searched for."""
+
+    text: str = ""
+    origins: tuple[Origin, ...] | None = None
+    pinned: bool | None = None
+    families: bool = False
 
 
 @dataclass(frozen=True, slots=True)

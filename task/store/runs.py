@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooManyRuns
@@ -91,14 +91,19 @@ class Runs:
         now, session_id = self._clock(), session.session_id if session else None
         run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
         await self._keep_lease()  # others would end at once what a process starts that they have removed
-        if session is not None:
-            await self._interrupt_dead(session.session_id)
+        answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
+        if session is not None and await self._database.first(answering) is not None:
+            await self._processes.interrupt_orphans()
+        row = {
+            "id": run.run_id, "owner": owner, "session_id": session_id, "trace_id": trace_id, "experiment": experiment,
+            "status": run.status, "process": self._processes.own_id, "started_at": now, "resumes": resumes,
+        }  # fmt: skip
 
         def work(connection: Connection) -> None:
-            _admit(connection, run, session, key, most)
+            _admit(connection, run, key, most)
             if session is not None:
                 append(connection, owner, session.session_id, messages, session.version, now)
-            connection.execute(insert(_runs), self._row(run))
+            connection.execute(insert(_runs), row)
 
         try:
             await self._database.write(work)
@@ -205,7 +210,7 @@ class Runs:
         It may be a run of another process; then its events come a fraction of a second later.
         """
         live = self._live.get(run_id)
-        run, reported_at, ended = await self.get(owner, run_id), 0.0, False
+        run, reported_at, ended = await self.get(owner, run_id), 0.0, False  # and whether the owner has it
         if live is not None:
             async for event in live.after(after):
                 yield event
@@ -213,7 +218,10 @@ class Runs:
         while True:
             if not run.over and monotonic() - reported_at >= LISTENING_SECONDS:
                 reported_at = monotonic()
-                await self._report_listener(run_id)
+                if self._redis is None or not await self._redis.mark(_listener(run_id)):
+                    listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
+                    with suppress(StoreUnavailable):  # the listener can still read
+                        await self._database.execute(listening)
             for event in await stored_events(self._database, run_id, after):
                 after, ended = event.number, event.type == FINISHED
                 yield event
@@ -309,28 +317,9 @@ class Runs:
             if live.ended_elsewhere or (row is not None and row.cancel_asked):
                 live.cancel_requested.set()
 
-    def _row(self, run: Run) -> dict[str, Any]:
-        return {
-            "id": run.run_id, "owner": run.owner, "session_id": run.session_id, "trace_id": run.trace_id,
-            "experiment": run.experiment, "status": run.status, "process": self._processes.own_id,
-            "started_at": run.started_at, "resumes": run.resumes,
-        }  # fmt: skip
-
     async def _keep_lease(self) -> None:
         if monotonic() >= self._leased_until:
             await self.renew()
-
-    async def _report_listener(self, run_id: str) -> None:
-        if self._redis is not None and await self._redis.mark(_listener(run_id)):
-            return
-        listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
-        with suppress(StoreUnavailable):  # the listener can still read
-            await self._database.execute(listening)
-
-    async def _interrupt_dead(self, session_id: str) -> None:
-        query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
-        if await self._database.first(query) is not None:
-            await self._processes.interrupt_orphans()
 
 
 def _listener(run_id: str) -> str:
@@ -343,43 +332,28 @@ def _undo(run_id: str, session: Session | None, clock: Callable[[], float], conn
         return
     connection.execute(delete(_keys).where(_keys.c.run_id == run_id))
     if session is not None:
-        shorten(
-            connection, session.session_id, session.length, clock(), tables.sessions.c.version == session.version + 1
-        )
+        unchanged = tables.sessions.c.version == session.version + 1
+        shorten(connection, session.session_id, session.length, clock(), unchanged)
 
 
-def _admit(connection: Connection, run: Run, session: Session | None, key: RequestKey | None, most: int | None) -> None:
-    if session is not None:
+def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int | None) -> None:
+    running = select(_runs.c.id).where(_runs.c.status == "running")
+    if run.session_id is not None:
         # On a server others wait here, and then find this run.
-        connection.execute(
-            select(tables.sessions.c.id).where(tables.sessions.c.id == session.session_id).with_for_update()
-        )
+        sessions = tables.sessions.c
+        connection.execute(select(sessions.id).where(sessions.id == run.session_id).with_for_update())
     if run.resumes is not None:
-        _refuse_second_resumption(connection, run.resumes)
+        earlier = connection.execute(select(_runs.c.id).where(_runs.c.resumes == run.resumes)).first()
+        if earlier is not None:
+            raise AlreadyStarted(earlier.id)
     if key is not None:
         _claim(connection, run.owner, key, run.run_id, run.started_at)
-    if session is not None:
-        _refuse_second_run(connection, session.session_id)
-    if most is not None:
-        _refuse_too_many(connection, run.owner, most)
-
-
-def _refuse_second_run(connection: Connection, session_id: str) -> None:
-    query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
-    if connection.execute(query).first() is not None:
-        raise Conflict(f"the session {session_id} is being answered already; wait for that answer, or cancel its run")
-
-
-def _refuse_too_many(connection: Connection, owner: str, most: int) -> None:
-    query = select(func.count()).select_from(_runs).where(_runs.c.status == "running", _runs.c.owner == owner)
-    if connection.execute(query).scalar_one() >= most:
+    if run.session_id is not None and connection.execute(running.where(_runs.c.session_id == run.session_id)).first():
+        raise Conflict(
+            f"the session {run.session_id} is being answered already; wait for that answer, or cancel its run"
+        )
+    if most is not None and len(connection.execute(running.where(_runs.c.owner == run.owner)).all()) >= most:
         raise TooManyRuns(f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it.")
-
-
-def _refuse_second_resumption(connection: Connection, run_id: str) -> None:
-    row = connection.execute(select(_runs.c.id).where(_runs.c.resumes == run_id)).first()
-    if row is not None:
-        raise AlreadyStarted(row.id)
 
 
 def _claim(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> None:

@@ -13,9 +13,8 @@ from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.filters import SessionFilter
-from task.store.merge import Merged, merged
-from task.store.records import Origin, Page, Run, Session, new_id, packed, short_title, unpacked
+from task.store.merge import merged
+from task.store.records import Origin, Page, Run, Session, SessionFilter, new_id, packed, short_title, unpacked
 from task.store.search import add_words, matches, reindex, snippet
 from task.store.versions import Versions, versions_of
 
@@ -30,20 +29,6 @@ class Resumed:
     session: Session
     new: tuple[Message, ...]
     branched: bool = False
-
-
-def _conditions(which: SessionFilter) -> list[ColumnElement[bool]]:
-    found = [matches(which.text)] if which.text else []
-    found += [_sessions.c.origin.in_(which.origins)] if which.origins is not None else []
-    found += [_sessions.c.pinned == which.pinned] if which.pinned is not None else []
-    found += [~exists().where(*_later_in_family())] if which.families and not which.text else []
-    return [condition for condition in found if condition is not None]
-
-
-def _later_in_family() -> tuple[ColumnElement[bool], ...]:
-    own, other = _sessions.c, _sessions.alias().c
-    later = tuple_(other.updated_at, other.id) > tuple_(own.updated_at, own.id)
-    return other.family == own.family, other.owner == own.owner, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +50,30 @@ class Sessions:
         self, owner: str, limit: int = 50, cursor: str | None = None, which: SessionFilter | None = None
     ) -> Page[Session]:
         """The owner's sessions, the last used first, without their messages; a search finds them with a snippet."""
-        which = which or SessionFilter()
-        query = select(_sessions).where(_sessions.c.owner == owner, *_conditions(which))
-        page = await self.database.page(query, _sessions.c.updated_at, limit, cursor, _session)
+        which, own = which or SessionFilter(), _sessions.c
+        query = select(_sessions).where(own.owner == owner)
+        if which.origins is not None:
+            query = query.where(own.origin.in_(which.origins))
+        if which.pinned is not None:
+            query = query.where(own.pinned == which.pinned)
+        if which.families and not which.text:
+            other = _sessions.alias().c
+            later = tuple_(other.updated_at, other.id) > tuple_(own.updated_at, own.id)
+            query = query.where(~exists().where(other.family == own.family, other.owner == own.owner, later))
+        if which.text and (found := matches(which.text)) is not None:
+            query = query.where(found)
+        page = await self.database.page(query, own.updated_at, limit, cursor, _session)
         if not which.text:
             return page
-        return replace(page, items=await self.database.read(lambda connection: _found(connection, page, which.text)))
+        shown = _messages.c.session_id.in_([item.session_id for item in page.items])
+        rows = select(_messages).where(shown).order_by(_messages.c.session_id, _messages.c.position)
+        snippets = {
+            session_id: snippet((message_from(unpacked(row.data)) for row in of_one), which.text)
+            for session_id, of_one in groupby(await self.database.rows(rows), lambda row: row.session_id)
+        }
+        return replace(
+            page, items=tuple(replace(item, snippet=snippets.get(item.session_id, "")) for item in page.items)
+        )
 
     async def end(self, owner: str, session_id: str) -> Session:
         """End the session; ending it again changes nothing."""
@@ -188,9 +191,6 @@ class Sessions:
         fit = merged(session.messages, sent)
         if not fit.branched:
             return Resumed(session, fit.new)
-        return await self._on_a_branch(session, fit, sent)
-
-    async def _on_a_branch(self, session: Session, fit: Merged, sent: Sequence[Message]) -> Resumed:
         for branch_id in await self.branches(session.session_id):
             branch = await self.get(session.owner, branch_id)
             other = merged(branch.messages, sent)
@@ -263,28 +263,12 @@ def shorten(connection: Connection, session_id: str, length: int, now: float, *c
 def _insert(connection: Connection, made: Session) -> Session:
     while True:
         made = replace(made, family=made.family if made.parent else made.session_id)
-        if insert_new(connection, _sessions, _as_row(made)):
+        names = ("owner", "title", "parent", "started_at", "updated_at", "origin", "family", "fork", "pinned")
+        row = {"id": made.session_id, "version": 0, "length": 0, **{name: getattr(made, name) for name in names}}
+        if insert_new(connection, _sessions, row):
             reindex(connection, made.session_id)
             return made
-        made = replace(made, session_id=new_id("sess"))
-
-
-def _as_row(made: Session) -> dict[str, Any]:
-    return {
-        "id": made.session_id, "owner": made.owner, "title": made.title, "parent": made.parent,
-        "started_at": made.started_at, "updated_at": made.updated_at, "version": 0, "length": 0, "origin": made.origin,
-        "family": made.family, "fork": made.fork, "pinned": made.pinned,
-    }  # fmt: skip
-
-
-def _found(connection: Connection, page: Page[Session], text: str) -> tuple[Session, ...]:
-    which = _messages.c.session_id.in_([item.session_id for item in page.items])
-    rows = connection.execute(select(_messages).where(which).order_by(_messages.c.session_id, _messages.c.position))
-    found = {
-        session_id: snippet((message_from(unpacked(row.data)) for row in rows_of_one), text)
-        for session_id, rows_of_one in groupby(rows, lambda row: row.session_id)
-    }
-    return tuple(replace(item, snippet=found.get(item.session_id, "")) for item in page.items)
+        made = replace(made, session_id=new_id("sess"))  # ids are short
 
 
 def _chosen(owner: str, session_ids: Sequence[str], families: bool) -> ColumnElement[bool]:

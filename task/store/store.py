@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
+from sqlalchemy import Column, Connection, Table, delete, or_, select, tuple_
 
 from task.errors import StoreUnavailable
 from task.shared.limits import MemoryBuckets, RateLimits
@@ -124,33 +124,19 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database, allowed=may_migrate)
-        options = prices or {}, retention or Retention(), clock, chores, data_dir, shared, secret, redis
-        return await _open(database, *options)
+        now = DatabaseClock(database, clock)
+        await now.set()
+        processes = Processes(database, now, secret)
+        await processes.enter()
+        await processes.interrupt_orphans()
+        for disagreement in await processes.disagreements():
+            logger.warning("%s", disagreement)
     except BaseException:
         await database.close()
         raise
-
-
-async def _open(
-    database: Database,
-    prices: Mapping[str, Price],
-    retention: Retention,
-    own_clock: Callable[[], float],
-    chores: bool,
-    data_dir: Path | None,
-    shared: bool,
-    secret: str | None,
-    redis: RedisStore | None,
-) -> Store:
-    clock = DatabaseClock(database, own_clock)
-    await clock.set()
-    processes = Processes(database, clock, secret)
-    await processes.enter()
-    await processes.interrupt_orphans()
-    for disagreement in await processes.disagreements():
-        logger.warning("%s", disagreement)
-    writer = Writer(database)
-    runs, coding = Runs(database, writer, processes, clock, redis), CodingRuns(database, processes, clock)
+    writer, coding = Writer(database), CodingRuns(database, processes, now)
+    runs = Runs(database, writer, processes, now, redis)
+    kept = retention or Retention()
 
     async def check_processes() -> None:
         await runs.renew()
@@ -158,25 +144,25 @@ async def _open(
 
     async def tidy() -> None:
         if await processes.first_to("tidy", RETENTION_SECONDS):
-            await _forget(database, retention, clock)
+            await _forget(database, kept, now)
         if data_dir is not None:
             await coding.sweep(data_dir / SNAPSHOTS)
 
     work = ((check_processes, BEAT_SECONDS), (runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
     return Store(
-        Sessions(database, clock),
+        Sessions(database, now),
         runs,
-        Traces(database, writer, processes.own_id, prices, clock),
-        Approvals(database, clock),
-        StoredGrants(database, clock),
-        Keys(database, clock),
-        RateLimits(StoredBuckets(database, clock) if shared or not database.is_sqlite else MemoryBuckets(clock), redis),
+        Traces(database, writer, processes.own_id, prices or {}, now),
+        Approvals(database, now),
+        StoredGrants(database, now),
+        Keys(database, now),
+        RateLimits(StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now), redis),
         coding,
         Prompts(database),
         database,
         writer,
         processes,
-        retention,
+        kept,
         tuple(asyncio.create_task(_repeat_every(*chore)) for chore in work) if chores else (),
     )
 
@@ -193,28 +179,31 @@ async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) 
 
 
 async def _forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
-    sessions, traces, runs, coding = tables.sessions.c, tables.traces.c, tables.runs.c, tables.coding_runs.c
     oldest = clock() - retention.days * DAY if retention.days is not None else None
-    removed = await _forget_rows(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
-    removed += await _forget_rows(database, tables.traces, traces.started_at, oldest, retention.traces)
-    removed += await _forget_rows(database, tables.runs, runs.started_at, oldest, retention.traces)
-    removed += await _forget_rows(database, tables.coding_runs, coding.started_at, oldest, retention.traces)
-    for table, time_column in (
-        (tables.approvals, tables.approvals.c.expires_at),
-        (tables.grants, tables.grants.c.expires_at),
-        (tables.counters, tables.counters.c.filled_at),
-        (tables.request_keys, tables.request_keys.c.created_at),
+    removed = 0
+    for table, time_column, most in (
+        (tables.sessions, tables.sessions.c.updated_at, retention.sessions),
+        (tables.traces, tables.traces.c.started_at, retention.traces),
+        (tables.runs, tables.runs.c.started_at, retention.traces),
+        (tables.coding_runs, tables.coding_runs.c.started_at, retention.traces),
     ):
-        await database.execute(delete(table).where(time_column < clock() - DAY))
+        removed += await _forget_rows(database, table, time_column, oldest, most)
+    for time_column in (
+        tables.approvals.c.expires_at, tables.grants.c.expires_at, tables.counters.c.filled_at,
+        tables.request_keys.c.created_at,
+    ):  # fmt: skip
+        await database.execute(delete(time_column.table).where(time_column < clock() - DAY))
     return removed
 
 
 async def _forget_rows(
     database: Database, table: Table, time: Column[float], oldest: float | None, most: int | None
 ) -> int:
-    last, removed = await _last_kept(database, table, time, most), 0
     rules = [time < oldest] if oldest is not None else []
-    rules += [or_(time < last[0], and_(time == last[0], table.c.id < last[1]))] if last is not None else []
+    if most is not None:
+        newest = select(time, table.c.id).order_by(time.desc(), table.c.id.desc())
+        last = await database.first(newest.offset(max(most - 1, 0)).limit(1))
+        rules += [tuple_(time, table.c.id) < tuple_(*last)] if last is not None else []
     if not rules:
         return 0
     alive = [table.c.status != "running"] if "status" in table.c else []  # a run in progress is never removed
@@ -226,13 +215,7 @@ async def _forget_rows(
             return remove(connection, table.c.id.in_(ids))
         return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
 
+    removed = 0
     while some := await database.write(work):
         removed += some
     return removed
-
-
-async def _last_kept(database: Database, table: Table, time: Column[float], most: int | None) -> Any:
-    if most is None:
-        return None
-    query = select(time, table.c.id).order_by(time.desc(), table.c.id.desc()).offset(max(most - 1, 0)).limit(1)
-    return await database.first(query)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from task.conversation.messages import Message, Role, frozen_data
 from task.llm.base import ModelOptions, Usage
+from task.store.records import RunStatus
 
 CUT = 200  # characters of a result in the documented list of calls
 PRICED_TOKENS = 1_000_000
@@ -130,6 +131,27 @@ class Trace:
     @property
     def duration_ms(self) -> float | None:
         return None if self.completed_at is None else round((self.completed_at - self.started_at) * 1000, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFilter:
+    """Which traces a listing shows; times are seconds since 1970. Those of `except_door` are left out.
+
+    `tool` is the name of a tool that was called; `text` is part of the question or the answer, in any case.
+    """
+
+    session_id: str | None = None
+    run_id: str | None = None
+    experiment: str | None = None
+    status: RunStatus | None = None
+    door: str | None = None
+    since: float | None = None
+    until: float | None = None
+    model: str | None = None
+    tool: str | None = None
+    text: str | None = None
+    rating: Rating | None = None
+    except_door: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, insert, or_, select, update
 
 from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.filters import TraceFilter
 from task.store.records import Page, new_id, packed, storable, unpacked
-from task.store.trace_filters import filtered, words_of
-from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn
+from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn, TraceFilter
 from task.store.writer import Writer
 
 _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
+SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
 _TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
 _SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
@@ -86,7 +85,7 @@ class Traces:
         which: TraceFilter | None = None,
     ) -> Page[Trace]:
         """The newest traces first, with results cut to 200 characters."""
-        query = filtered(select(_traces), which or TraceFilter())
+        query = _filtered(select(_traces), which or TraceFilter())
         query = query if owner is None else query.where(_traces.c.owner == owner)
         return await self.database.page(query, _traces.c.started_at, limit, cursor, _trace)
 
@@ -108,7 +107,7 @@ class Traces:
     async def ratings(self, owner: str | None, which: TraceFilter | None = None) -> dict[str, int]:
         """How many of these traces are rated up, and how many down."""
         counts = select(_traces.c.rating, func.count()).where(_traces.c.rating.is_not(None)).group_by(_traces.c.rating)
-        query = filtered(counts, which or TraceFilter())
+        query = _filtered(counts, which or TraceFilter())
         rows = await self.database.rows(query if owner is None else query.where(_traces.c.owner == owner))
         return {"up": 0, "down": 0, **{row[0]: row[1] for row in rows}}
 
@@ -117,41 +116,56 @@ class Traces:
             raise NotFound(f"there is no trace {trace_id!r}")
 
 
+def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter) -> Select[*tuple[Any, ...]]:
+    """The query for those of its traces that the filter shows."""
+    for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
+        value = getattr(which, name)
+        query = query.where(_traces.c[name] == storable(value)) if value is not None else query
+    if which.except_door is not None:
+        query = query.where(_traces.c.door != storable(which.except_door))
+    if which.tool is not None or which.text is not None:
+        query = query.join(_words, _words.c.trace_id == _traces.c.id)
+    if which.tool is not None:
+        query = query.where(_words.c.tools.contains(storable(f" {which.tool} "), autoescape=True))
+    if which.text is not None:
+        query = query.where(_words.c.text.contains(storable(which.text.lower()), autoescape=True))
+    query = query.where(_traces.c.started_at >= which.since) if which.since is not None else query
+    return query.where(_traces.c.started_at < which.until) if which.until is not None else query
+
+
+def _words_of(trace_id: str, trace: Trace) -> dict[str, str]:
+    """The row in which filters find the trace's tools and texts."""
+    tools = sorted({call.name for call in trace.tool_calls})
+    question = (trace.question or "") if trace.content else ""
+    text = f"{question[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""
+    return {"trace_id": trace_id, "tools": storable(f" {' '.join(tools)} "), "text": storable(text.lower())}
+
+
 def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
     """Write the trace, in the place of an earlier state where that is `stored` already; a rating stays."""
     if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
         connection.execute(delete(_traces).where(*_same(trace)))
         return  # the session was removed, and its traces with it
     row = _row(trace, process)
-    if stored and _replaced(connection, trace, row):
+    # Ended by another process, which took this one for dead, a run's trace stays.
+    running = [_traces.c.status == "running"] if trace.run_id is not None else []
+    if stored and connection.execute(update(_traces).where(*_same(trace), *running).values(row)).rowcount:
         kept = connection.scalar(_KEPT, {"named": trace.trace_id}) or 0
-        connection.execute(update(_words).where(_words.c.trace_id == trace.trace_id), words_of(trace.trace_id, trace))
+        connection.execute(update(_words).where(_words.c.trace_id == trace.trace_id), _words_of(trace.trace_id, trace))
     else:
         kept = 0
         while not insert_new(connection, _traces, row):
-            if _ended_elsewhere(connection, trace):
+            ended = (_traces.c.id == trace.trace_id, _traces.c.owner == trace.owner, _traces.c.run_id == trace.run_id)
+            if trace.run_id is not None and connection.execute(select(_traces.c.id).where(*ended)).first():
                 return
             row["id"] = new_id("trace")  # another trace has this id
-        connection.execute(insert(_words), words_of(row["id"], trace))
+        connection.execute(insert(_words), _words_of(row["id"], trace))
     calls = [
         {"trace_id": row["id"], "position": number, "result": packed(call.result)}
         for number, call in enumerate(trace.tool_calls[kept:], kept)
     ]
     if calls:
         connection.execute(insert(_calls), calls)
-
-
-def _replaced(connection: Connection, trace: Trace, row: Mapping[str, Any]) -> bool:
-    running = [_traces.c.status == "running"] if trace.run_id is not None else []
-    return bool(connection.execute(update(_traces).where(*_same(trace), *running).values(row)).rowcount)
-
-
-def _ended_elsewhere(connection: Connection, trace: Trace) -> bool:
-    """Whether another process has ended the trace with its run, because it took this one for dead."""
-    if trace.run_id is None:
-        return False
-    which = (_traces.c.id == trace.trace_id, _traces.c.owner == trace.owner, _traces.c.run_id == trace.run_id)
-    return connection.execute(select(_traces.c.id).where(*which)).first() is not None
 
 
 def _same(trace: Trace) -> tuple[ColumnElement[bool], ...]:
@@ -167,39 +181,20 @@ def _named(name: str) -> ColumnElement[bool]:
 
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:
     names = ("owner", "door", "session_id", "run_id", "experiment", "model", "status", "started_at", "completed_at")
-    columns = {name: getattr(trace, name) for name in names}
-    error = storable(trace.error) if trace.error is not None else None
-    return {
-        **columns,
-        "id": trace.trace_id,
-        "process": process,
-        "total_tokens": trace.total_tokens,
-        "cost": trace.cost,
-        "error": error,
-        "response_id": trace.response_id,
-        "data": packed(_data(trace)),
-    }
-
-
-def _data(trace: Trace) -> dict[str, Any]:
-    return {
-        "turns": [_without_result(turn) for turn in trace.turns],
-        "calls": [replace(call, result=call.result[: CUT + 1]) for call in trace.tool_calls],
-        "decisions": trace.decisions,
-        "usage": trace.usage,
-        "config": trace.config,
-        "limits": trace.limits,
-        "warnings": trace.warnings,
-        "history": trace.history,
-        "asked": trace.asked,
-        "content": trace.content,
-        "question": trace.question,
-    }
-
-
-def _without_result(turn: TracedTurn) -> TracedTurn:
+    in_data = ("decisions", "usage", "config", "limits", "warnings", "history", "asked", "content", "question")
     # A tool's result is stored with its call.
-    return replace(turn, content=turn.content[:CUT]) if turn.role == "tool" and turn.content else turn
+    turns = [
+        replace(turn, content=turn.content[:CUT]) if turn.role == "tool" and turn.content else turn
+        for turn in trace.turns
+    ]
+    calls = [replace(call, result=call.result[: CUT + 1]) for call in trace.tool_calls]
+    data = {"turns": turns, "calls": calls, **{name: getattr(trace, name) for name in in_data}}
+    return {
+        **{name: getattr(trace, name) for name in names},
+        "id": trace.trace_id, "process": process, "total_tokens": trace.total_tokens, "cost": trace.cost,
+        "error": storable(trace.error) if trace.error is not None else None, "response_id": trace.response_id,
+        "data": packed(data),
+    }  # fmt: skip
 
 
 def _trace(row: Row[Any]) -> Trace:
@@ -225,9 +220,7 @@ def _whole(trace: Trace, results: list[str]) -> Trace:
     calls = tuple(replace(call, result=result) for call, result in zip(trace.tool_calls, results, strict=True))
     whole = {call.call_id: call.result for call in calls}
     turns = tuple(
-        replace(turn, content=whole.get(turn.tool_call_id, turn.content))
-        if turn.content is not None and turn.tool_call_id
-        else turn
+        replace(turn, content=whole.get(turn.tool_call_id or "", turn.content)) if turn.content is not None else turn
         for turn in trace.turns
     )
     return replace(trace, tool_calls=calls, turns=turns)

@@ -35,9 +35,6 @@ class Relative:
     updated_at: float
 
 
-Texts = Mapping[tuple[str, int], str]  # the stored messages by session and position
-
-
 def versions_of(connection: Connection, owner: str, family: str, session_id: str) -> tuple[Versions, ...]:
     """The versions of this session's messages in its family, in the order of the messages."""
     columns = _sessions.c
@@ -49,43 +46,56 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
     forks = {relative.fork for relative in relatives}
     ids = [relative.session_id for relative in relatives]
     texts = select(_messages).where(_messages.c.session_id.in_(ids), _messages.c.position.in_(forks))
-    return versions(
-        session_id, relatives, {(row.session_id, row.position): row.data for row in connection.execute(texts)}
-    )
+    rows = connection.execute(texts)
+    return Family(relatives, {(row.session_id, row.position): row.data for row in rows}).versions_of(session_id)
 
 
-def versions(session_id: str, relatives: Sequence[Relative], texts: Texts) -> tuple[Versions, ...]:
-    """The same, of sessions whose newest stand first; `texts` has the messages at their forks."""
-    shared = {each.session_id: _shared(each.session_id, relatives) for each in relatives}
-    own = shared.get(session_id)
-    if own is None:
-        return ()
-    found = list[Versions]()
-    for fork in sorted({_common(own, other) for name, other in shared.items() if name != session_id} - {-1}):
-        alike = (each for each in relatives if _common(own, shared[each.session_id]) >= fork)
-        there = [each for each in alike if (each.session_id, fork) in texts]
-        if _has(there, session_id):
-            found += _at(int(fork), session_id, there, shared, texts)
-    return tuple(found)
+class Family:
+    """Sessions that branched off each other, the last used first; `texts` has the messages at their forks."""
 
+    def __init__(self, relatives: Sequence[Relative], texts: Mapping[tuple[str, int], str]) -> None:
+        self._relatives, self._texts = relatives, texts
+        known = {each.session_id: each for each in relatives}
+        # How many messages each session has in common with each one above it, the nearest first.
+        self._shared: dict[str, dict[str, float]] = {}
+        for each in relatives:
+            above, limit, current = {each.session_id: math.inf}, math.inf, known.get(each.session_id)
+            while current is not None and current.parent is not None and current.parent not in above:
+                limit = min(limit, current.fork)
+                above[current.parent] = limit
+                current = known.get(current.parent)
+            self._shared[each.session_id] = above
 
-def _at(
-    fork: int, own: str, there: Sequence[Relative], shared: Mapping[str, Mapping[str, float]], texts: Texts
-) -> list[Versions]:
-    branches = list[list[Relative]]()  # those in one list continue together beyond the fork
-    for each in there:
-        same = (one for one in branches if _common(shared[one[0].session_id], shared[each.session_id]) > fork)
-        if (branch := next(same, None)) is not None:
-            branch.append(each)
-        else:
-            branches.append([each])
-    questions = dict[str, list[Relative]]()
-    for branch in branches:
-        questions.setdefault(texts[branch[0].session_id, fork], []).extend(branch)
-    asked = next(text for text, having in questions.items() if _has(having, own))
-    answers = [branch for branch in branches if texts[branch[0].session_id, fork] == asked]
-    made = (_ordered(fork, own, list(questions.values())), _ordered(fork + 1, own, answers))
-    return [each for each in made if len(each.sessions) > 1]
+    def versions_of(self, own: str) -> tuple[Versions, ...]:
+        """The versions of the messages of one of the sessions, in their order."""
+        found = list[Versions]()
+        others = [each.session_id for each in self._relatives if each.session_id != own]
+        for fork in sorted({self._common(own, other) for other in others} - {-1} if own in self._shared else ()):
+            alike = [each for each in self._relatives if self._common(own, each.session_id) >= fork]
+            there = [each for each in alike if (each.session_id, fork) in self._texts]
+            if _has(there, own):
+                found += self._at(int(fork), own, there)
+        return tuple(found)
+
+    def _at(self, fork: int, own: str, there: Sequence[Relative]) -> list[Versions]:
+        branches = list[list[Relative]]()  # those in one list continue together beyond the fork
+        for each in there:
+            same = (one for one in branches if self._common(one[0].session_id, each.session_id) > fork)
+            if (branch := next(same, None)) is not None:
+                branch.append(each)
+            else:
+                branches.append([each])
+        questions = dict[str, list[Relative]]()
+        for branch in branches:
+            questions.setdefault(self._texts[branch[0].session_id, fork], []).extend(branch)
+        asked = next(text for text, having in questions.items() if _has(having, own))
+        answers = [branch for branch in branches if self._texts[branch[0].session_id, fork] == asked]
+        made = (_ordered(fork, own, list(questions.values())), _ordered(fork + 1, own, answers))
+        return [each for each in made if len(each.sessions) > 1]
+
+    def _common(self, one: str, other: str) -> float:
+        above = self._shared[other]
+        return next((min(limit, above[name]) for name, limit in self._shared[one].items() if name in above), -1)
 
 
 def _ordered(position: int, own: str, choices: Sequence[Sequence[Relative]]) -> Versions:
@@ -97,18 +107,3 @@ def _ordered(position: int, own: str, choices: Sequence[Sequence[Relative]]) -> 
 
 def _has(choice: Sequence[Relative], session_id: str) -> bool:
     return any(each.session_id == session_id for each in choice)
-
-
-def _shared(session_id: str, relatives: Sequence[Relative]) -> dict[str, float]:
-    """How many messages the session has in common with each one above it, the nearest first."""
-    known = {each.session_id: each for each in relatives}
-    above, limit, current = {session_id: math.inf}, math.inf, known.get(session_id)
-    while current is not None and current.parent is not None and current.parent not in above:
-        limit = min(limit, current.fork)
-        above[current.parent] = limit
-        current = known.get(current.parent)
-    return above
-
-
-def _common(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    return next((min(limit, other[name]) for name, limit in one.items() if name in other), -1)

@@ -110,6 +110,7 @@ class Writer:
             while self._queue:
                 try:
                     await self._write(list(islice(self._queue, AT_ONCE)))
+                    self._resolve(None)
                     failures = 0
                 except StoreUnavailable as error:
                     self._resolve(error)
@@ -126,25 +127,15 @@ class Writer:
         except StoreUnavailable:
             raise
         except Exception:
-            await self._write_one_by_one(works)
-        else:
-            self._drop(len(works))
-        self._resolve(None)
-
-    async def _write_one_by_one(self, works: Sequence[Work]) -> None:
-        for work in works:
-            try:
-                await self._database.write(work)
-            except StoreUnavailable:
-                raise
-            except Exception:
+            if len(works) == 1:
                 logger.exception("a write of the store failed (reference %s)", new_reference())
-            self._drop(1)
-
-    def _drop(self, count: int) -> None:
-        for _ in range(count):
+            else:  # one of them is at fault: the others are written alone
+                for work in works:
+                    await self._write([work])
+                return
+        for _ in works:
             self._queue.popleft()
-        self._done += count
+        self._done += len(works)
 
     def _resolve(self, error: StoreUnavailable | None) -> None:
         for place, written in self._flushing:

@@ -23,10 +23,10 @@ from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_m
 from task.llm.base import Usage
 from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
 from task.store import tables
-from task.store.filters import SessionFilter, TraceFilter
-from task.store.records import packed
+from task.store.records import SessionFilter, packed
 from task.store.search import reindex
 from task.store.store import Store, open_store
+from task.store.trace_records import TraceFilter
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4

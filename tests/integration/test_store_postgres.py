@@ -22,9 +22,9 @@ from task.llm.scripted import says, wants
 from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import CONNECTIONS, PostgresDatabase
-from task.store.filters import SessionFilter, TraceFilter
-from task.store.records import Prompt
+from task.store.records import Prompt, SessionFilter
 from task.store.store import Retention, Store, open_store
+from task.store.trace_records import TraceFilter
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced

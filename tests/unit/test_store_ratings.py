@@ -15,9 +15,8 @@ from task.errors import NotFound
 from task.llm.scripted import says, wants
 from task.runs.traces import TraceObserver, TraceStart
 from task.store import tables
-from task.store.filters import TraceFilter
 from task.store.store import DAY, Retention, Store
-from task.store.trace_records import Price, Rating
+from task.store.trace_records import Price, Rating, TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 

@@ -11,7 +11,7 @@ from sqlalchemy import event
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.errors import NotFound
 from task.store.database import SqliteDatabase
-from task.store.filters import SessionFilter
+from task.store.records import SessionFilter
 from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 

@@ -18,9 +18,8 @@ from task.loop import Limits
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.runs.replay import parting, replayed
-from task.store.filters import TraceFilter
 from task.store.store import Store
-from task.store.trace_records import Price, Trace, cost_of
+from task.store.trace_records import Price, Trace, TraceFilter, cost_of
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.tools import MadeTool, answering
 from tests.support.traced import traced

@@ -12,8 +12,7 @@ from urllib.parse import quote
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role, ToolCall
 from task.errors import NotFound
-from task.store.filters import SessionFilter
-from task.store.records import Session, iso, json_bytes
+from task.store.records import Session, SessionFilter, iso, json_bytes
 
 if TYPE_CHECKING:
     from task.store.sessions import Sessions

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import AfterValidator
 
-from task.store.filters import position
+from task.store.records import position
 
 
 def _checked(cursor: str | None) -> str | None:

@@ -27,8 +27,7 @@ from task.api.platform.schemas import (
     VersionList,
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
-from task.store.filters import SessionFilter
-from task.store.records import Origin, json_bytes
+from task.store.records import Origin, SessionFilter, json_bytes
 
 ORIGINS: dict[str, tuple[Origin, ...]] = {"own": ("page", "console"), "programs": ("api",)}
 StartedBy = Annotated[Literal["own", "programs"] | None, Query(description="`own`: on the web page or in the console.")]

@@ -22,9 +22,8 @@ from task.api.platform.trace_body import (
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.runs.replay import asked_again
 from task.runs.request import RunRequest
-from task.store.filters import TraceFilter
 from task.store.records import RunStatus
-from task.store.trace_records import Rating
+from task.store.trace_records import Rating, TraceFilter
 
 routes = router("Traces")
 

@@ -10,9 +10,8 @@ from task.llm.window import schema_tokens
 from task.permissions.names import names_of
 from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
-from task.store.filters import TraceFilter
 from task.store.records import StoredGrant
-from task.store.trace_records import Trace
+from task.store.trace_records import Trace, TraceFilter
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.models import Caller
