@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
 from aiohttp import web
 from multidict import CIMultiDict
 
@@ -38,11 +42,30 @@ async def _mcp(request: web.Request) -> web.StreamResponse:
     toolset = usable(request, found, f"Unknown toolset: {name}", f"Forbidden toolset: {name}")
     if not toolset.endpoint:
         raise Refusal(503)
+    if toolset.allowed_tools and request.method == "POST":
+        _check_calls(await read_body(request), toolset.allowed_tools)
     url = with_query(toolset.endpoint, request.rel_url.raw_query_string)
     headers = passed_headers(request.headers, authorization=toolset.forward_auth_token)
     if toolset.forward_per_request_key:
         return await _forward_with_key(request, toolset.name, url, headers)
     return await core.relay.send(request, url, headers, await read_body(request), ResponseHooks())
+
+
+def _check_calls(body: bytes, allowed: Sequence[str]) -> None:
+    def unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # Parsers differ in which of two equal names they take: the server might see another call than we do.
+        if len(fields := dict(pairs)) < len(pairs):
+            raise ValueError("a name stands twice in one object")
+        return fields
+
+    try:
+        content: Any = json.loads(body, object_pairs_hook=unambiguous)
+        messages = cast("list[dict[str, Any]]", content if isinstance(content, list) else [content])
+        called = [message["params"]["name"] for message in messages if message.get("method") == "tools/call"]
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        raise Refusal(400, "Invalid JSON request body") from None
+    if any(name not in allowed for name in called):
+        raise Refusal(403, "Tool is not allowed")
 
 
 async def _forward_with_key(request: web.Request, name: str, url: str, headers: CIMultiDict[str]) -> web.StreamResponse:

@@ -167,6 +167,29 @@ async def test_toolsets_are_listed_and_found_by_role(tmp_path: Path) -> None:
     assert statuses == {"small": 502, "others": 403, "nowhere": 503, "unknown": 404}
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(json.dumps(rpc("tools/call", name=ALLOWED[0])).encode(), 200, id="an allowed tool"),
+        pytest.param(json.dumps(rpc("tools/list")).encode(), 200, id="the list"),
+        pytest.param(json.dumps(rpc("tools/call", name="delete_all")).encode(), 403, id="another tool"),
+        pytest.param(json.dumps([rpc("ping"), rpc("tools/call", name="delete_all")]).encode(), 403, id="in a batch"),
+        pytest.param(b'{"method": "tools/call", "params": {"name": "a", "name": "delete_all"}}', 400, id="two names"),
+        pytest.param(json.dumps(rpc("tools/call", name={"a": 1})).encode(), 403, id="a name that is no text"),
+        pytest.param(b"tools/call", 400, id="not JSON"),
+    ],
+)
+async def test_a_toolset_passes_calls_of_its_allowed_tools_only(body: bytes, status: int, tmp_path: Path) -> None:
+    async with (
+        peer(answers()) as server,
+        core_before(server.url, tmp_path, allowedTools=ALLOWED) as core,
+        calling(core) as session,
+        session.post(MCP, data=body, headers={"Content-Type": "application/json"}) as answer,
+    ):
+        assert answer.status == status
+    assert len(server.requests) == (status == 200)
+
+
 async def test_core_025_has_no_toolsets(tmp_path: Path) -> None:
     toolsets = {"small": {"endpoint": "http://127.0.0.1:9/mcp"}}
     async with local_core(config(toolsets=toolsets), tmp_path, core025=True) as core, calling(core) as session:
