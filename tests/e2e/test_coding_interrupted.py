@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from task.llm.scripted import Pause, Reply, says, wants
 from tests.support.coding import Project, plan, project, tree
+from tests.support.waiting import until
 
 WAIT = 60.0
 LONG = 600  # seconds that an interrupted phase would take
@@ -122,11 +122,6 @@ async def interrupted(found: Project, phase: Phase, name: str) -> str:
             code = await process.wait()
     assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
     return str(run_id)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await asyncio.sleep(0.01)
 
 
 async def undone(found: Project, run_id: str) -> None:

@@ -26,7 +26,7 @@ async def first_line(api: Api, head: str) -> str:
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         writer.write(head.replace("\n", "\r\n").encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             return (await reader.readline()).decode()
     finally:
         writer.close()

@@ -33,7 +33,7 @@ async def test_a_run_more_than_a_caller_may_have_is_refused_until_one_ends(tmp_p
         await api.upstream.received(1)
         refused = [await started(anns), await anns.complete("Hi"), await anns.post("/v1/responses", {"input": "Hi"})]
         other = await bobs.complete("Hi")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await anns.post(f"/runs/{first['run_id']}/cancel")
             await anns.events(first["run_id"])
         later = await anns.complete("Hi")

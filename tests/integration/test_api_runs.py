@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,9 @@ from tests.support.api_client import coded
 from tests.support.core import served
 from tests.support.http_api import Api, http_api, said
 from tests.support.upstream import Received, dripping, error_in_stream, hanging, http_error, never_answering
+from tests.support.waiting import until
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
-
-
-async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while not await check():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.fault("http api: a client gone in the middle and back")
@@ -55,10 +49,14 @@ async def test_a_run_in_a_session_continues_when_its_client_leaves(tmp_path: Pat
 
 @pytest.mark.fault("http api: a client gone for good")
 async def test_a_run_without_listeners_is_ended_after_its_time(tmp_path: Path) -> None:
-    async with http_api(
-        hanging(says("Half", " a sentence"), chunks=1), tmp_path=tmp_path, http={"detach_seconds": 0.2}
-    ) as api:
-        run = (await api.post("/runs", {"messages": [said("?")]})).json
+    endless = hanging(says("Half", " a sentence"), chunks=3)
+    async with http_api(endless, tmp_path=tmp_path, http={"detach_seconds": 0.2}) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        body = {"messages": [said("?")], "session_id": session_id, "stream": True}
+        async with api.session.post(f"{api.url}/v1/chat/completions", json=body) as response:
+            await response.content.readline()
+            await api.upstream.received(1)
+        [run] = (await api.get("/runs")).json["runs"]
 
         async def over() -> bool:
             return (await api.get(f"/runs/{run['run_id']}")).json["status"] == "cancelled"
@@ -112,7 +110,7 @@ async def test_the_stop_button_keeps_the_text(tmp_path: Path) -> None:
         listening = asyncio.ensure_future(api.events(run["run_id"]))
         await spoken(api, run["run_id"])
         await api.post(f"/runs/{run['run_id']}/cancel")
-        events = await asyncio.wait_for(listening, 10)
+        events = await asyncio.wait_for(listening, 20)
         session = (await api.get(f"/session/{run['session_id']}")).json
         again = (await api.post(f"/runs/{run['run_id']}/cancel")).json
     assert events[-1]["status"] == "cancelled"
@@ -129,7 +127,7 @@ async def test_a_caller_sees_that_somebody_stopped_the_answer(tmp_path: Path, pa
         [run] = (await api.get("/runs")).json["runs"]
         await spoken(api, run["run_id"])
         await api.post(f"/runs/{run['run_id']}/cancel")
-        reply = await asyncio.wait_for(waiting, 5)
+        reply = await asyncio.wait_for(waiting, 20)
     last = reply.chunks[-1] if path.endswith("stream") else reply.json
     assert (reply.status, last["status"]) == (200, "cancelled")
     assert [choice["finish_reason"] for choice in last.get("choices", ())] == ["length"] * ("v1" in path)
@@ -149,7 +147,7 @@ async def test_a_caller_sees_that_the_answer_waits_for_a_person_or_met_a_limit(t
 
 async def spoken(api: Api, run_id: str) -> None:
     """Wait for the run's first text."""
-    async with asyncio.timeout(10), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
+    async with asyncio.timeout(20), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
         async for line in stream.content:
             if b'"type":"text"' in line:
                 return

@@ -6,7 +6,7 @@ import asyncio
 import resource
 import signal
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -22,12 +22,7 @@ from tests.support.postgres_server import postgres_server
 from tests.support.stores import opened
 from tests.support.upstream import Upstream, dripping, hanging, openai_upstream
 from tests.support.upstream_faults import never_answering
-
-
-async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await check():
-            await asyncio.sleep(0.05)
+from tests.support.waiting import until
 
 
 def asked_to_retry(reply: Reply) -> bool:

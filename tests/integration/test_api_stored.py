@@ -103,7 +103,7 @@ async def stopped_in(api: Api, run_id: str) -> None:
 async def when_it_speaks(api: Api, run_id: str, method: str, path: str) -> Reply:
     """Call at the run's first text; returns when the run is over."""
     reply = None
-    async with asyncio.timeout(10), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
+    async with asyncio.timeout(20), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
         async for line in stream.content:
             if b'"type":"text"' in line and reply is None:
                 reply = await api.call(method, path)

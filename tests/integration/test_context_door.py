@@ -143,7 +143,7 @@ ANSWER = says("It is ", "1175.", usage=Usage(120, 5))  # the model counts 10 and
 
 async def traces(tmp_path: Path, at_least: int = 1) -> tuple[Trace, ...]:
     """The stored traces with their whole results, oldest first."""
-    async with opened(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False) as store, asyncio.timeout(10):
+    async with opened(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False) as store, asyncio.timeout(20):
         while len(listed := (await store.traces.list(None)).items) < at_least:
             await asyncio.sleep(0.02)
         return tuple([await store.traces.get("", trace.trace_id) for trace in reversed(listed)])
@@ -185,7 +185,7 @@ async def test_a_failed_request_leaves_what_failed_without_the_models_words(tmp_
 
 async def test_a_client_that_disconnects_leaves_a_cancelled_trace(tmp_path: Path) -> None:
     async with product(hanging(says("Well, ")), tmp_path=tmp_path) as p:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             asking = asyncio.create_task(p.reader.ask("Hi"))
             await p.upstream.received(1)
             asking.cancel()

@@ -82,7 +82,7 @@ def _is_peer(process: psutil.Process) -> bool:
 
 
 async def ended(process: psutil.Process) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.02)
 
@@ -161,7 +161,7 @@ async def test_a_client_that_disconnects_stops_the_generation(tmp_path: Path) ->
         while not (await anext(answer)).get("choices", [{}])[0].get("delta", {}).get("content"):
             pass
         await answer.aclose()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not mark.exists():
                 await asyncio.sleep(0.02)
 
@@ -229,7 +229,7 @@ async def test_the_state_after_warming_up_is_saved_for_the_next_process(tmp_path
     state, older = model.state(file), model.store.state(model.name, "of-another-prompt")
     older.write_bytes(b"outdated")
     async with core_with(model, tmp_path):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not state.is_file():
                 await asyncio.sleep(0.02)
     assert model.store.states(model.name) == [state]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from tests.support.confined_fork import forked
 from tests.support.escapes.trial import verdicts
 from tests.support.interpreter import KERNEL_PYTHON, ROOT, RunningInterpreter, Talk, running_interpreter
 from tests.support.sandbox_tiers import FOUND, SAMPLED, WORKING
+from tests.support.waiting import until
 
 PATIENCE = 40.0
 
@@ -45,12 +45,6 @@ def template_of(server: RunningInterpreter) -> psutil.Process:
 
 def is_running(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.fault("interpreter: a template of kernels that dies")

@@ -38,7 +38,7 @@ class Connection:
 
     async def healthy(self) -> bool:
         self._writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
             await self._reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1]))  # type: ignore[index]
         return head.startswith("http/1.1 200")

@@ -42,7 +42,7 @@ class Web:
 
 
 @asynccontextmanager
-async def fetching(seen: Web, seconds: float = 5, **more: Any) -> AsyncGenerator[PageFetcher]:
+async def fetching(seen: Web, seconds: float = 20, **more: Any) -> AsyncGenerator[PageFetcher]:
     """A fetcher whose names resolve as `seen` says, and whose public addresses all lead to one local server."""
 
     async def answer(request: web.Request) -> web.StreamResponse:

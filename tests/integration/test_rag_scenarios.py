@@ -276,7 +276,7 @@ async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: 
             if answer.stages and " %" in answer.stages[0].content:
                 break
         rows = asyncio.create_task(Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             assert (await rows).shape == (9, 384)
 
 

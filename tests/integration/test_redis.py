@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from tests.support.mcp_wire import listed, raw_server
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.stores import sqlite_url
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 
@@ -52,12 +53,6 @@ async def agents(redis: RedisServer | str, count: int = 2, **options: Any) -> As
         for store in stores:
             stack.push_async_callback(store.close)
         yield stores
-
-
-async def until(check: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENT):
-        while not await check():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.fault("search in documents: many requests at once at several agents, some with wrong clocks")
@@ -229,7 +224,7 @@ async def test_a_certificate_is_verified_and_its_authority_can_be_named(tmp_path
 
 @pytest.mark.fault("search in documents: an agent killed while it answers a caller's requests")
 async def test_places_are_limited_and_a_killed_agents_are_free_after_its_lease() -> None:
-    async with redis_server() as redis, agents(redis, 2, lease_seconds=1, beat_seconds=0.2) as [one, other]:
+    async with redis_server() as redis, agents(redis, 2, lease_seconds=4, beat_seconds=0.5) as [one, other]:
         assert [await one.hold("room", "a", 2), await other.hold("room", "b", 2)] == [1, 2]
         assert [await one.hold("room", "c", 2), await one.hold("room", "a", 2)] == [0, 2]
         await one.release("room", "a")

@@ -62,7 +62,7 @@ async def test_while_another_process_holds_the_database_reads_work_and_writes_ar
         finally:
             holder.execute("ROLLBACK")
             holder.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await store.flush()  # what could not be written then is written now
         assert (await store.traces.get(OWNER, observer.trace_id)).status == "finished"
 
@@ -93,7 +93,7 @@ async def test_an_answer_that_ends_on_a_full_disk_is_stored_once_there_is_room(t
         with pytest.raises(StoreUnavailable, match="The store is full"):
             await store.runs.finish(run, "finished", added=[answer])
         await limit_pages(store, 1_000_000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await store.flush()
         assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), answer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing, asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -20,6 +20,7 @@ from tests.support.api_client import coded
 from tests.support.http_api import Api, Reply, said
 from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents, two_agents_on_redis, two_workers
 from tests.support.upstream import hanging
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
 HALF = hanging(says("Half", " a sentence"), chunks=3)
@@ -54,12 +55,6 @@ async def events_until(api: Api, run_id: str, kind: str, after: int = 0) -> list
             if event["type"] == kind:
                 return found
     raise AssertionError(f"the stream ended without {kind!r}: {found}")
-
-
-async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await check():
-            await asyncio.sleep(0.1)
 
 
 async def asked(api: Api, count: int = 1) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ async def second_network() -> AsyncGenerator[Namespace]:
 
 async def _unshared(pid: int) -> None:
     own = os.readlink("/proc/self/ns/net")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while os.readlink(f"/proc/{pid}/ns/net") == own:
             await asyncio.sleep(0.01)
 

@@ -29,7 +29,7 @@ class RedisServer:
             "redis-server", *ports, str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
             *self.options, stdout=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)

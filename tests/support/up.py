@@ -127,4 +127,4 @@ async def running_product(home: Path, **environ: str) -> AsyncGenerator[RunningP
         yield product
     finally:
         await product.stop()
-        await asyncio.wait_for(reading, 5)
+        await asyncio.wait_for(reading, 20)

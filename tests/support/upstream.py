@@ -99,10 +99,10 @@ class Upstream:
     def url(self) -> str:
         return f"{self.endpoint}/v1"
 
-    async def disconnected(self, count: int = 1, within: float = 1.0) -> None:
+    async def disconnected(self, count: int = 1, within: float = 30) -> None:
         await self._until(lambda: self.disconnects >= count, within)
 
-    async def received(self, count: int, within: float = 5.0) -> None:
+    async def received(self, count: int, within: float = 30) -> None:
         await self._until(lambda: len(self.requests) >= count, within)
 
     async def _until(self, condition: Callable[[], bool], within: float) -> None:

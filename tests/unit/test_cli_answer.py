@@ -272,7 +272,7 @@ async def test_an_incomplete_download_leaves_no_file(tmp_path: Path) -> None:
 
     app = web.Application()
     app.router.add_get("/v1/files/b/report.csv", half)
-    async with served(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(10):
+    async with served(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(20):
         client = CoreClient(session, url, "key")
         given_up = asyncio.create_task(client.download("files/b/report.csv", target))
         while not target.exists():

@@ -166,7 +166,7 @@ async def test_a_value_that_only_the_type_can_judge_is_named_too() -> None:
 
 
 async def test_a_synchronous_function_does_not_hold_up_the_others() -> None:
-    met = threading.Barrier(2, timeout=5)
+    met = threading.Barrier(2, timeout=20)
 
     @tool
     def meet() -> str:
@@ -174,7 +174,7 @@ async def test_a_synchronous_function_does_not_hold_up_the_others() -> None:
         met.wait()
         return threading.current_thread().name
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         first, second = await asyncio.gather(called(meet), called(meet))
     assert not first.failed
     assert not second.failed
@@ -191,7 +191,7 @@ async def test_synchronous_functions_that_hang_do_not_block_others() -> None:
     calls = [asyncio.create_task(called(hang)) for _ in range(40)]  # more than the event loop has threads
     try:
         await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             assert await asyncio.to_thread(lambda: "free") == "free"
         calls.pop().cancel()
     finally:

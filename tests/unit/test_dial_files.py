@@ -252,7 +252,7 @@ async def test_reading_stops_when_the_limit_is_passed(pool: AsyncDialClientPool,
         finally:
             gone.set()
 
-    async with answering(endless) as url, asyncio.timeout(10):
+    async with answering(endless) as url, asyncio.timeout(20):
         with pytest.raises(ToolError, match="larger than 1,000,000 bytes"):
             await DialFiles(url, pool).download("files/b/a", KEY, 1_000_000)
         await gone.wait()
@@ -288,7 +288,7 @@ async def test_a_core_that_talks_nonsense_is_explained(pool: AsyncDialClientPool
 
 async def test_a_core_that_is_not_there_is_explained_soon(pool: AsyncDialClientPool, unused_tcp_port: int) -> None:
     files = DialFiles(f"http://127.0.0.1:{unused_tcp_port}", pool)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         for call in (files.download("files/b/a", KEY, 1), files.principal(KEY)):
             with pytest.raises(ToolError, match="could not be reached"):
                 await call
@@ -313,7 +313,7 @@ async def test_a_core_that_never_answers_is_given_up(pool: AsyncDialClientPool) 
         await asyncio.Event().wait()
         return web.Response()
 
-    async with answering(silent) as url, asyncio.timeout(5):
+    async with answering(silent) as url, asyncio.timeout(20):
         files = DialFiles(url, pool, seconds=0.1)
         calls = (
             files.download("files/b/a", KEY, 1), files.metadata("files/b/a", KEY),
@@ -327,7 +327,7 @@ async def test_a_core_that_never_answers_is_given_up(pool: AsyncDialClientPool) 
 async def test_the_pool_serves_many_requests_with_keys_of_their_own(files: DialFiles, core: CoreFiles) -> None:
     await core.put("a", b"content")
     url = core.url("a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         answers = await asyncio.gather(
             *(files.download(url, key, 10) for key in ("key-one", "key-two") * 10), return_exceptions=True
         )

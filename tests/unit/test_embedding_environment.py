@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import venv
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ from task.embedding.client import Embedder, EmbedderOptions
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.embedding.model import EmbeddingUnavailable
 from tests.support.package_index import PackageIndexPeer, package_index, wheel
+from tests.support.waiting import until
 
 WHEELS = {"torch": wheel("torch", {"torch.py": b"SIZE = 'large'\n" + b"#" * 50_000}),
           "tokens": wheel("tokens", {"tokens.py": b""})}  # fmt: skip
@@ -59,12 +60,6 @@ async def install(environment: EmbeddingEnvironment, index: PackageIndexPeer, to
 
 def variables(index: PackageIndexPeer) -> dict[str, str]:
     return {**index.environment, "PIP_NO_CACHE_DIR": "1"}
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 async def output_of(environment: EmbeddingEnvironment, code: str) -> str:

@@ -168,7 +168,7 @@ async def test_a_changed_file_is_read_again(tool_over: ToolOver, files: MemoryFi
 @pytest.mark.fault("readers: two requests extracting one file at once")
 async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         answers = await asyncio.gather(*(called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3, 1, 2)))
     assert not any(answer.failed for answer in answers)
     assert files.downloads == [MANUAL]
@@ -191,7 +191,7 @@ async def test_a_cancelled_reader_leaves_the_file_to_the_next(tool_over: ToolOve
 
     started, go = asyncio.Event(), asyncio.Event()
     tool = tool_over(SlowFiles({REPORT: csv_bytes(SALES)}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         first = asyncio.create_task(called(tool, file_url=REPORT))
         await started.wait()
         second = asyncio.create_task(called(tool, file_url=REPORT))

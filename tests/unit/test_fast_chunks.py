@@ -323,7 +323,8 @@ async def called(
     }  # fmt: skip
     answering = asyncio.create_task(app(scope, receive, send))
     try:
-        done, _ = await asyncio.wait({answering}, timeout=5)  # `wait_for` does not notice: the SDK takes a cancellation
+        # `wait_for` does not notice: the SDK takes a cancellation.
+        done, _ = await asyncio.wait({answering}, timeout=20)
         assert done, "the answer does not end"
         await answering
     finally:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from task.processes import Child, Program, ProgramFailed, Restarts, Supervisor, stop_signal
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 SERVER = """
 import http.server, sys
@@ -39,7 +40,7 @@ class Lines:
         self._news.add(task)
         task.add_done_callback(self._news.discard)
 
-    async def having(self, words: str, seconds: float = 10) -> str:
+    async def having(self, words: str, seconds: float = 30) -> str:
         async with asyncio.timeout(seconds), self._more:
             while not (found := [line for _, line in self.all if words in line]):
                 await self._more.wait()
@@ -70,12 +71,6 @@ async def kept(supervisor: Supervisor) -> AsyncGenerator[asyncio.Task[None]]:
             await asyncio.wait({keeping}, timeout=5)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.01)
-
-
 async def test_programs_start_in_order_each_when_the_one_before_is_healthy() -> None:
     lines = Lines()
     second = script("second", "print('second is up', flush=True); import time; time.sleep(60)")
@@ -100,7 +95,7 @@ async def test_what_ignores_the_polite_signal_is_killed_after_the_grace() -> Non
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
     lines = Lines()
-    async with asyncio.timeout(10), Supervisor([script("stubborn", stubborn)], lines, grace=0.2) as supervisor:
+    async with asyncio.timeout(20), Supervisor([script("stubborn", stubborn)], lines, grace=0.2) as supervisor:
         await supervisor.start()
         await lines.having("deaf")
         pid = supervisor.pids["stubborn"]
@@ -115,7 +110,7 @@ async def test_a_cancelled_wait_for_an_end_does_not_cancel_it_for_others() -> No
     for _ in range(5):
         await asyncio.sleep(0)  # it has been killed, and the event loop is about to notice
     ending.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await asyncio.wait({ending})
         await child.end(0)
     assert not psutil.pid_exists(child.pid)
@@ -145,7 +140,7 @@ async def test_a_program_that_keeps_dying_is_given_up_with_a_sentence() -> None:
     lines = Lines()
     async with kept(Supervisor([script("crasher", "raise SystemExit(7)")], lines, restarts=QUICK)) as keeping:
         with pytest.raises(ProgramFailed, match=r"crasher ended with exit code 7 and is not restarted") as caught:
-            await asyncio.wait_for(keeping, 10)
+            await asyncio.wait_for(keeping, 20)
     assert caught.value.exit_code == 1
     assert [line.rpartition(" in ")[2] for _, line in lines.all if "restarting" in line] == [
         "0.02 s",

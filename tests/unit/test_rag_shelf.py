@@ -110,7 +110,7 @@ async def test_a_download_fails_with_its_own_caller_only() -> None:
     await _until(lambda: len(files.started) == 2)
     files.readers[MANUAL] = {"key-bob"}  # a request that has ended takes its key with it
     files.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await bob).chunks
         with pytest.raises(ToolError, match="No access"):
             await ann
@@ -122,7 +122,7 @@ async def test_calls_of_one_request_download_once() -> None:
     both = [asyncio.create_task(library.index(ANN)) for _ in range(2)]
     await _until(lambda: files.started != [])
     files.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(*both)
     assert library.done == (1, 1)
 
@@ -133,7 +133,7 @@ async def test_two_requests_for_one_content_read_it_once() -> None:
     both = [asyncio.create_task(library.index(requester)) for requester in (ANN, BOB)]
     await _until(lambda: len(files.started) == 2)
     files.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(*both)
     assert library.readers.calls == 1
 
@@ -160,7 +160,7 @@ async def test_two_requests_for_one_content_index_once_and_both_receive_progress
     ]
     await _until(lambda: library.vectors.calls == 1)
     library.vectors.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await asyncio.gather(*both)
     assert library.vectors.calls == 1
     assert all(received[-1].done == received[-1].total for received in news)
@@ -256,6 +256,6 @@ async def test_a_short_document_is_not_downloaded_twice() -> None:
 
 async def _until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.001)

@@ -105,7 +105,7 @@ async def test_a_caller_who_leaves_cancels_the_embedding() -> None:
     vectors = WordVectors()
     vectors.gate.clear()
     asking = asyncio.create_task(answered(tool(vectors=vectors), file_url=MANUAL))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not vectors.calls:
             await asyncio.sleep(0.001)
     asking.cancel()

@@ -35,7 +35,7 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
 
 
 async def texts_of(events: AsyncGenerator[RunEvent]) -> list[str]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return [f"{event.number} {event.data.get('text', event.type)}" async for event in events]
 
 
@@ -83,7 +83,7 @@ async def test_another_process_can_follow_a_run_and_stop_it(store: Store, tmp_pa
         run = await store.runs.start(OWNER)
         listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
         store.runs.append_event(run.run_id, "text", text="hello")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             stopped = asyncio.create_task(store.runs.cancel_requested(run.run_id))
             await other.runs.request_cancel(OWNER, run.run_id)
             await stopped
@@ -99,7 +99,7 @@ async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: 
         run = await store.runs.start(OWNER)
         assert await store.runs.seconds_since_listener(run.run_id) > 1e9
         listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while await store.runs.seconds_since_listener(run.run_id) > 10:
                 await asyncio.sleep(0.02)
         await store.runs.finish(run, "finished")
@@ -107,7 +107,7 @@ async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: 
 
 
 async def test_the_end_of_a_run_is_waited_for_wherever_it_runs_but_not_for_ever(store: Store, tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
+    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(20):
         run = await store.runs.start(OWNER)
         assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
         waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
@@ -123,7 +123,7 @@ async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves
     observer = TraceRecorder(
         store.traces, TraceStart(OWNER, "v1", "m", session_id=session.session_id, run_id=run.run_id)
     )
-    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
+    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(20):
         await other.sessions.delete(OWNER, session.session_id)
         await store.runs.cancel_requested(run.run_id)
         store.runs.append_event(run.run_id, "text", text="a secret")
@@ -187,7 +187,7 @@ async def test_a_run_whose_process_died_adds_up_to_what_it_had_written_and_a_fai
         request = RunOptions("runs", "m").as_dict()
         store.runs.append_event(run.run_id, "started", messages=0, request=request)
         store.runs.append_event(run.run_id, "text", text="I was just")
-        async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
+        async with asyncio.timeout(20), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
             await anext(events)
         await seen_for(other, clock, 31)
         await other.processes.interrupt_orphans()
@@ -206,7 +206,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         request = {"door": "runs", "model": "m", "options": {"temperature": 0.5}}
         store.runs.append_event(run.run_id, "started", messages=0, request=request)
         store.runs.append_event(run.run_id, "text", text="I was just")
-        async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
+        async with asyncio.timeout(20), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
             await anext(events)
         assert await other.processes.interrupt_orphans() == 0
         await seen_for(other, clock, 31)
@@ -246,7 +246,7 @@ async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_p
 
 async def queued(store: Store) -> None:
     """Wait until the events of its runs are queued and on disk."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not store.writer.waiting:
             await asyncio.sleep(0.01)
     await store.flush()
@@ -301,7 +301,7 @@ async def test_a_process_that_wakes_neither_calls_a_tool_nor_asks_a_person_for_s
         await frozen.approvals.ask(
             OWNER, call_id="c", tool="t", arguments={}, digest="d", card={}, seconds=60, run_id=run.run_id
         )
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(stopping, 20)
     assert await other.approvals.list(OWNER, waiting=False) == ()
 
 

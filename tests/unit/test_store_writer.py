@@ -61,7 +61,7 @@ async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: P
     async with opened(sqlite_url(tmp_path)) as store:
         async with held_up(store.writer):
             fill(store.writer)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 with pytest.raises(StoreUnavailable, match="wait to be written"):
                     await store.runs.start(OWNER)
         await store.flush()
@@ -87,7 +87,7 @@ async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(t
 
 async def due(live: EventLog) -> None:
     timer = live._timer
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while live._timer is timer:
             await asyncio.sleep(0.01)
 
@@ -152,7 +152,7 @@ async def test_closing_in_the_middle_of_a_write_finishes_what_was_queued_since(t
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)  # it asks for all that was put
     may_end.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await closing
     await database.close()
     assert written == ["slow", "meanwhile"]
@@ -172,7 +172,7 @@ async def test_a_flush_fails_when_the_writer_ends_without_its_write(tmp_path: Pa
     assert await asyncio.to_thread(starting.wait, 10)
     for task in asyncio.all_tasks() - {waiting, asyncio.current_task()}:
         task.cancel()  # as the end of the event loop does
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         for late in (waiting, writer.flush()):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await late
@@ -182,7 +182,7 @@ async def test_a_flush_fails_when_the_writer_ends_without_its_write(tmp_path: Pa
 
 async def test_a_cancelled_opening_of_a_store_leaves_no_writer(tmp_path: Path) -> None:
     opening = asyncio.create_task(open_store(f"sqlite:///{tmp_path}/store.db"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not (tmp_path / "store.db").exists():
             await asyncio.sleep(0)
     opening.cancel()

@@ -28,7 +28,7 @@ def call(name: str, arguments: str = "{}", call_id: str = "c1") -> ToolCall:
 
 
 async def result_of(toolbox: Toolbox, asked: ToolCall, choice: RecordingChoice | None = None) -> Message:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         [result] = await toolbox.call_all([asked], choice or RecordingChoice(), CALLER)
     assert isinstance(result, Message)
     return result
@@ -54,7 +54,7 @@ async def test_attachments_of_results_reach_stage_and_answer_in_call_order() -> 
     tool = MadeTool("draw", draw, {"type": "object", "properties": {"title": {"type": "string"}}})
     choice = RecordingChoice()
     calls = [call("draw", f'{{"title": "{title}"}}', title) for title in ("first", "second")]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         await Toolbox([tool]).call_all(calls, choice, CALLER)
     assert [item.title for item in choice.attachments] == ["first", "second"]
     assert sorted(item.title or "" for stage in choice.stages for item in stage.attachments) == ["first", "second"]
@@ -92,27 +92,27 @@ async def never_ends(**_: Any) -> str:
 @pytest.mark.fault("tool: a tool whose own limit is above the operator's or what is left of the run")
 @pytest.mark.parametrize(
     ("own", "every_call", "left"),
-    [(0.05, 60, 60), (900, 0.05, 60), (900, None, 0.09), (None, 0.05, None), (0.05, None, None)],
+    [(0.05, 60, 60), (900, 0.05, 60), (900, None, 0.5), (None, 0.05, None), (0.05, None, None)],
 )
 async def test_a_call_ends_at_the_least_of_its_tools_limit_the_operators_and_the_rest_of_the_run(
     own: float | None, every_call: float | None, left: float | None
 ) -> None:
     toolbox = Toolbox([MadeTool("slow", never_ends, seconds=own)], tool_seconds=every_call)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         [answer] = await toolbox.call_all([call("slow")], RecordingChoice(), CALLER, seconds=left)
     assert isinstance(answer, Message)
     # What is left of the run is less by the time that the call took to start.
-    assert re.search(r"slow was stopped after 0\.0\d s without a result", answer.text())
+    assert re.search(r"slow was stopped after 0\.\d+ s without a result", answer.text())
 
 
 @pytest.mark.fault("tool: a tool whose own limit is above the operator's or what is left of the run")
 async def test_a_call_that_waited_for_its_turn_ends_with_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("task.tools.toolbox.PARALLEL_CALLS", 1)
-    toolbox = Toolbox([MadeTool("slow", never_ends, seconds=0.2)])
+    toolbox = Toolbox([MadeTool("slow", never_ends, seconds=0.5)])
     calls = [call("slow", call_id=f"c{number}") for number in range(6)]
-    async with asyncio.timeout(10):
-        answers = await toolbox.call_all(calls, RecordingChoice(), CALLER, seconds=0.9)
-    whole = ["after 0.2 s" in answer.text() for answer in answers if isinstance(answer, Message)]
+    async with asyncio.timeout(20):
+        answers = await toolbox.call_all(calls, RecordingChoice(), CALLER, seconds=1.5)
+    whole = ["after 0.5 s" in answer.text() for answer in answers if isinstance(answer, Message)]
     assert (whole[0], whole[-1]) == (True, False)
 
 

@@ -134,7 +134,7 @@ async def test_cancelling_closes_the_connection_at_once(session: aiohttp.ClientS
             task = asyncio.create_task(answer(session, post(peer)))
             await peer.received(number)
             task.cancel()
-            await peer.disconnected(number, within=1.0)
+            await peer.disconnected(number)
             with pytest.raises(asyncio.CancelledError):
                 await task
 
@@ -143,7 +143,7 @@ async def test_closing_the_answer_early_closes_the_connection(session: aiohttp.C
     async with openai_upstream(hanging(says("1175"), chunks=2)) as peer:
         async with aclosing(answer_bytes(session, *post(peer), Retries())) as pieces:
             await anext(pieces)
-        await peer.disconnected(1, within=1.0)
+        await peer.disconnected(1)
 
 
 async def test_complete_answers_and_errors_leave_the_connection_for_the_next_request(

@@ -158,7 +158,7 @@ async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: W
     assert (seen[0].waiting, shelf.fetched) == (True, [])
     pull_of_the_first(store)
     holder.communicate(b"\n")
-    assert (await asyncio.wait_for(pull_again, 5)).read_bytes() == CONTENT
+    assert (await asyncio.wait_for(pull_again, 20)).read_bytes() == CONTENT
     assert shelf.fetched == []
 
 

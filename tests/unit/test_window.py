@@ -58,7 +58,7 @@ def too_long(text: str = "") -> Reply:
 async def run(model: ScriptedModel, messages: list[Message], room: ContextWindow | None = None) -> RunOutcome:
     tools = Toolbox([answering("look", "seen " * 1000)])
     loop = ToolLoop(model, tools, window=room or ContextWindow())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return await loop.run(messages, RecordingChoice(), CALLER)
 
 
@@ -168,7 +168,7 @@ def rag_tool(*replies: Reply) -> RagTool:
 
 
 async def run_with(model: ScriptedModel, tool: BaseTool, **limits: Any) -> RunOutcome:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return await ToolLoop(model, Toolbox([tool]), Limits(**limits)).run([user("?")], RecordingChoice(), CALLER)
 
 
