@@ -48,18 +48,17 @@ class FileContentExtractionTool(DescribedTool):
         return f"{self.name}: {file}{page}"
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
-        arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        params = tool_call_params
+        arguments = params.arguments or self.parse(params.tool_call)
         url, page = str(arguments["file_url"]), int(arguments["page"])
-        tool_call_params.stage.append_content(
+        params.stage.append_content(
             request_arguments({"file_url": url} if page == 1 else {"file_url": url, "page": page})
         )
-        requester = await requester_of(
-            tool_call_params.caller, tool_call_params.api_key, tool_call_params.conversation_id
-        )
+        requester = await requester_of(params.caller, params.api_key, params.conversation_id)
         found = await self._readings.find(url, requester)
         reading = await self._readings.read(found)
         shown = page_of(await asyncio.to_thread(pages_of, reading.extraction), page)
-        tool_call_params.stage.append_content(response(shown))
+        params.stage.append_content(response(shown))
         return shown
 
     async def close(self) -> None:

@@ -22,23 +22,29 @@ from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
 from task.permissions.taint import Origin
 from task.search.answers import QUOTE_CHARS, checked, written
-from task.search.chunks import ChunkedDocument, chunk_document
+from task.search.chunks import chunk_document
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings
 from task.search.index_store import MemoryVectors, VectorStore
 from task.search.passages import Passage, estimated_tokens, passages, whole
-from task.search.ranking import Hit, SearchOptions, build_index, ranked
+from task.search.ranking import SearchOptions, build_index, ranked
 from task.search.readings import Readings, requester_of
 from task.search.report import StageReport, for_the_model, passages_only
 from task.search.reranking import reranked
 from task.search.shelf import MAX_CHUNKS, Opened, Shelf
-from task.tools.base import BaseTool
+from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import request_arguments
 
 SECONDS = 900.0
 MAX_FILES = 10
 _Result = TypeVar("_Result")
+_DESCRIPTION = (
+    "Answer a question from long documents attached to the conversation: searches them by meaning and words, and "
+    "returns an answer with numbered sources. Best for finding a fact or passage; says so when the documents do not "
+    "hold it. To read a document from beginning to end, use file_content_extraction_tool."
+)
+_COUNTING = "To count, sum, filter or compare the rows of a table, use {}."
 _BETWEEN = re.compile(r"\s+|,(?=\s*(?:files/|https?://))")
 
 
@@ -63,7 +69,7 @@ class RagOptions:
 ModelOf = Callable[[str, Caller], ChatModel]
 
 
-class RagTool(BaseTool):
+class RagTool(DescribedTool):
     """Hybrid search over documents in DIAL, answered by a deployment. Source: API reference, RagTool.
 
     `endpoint` is DIAL Core's address, `deployment_name` the model that writes the answer, `document_cache` keeps
@@ -86,6 +92,23 @@ class RagTool(BaseTool):
         self._endpoint = endpoint
         self._deployment = deployment_name
         self._options = options or RagOptions()
+        counting = f" {_COUNTING.format(self._options.counts_with)}" if self._options.counts_with else ""
+        self.spec = ToolSpec(
+            "rag_search_tool",
+            _DESCRIPTION + counting,
+            object_schema(
+                "request",
+                "file_url",
+                request=text("The search query or question, complete in itself"),
+                file_url=text(
+                    "The URL of the file to search in, as it stands in the attachments; several files: their URLs with "
+                    "spaces between them"
+                ),
+            ),
+            origin=Origin.MADE,  # a model writes the results; they are not copied from outside
+            show_in_stage=False,
+            timeout=self._options.seconds,
+        )
         self._model = model
         self._embedder: Embeddings = embedder or Embedder(default_folder())
         self._readings = readings or Readings(UnpooledFiles(endpoint))
@@ -99,49 +122,6 @@ class RagTool(BaseTool):
             max_chunks=self._options.max_chunks,
         )
 
-    @property
-    def name(self) -> str:
-        return "rag_search_tool"
-
-    @property
-    def description(self) -> str:
-        text = (
-            "Answer a question from long documents attached to the conversation: searches them by meaning and words, "
-            "and returns an answer with numbered sources. Best for finding a fact or passage; says so when the "
-            "documents do not hold it. To read a document from beginning to end, use file_content_extraction_tool."
-        )
-        if not self._options.counts_with:
-            return text
-        return f"{text} To count, sum, filter or compare the rows of a table, use {self._options.counts_with}."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        url = (
-            "The URL of the file to search in, as it stands in the attachments; several files: their URLs with spaces "
-            "between them"
-        )
-        return {
-            "type": "object",
-            "properties": {
-                "request": {"type": "string", "description": "The search query or question, complete in itself"},
-                "file_url": {"type": "string", "description": url},
-            },
-            "required": ["request", "file_url"],
-        }
-
-    @property
-    def show_in_stage(self) -> bool:
-        return False
-
-    @property
-    def timeout(self) -> float | None:
-        return self._options.seconds
-
-    @property
-    def origin(self) -> Origin:
-        """A model writes the results; they are not copied from outside."""
-        return Origin.MADE
-
     def prepare(self, attached: Sequence[Attachment]) -> None:
         """Start what a search needs, so that it is there when the model calls it."""
         running = self._starting is not None and not self._starting.done()
@@ -149,7 +129,12 @@ class RagTool(BaseTool):
             self._starting = asyncio.create_task(self._start())
 
     async def _start(self) -> None:
-        await asyncio.gather(self._embedder.start(), asyncio.to_thread(_load_libraries))
+        def load_libraries() -> None:  # that splitting, indexing and searching import where they are first used
+            import numpy as np
+
+            build_index(chunk_document("", [Block("text")]), np.ones((1, 1), dtype=np.float32))
+
+        await asyncio.gather(self._embedder.start(), asyncio.to_thread(load_libraries))
 
     async def state(self) -> State:
         """Whether documents can be searched already."""
@@ -161,34 +146,35 @@ class RagTool(BaseTool):
         await close_all(self._readings.close, self._embedder.close, self._vectors.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
-        arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        question, urls = _question_and_urls(arguments)
-        report = StageReport(tool_call_params.stage)
+        params = tool_call_params
+        arguments = params.arguments or self.parse(params.tool_call)
+        question = str(arguments["request"]).strip()
+        urls = list(dict.fromkeys(filter(None, _BETWEEN.split(str(arguments["file_url"]).strip()))))
+        if not question or not urls:
+            raise ToolError("The request or the file_url is empty. Say what is searched, and in which attached file.")
+        if len(urls) > MAX_FILES:
+            raise ToolError(f"{len(urls)} files are too many for one search: name at most {MAX_FILES}.")
+        report = StageReport(params.stage)
         report.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
-        requester = await requester_of(
-            tool_call_params.caller, tool_call_params.api_key, tool_call_params.conversation_id
-        )
+        requester = await requester_of(params.caller, params.api_key, params.conversation_id)
         opened = await _together(self._shelf.open(url, requester) for url in urls)
-        readable = [document for document in opened if document.document.chunks]
+        readable = [item for item in opened if item.document.chunks]
         if not readable:
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         report.without_text(_notes([item for item in opened if not item.document.chunks]))
-        sources = tool_call_params.sources
-        found = [
-            _numbered(item, readable, sources)
-            for item in await self._found(question, readable, tool_call_params, report)
-        ]
-        return await self._answered(question, found, readable, _notes(opened), tool_call_params, report)
+        caller = params.caller or Caller(params.api_key, nobody, params.conversation_id)
+        found = await self._found(question, readable, caller, report)
+        cited = _CitedFiles(readable, params.sources)
+        return await self._answered(question, cited.numbered(found), cited, _notes(opened), caller, report)
 
     async def _found(
-        self, question: str, opened: Sequence[Opened], params: ToolCallParams, report: StageReport
+        self, question: str, opened: Sequence[Opened], caller: Caller, report: StageReport
     ) -> list[Passage]:
         documents = [item.document for item in opened]
         if sum(estimated_tokens(document.text) for document in documents) <= self._options.whole_tokens:
             report.read_whole(documents)
             return whole(documents)
         report.indexing(opened)
-        caller = params.caller or _caller_of(params)
         indexes = await _together(self._shelf.indexed(item, report.progress(item), caller) for item in opened)
         [vector] = await self._embedder.embed([question], caller=caller)
         cosines = await _together(
@@ -196,42 +182,36 @@ class RagTool(BaseTool):
             for item, index in zip(opened, indexes, strict=True)
         )
         hits = await asyncio.to_thread(ranked, indexes, question, cosines, self._options.search)
-        if self._options.reranker:
-            hits = await self._reranked(question, hits, documents, params)
+        if deployment := self._options.reranker:
+            async with self._chat_model(deployment, caller) as model:
+                hits = await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
         report.hits(hits[: self._options.k], documents)
         return passages(documents, hits, k=self._options.k, tokens=self._options.context_tokens)
-
-    async def _reranked(
-        self, question: str, hits: Sequence[Hit], documents: Sequence[ChunkedDocument], params: ToolCallParams
-    ) -> list[Hit]:
-        caller, deployment = params.caller or _caller_of(params), self._options.reranker
-        async with self._chat_model(deployment, caller) as model:
-            return await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
 
     async def _answered(
         self,
         question: str,
         found: Sequence[Passage],
-        opened: Sequence[Opened],
+        cited: _CitedFiles,
         notes: Sequence[str],
-        params: ToolCallParams,
+        caller: Caller,
         report: StageReport,
     ) -> Message:
         report.generating()
+        deployment = self._deployment
         try:
-            caller = params.caller or _caller_of(params)
-            async with self._chat_model(self._deployment, caller) as model:
-                text = await written(
-                    model, question, found, report.write, lambda usage: caller.spend(usage, self._deployment)
+            async with self._chat_model(deployment, caller) as model:
+                said = await written(
+                    model, question, found, report.write, lambda usage: caller.spend(usage, deployment)
                 )
         except ProviderError as error:
-            quoted = CustomContent(tuple(_citation(item, item.source[:QUOTE_CHARS], opened, params) for item in found))
-            text = report.ended(passages_only(found, self._deployment, error, notes))
-            return Message(Role.TOOL, text, custom_content=quoted)
-        answer = checked(text, found)
+            quotes = CustomContent(tuple(cited.citation(item, item.source[:QUOTE_CHARS]) for item in found))
+            excerpts = report.ended(passages_only(found, deployment, error, notes))
+            return Message(Role.TOOL, excerpts, custom_content=quotes)
+        answer = checked(said, found)
         report.answered(answer)
-        cited = CustomContent(tuple(_citation(item.passage, item.quote, opened, params) for item in answer.citations))
-        return Message(Role.TOOL, for_the_model(answer, notes), custom_content=cited)
+        quotes = CustomContent(tuple(cited.citation(item.passage, item.quote) for item in answer.citations))
+        return Message(Role.TOOL, for_the_model(answer, notes), custom_content=quotes)
 
     @asynccontextmanager
     async def _chat_model(self, deployment: str, caller: Caller) -> AsyncGenerator[ChatModel]:
@@ -243,23 +223,6 @@ class RagTool(BaseTool):
 
         async with new_session() as session:
             yield DialChatModel(session, self._endpoint, deployment, caller.api_key, headers=caller.headers)
-
-
-def _load_libraries() -> None:
-    # Those that splitting, indexing and searching import where they are first used.
-    import numpy as np
-
-    build_index(chunk_document("", [Block("text")]), np.ones((1, 1), dtype=np.float32))
-
-
-def _question_and_urls(arguments: dict[str, Any]) -> tuple[str, list[str]]:
-    question = str(arguments["request"]).strip()
-    urls = list(dict.fromkeys(filter(None, _BETWEEN.split(str(arguments["file_url"]).strip()))))
-    if not question or not urls:
-        raise ToolError("The request or the file_url is empty. Say what is searched, and in which attached file.")
-    if len(urls) > MAX_FILES:
-        raise ToolError(f"{len(urls)} files are too many for one search: name at most {MAX_FILES}.")
-    return question, urls
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
@@ -282,17 +245,20 @@ def _notes(opened: Sequence[Opened]) -> list[str]:
     ]
 
 
-def _numbered(passage: Passage, opened: Sequence[Opened], sources: Sources) -> Passage:
-    return replace(passage, number=sources.number((opened[passage.document].url, passage.where, passage.source)))
+@dataclass(frozen=True, slots=True)
+class _CitedFiles:
+    """The files that were searched, and the numbers that their passages have in the whole conversation."""
 
+    opened: Sequence[Opened]
+    sources: Sources
 
-def _citation(passage: Passage, quote: str, opened: Sequence[Opened], params: ToolCallParams) -> Attachment:
-    file = opened[passage.document]
-    kind = file.content_type or mimetypes.guess_type(file.document.name)[0]
-    return params.sources.citation(
-        passage.number, passage.title, data=quote, reference_url=file.url, reference_type=kind
-    )
+    def numbered(self, found: Sequence[Passage]) -> list[Passage]:
+        keys = [(self.opened[item.document].url, item.where, item.source) for item in found]
+        return [replace(item, number=self.sources.number(key)) for item, key in zip(found, keys, strict=True)]
 
-
-def _caller_of(params: ToolCallParams) -> Caller:
-    return Caller(params.api_key, nobody, params.conversation_id)
+    def citation(self, passage: Passage, quote: str) -> Attachment:
+        file = self.opened[passage.document]
+        kind = file.content_type or mimetypes.guess_type(file.document.name)[0]
+        return self.sources.citation(
+            passage.number, passage.title, data=quote, reference_url=file.url, reference_type=kind
+        )

@@ -22,23 +22,9 @@ from task.tools.workspace.git import check_git
 MAX_BYTES = 10 * 2**20
 MAX_DEPTH = 100
 # Not written by hand: left out of searches.
-IGNORED = frozenset(
-    [
-        ".git",
-        ".hg",
-        ".svn",
-        ".venv",
-        "venv",
-        "node_modules",
-        "__pycache__",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".tox",
-        ".nox",
-        ".hypothesis",
-    ]
-)
+_IGNORED = """.git .hg .svn .venv venv node_modules __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox .nox
+.hypothesis"""
+IGNORED = frozenset(_IGNORED.split())
 
 NOT_HERE = "holds the product's own settings"
 
