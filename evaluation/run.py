@@ -10,7 +10,7 @@ from evaluation.corpus import Claim, Question
 from evaluation.judge import LIMIT, Judge, Rarity
 from evaluation.places import Span, chunk_at, holds, span_of
 from task.embedding.client import Embedder
-from task.search.answers import Answer, checked
+from task.search.answers import CheckedAnswer, checked
 from task.search.chunks import ChunkedDocument
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
@@ -42,7 +42,7 @@ class Outcome:
     question: Question
     rank: int | None
     confidence: float
-    answer: Answer
+    answer: CheckedAnswer
     passage_right: bool
     quote_right: bool
     not_literal: int

@@ -57,7 +57,7 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckedAnswer:
     """A checked answer; `text` marks `unsupported` statements and leaves out `false_quotes`."""
 
     text: str
@@ -93,15 +93,19 @@ async def written(
 
 
 def request(question: str, passages: Sequence[Passage]) -> list[Message]:
-    excerpts = "\n\n".join(_excerpt(passage) for passage in passages)
-    return [system(INSTRUCTIONS), user(f"{excerpts}\n\nQuestion: {question}")]
+    parts: list[str] = []
+    for passage in passages:
+        path = " > ".join(passage.headings)
+        below = f" ({path})" if path and path != passage.where else ""
+        parts.append(f"Excerpt [{passage.number}] from {passage.title}{below}:\n{passage.text}")
+    return [system(INSTRUCTIONS), user("\n\n".join((*parts, f"Question: {question}")))]
 
 
-def checked(text: str, passages: Sequence[Passage]) -> Answer:
+def checked(text: str, passages: Sequence[Passage]) -> CheckedAnswer:
     """The model's text with every quote and statement checked against its passages."""
     body, quoted = _parted(text)
     if _NOT_FOUND.match(body) or not body:
-        return Answer("", found=False)
+        return CheckedAnswer("", found=False)
     known = {passage.number: passage for passage in passages}
     pieces, cited, unsupported = [], dict[int, str](), 0
     for statement in statements(body):
@@ -117,7 +121,7 @@ def checked(text: str, passages: Sequence[Passage]) -> Answer:
         for number, statement in sorted(cited.items())
     ]
     false_quotes = sum(number not in quotes for number, _ in quoted)
-    return Answer("".join(pieces).strip(), tuple(citations), True, unsupported, false_quotes)
+    return CheckedAnswer("".join(pieces).strip(), tuple(citations), True, unsupported, false_quotes)
 
 
 def _checked_statement(statement: str, known: dict[int, Passage]) -> tuple[str, list[int], bool]:
@@ -159,9 +163,3 @@ def _parted(text: str) -> tuple[str, list[tuple[int, str]]]:
         return text.strip(), []
     body, tail = text[: heads[-1].start()], text[heads[-1].end() :]
     return body.strip(), [(int(number), quote[:QUOTE_CHARS]) for number, quote in _QUOTE.findall(tail)]
-
-
-def _excerpt(passage: Passage) -> str:
-    path = " > ".join(passage.headings)
-    head = f"Excerpt [{passage.number}] from {passage.title}" + (f" ({path})" if path and path != passage.where else "")
-    return f"{head}:\n{passage.text}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -69,22 +69,23 @@ class ChunkedDocument:
 def chunk_document(name: str, blocks: Sequence[Block], notes: Sequence[str] = ()) -> ChunkedDocument:
     """The document in chunks, none of which crosses a page, a heading or the edge of a table."""
     text = document_text(blocks)
-    chunks = (
-        chunk
-        for region in regions(blocks)
-        for chunk in (_table_chunks if region.header else _text_chunks)(region, text)
-    )
+    chunks: list[Chunk] = []
+    for region in regions(blocks):
+        if region.header:
+            chunks += _table_chunks(region, text)
+            continue
+        for start, piece in _split(text, region.start, region.end):
+            chunks.append(Chunk(piece, ChunkPlace(start, start + len(piece), region.page, region.headings)))
     return ChunkedDocument(name, text, tuple(chunk for chunk in chunks if chunk.strip()), tuple(notes))
-
-
-def _text_chunks(region: Region, text: str) -> Iterator[Chunk]:
-    for start, piece in _split(text, region.start, region.end):
-        yield Chunk(piece, ChunkPlace(start, start + len(piece), region.page, region.headings))
 
 
 def _split(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
     while start < end:
-        stop = _soft_end(text, start, end)
+        stop = end
+        if end - start > _PIECE_CHARS:  # cut where there is a blank, if possible
+            latest = start + _PIECE_CHARS
+            blank = max(text.rfind("\n", start + 1, latest), text.rfind(" ", latest - CHUNK_CHARS, latest))
+            stop = blank + 1 if blank > start else latest
         if not _BLANK.search(text, start, stop):
             # The splitter would split such a text letter by letter.
             yield from ((at, text[at : min(at + CHUNK_CHARS, stop)]) for at in range(start, stop, _STEP))
@@ -95,27 +96,22 @@ def _split(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
         start = stop
 
 
-def _soft_end(text: str, start: int, end: int) -> int:
-    if end - start <= _PIECE_CHARS:
-        return end
-    latest = start + _PIECE_CHARS
-    found = max(text.rfind("\n", start + 1, latest), text.rfind(" ", latest - CHUNK_CHARS, latest))
-    return found + 1 if found > start else latest
-
-
 @cache
 def _splitter() -> RecursiveCharacterTextSplitter:
     from langchain_text_splitters import RecursiveCharacterTextSplitter
 
     return RecursiveCharacterTextSplitter(
-        chunk_size=CHUNK_CHARS, chunk_overlap=OVERLAP_CHARS, separators=list(SEPARATORS), keep_separator="end",
+        chunk_size=CHUNK_CHARS,
+        chunk_overlap=OVERLAP_CHARS,
+        separators=list(SEPARATORS),
+        keep_separator="end",
         add_start_index=True,
-    )  # fmt: skip
+    )
 
 
 def _table_chunks(region: Region, text: str) -> Iterator[Chunk]:
     room = CHUNK_CHARS - len(region.header) - 1
-    for rows in _grouped(_rows(text, region), room):
+    for rows in _grouped_rows(region, text, room):
         first, last = rows[0], rows[-1]
         numbers = first.number, last.number
         place = ChunkPlace(first.start, last.end, region.page, region.headings, region.header, numbers)
@@ -132,24 +128,18 @@ class _Row:
     end: int
 
 
-def _rows(text: str, region: Region) -> Iterator[_Row]:
-    start, number = region.start, 0
+def _grouped_rows(region: Region, text: str, room: int) -> Iterator[list[_Row]]:
+    start, number, group = region.start, 0, list[_Row]()
     while start < region.end:
         end = text.find("\n", start, region.end)
         end = region.end if end < 0 else end
         number += 1
         if end > start:
-            yield _Row(number, start, end)
+            if group and end - group[0].start > room:
+                yield group
+                group = []
+            group.append(_Row(number, start, end))
         start = end + 1
-
-
-def _grouped(rows: Iterable[_Row], room: int) -> Iterator[list[_Row]]:
-    group: list[_Row] = []
-    for row in rows:
-        if group and row.end - group[0].start > room:
-            yield group
-            group = []
-        group.append(row)
     if group:
         yield group
 

@@ -101,7 +101,11 @@ class RemoteEmbeddings:
     ) -> NDArray[np.float32]:
         import numpy as np
 
-        digests, whole = await asyncio.to_thread(_sendable, texts)
+        def sendable() -> tuple[list[bytes], list[str]]:
+            whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair cannot be sent
+            return [digest(text) for text in whole], whole
+
+        digests, whole = await asyncio.to_thread(sendable)
         with queued("embedding"):
             try:
                 rows = await self._rows(dict(zip(digests, whole, strict=True)), observer, caller)
@@ -185,11 +189,6 @@ class RemoteEmbeddings:
         rows = dict(zip(keys, answer.rows, strict=True))
         self._kept.update((key, row) for key, row in rows.items() if _row_bytes(row) <= self._kept.maxsize)
         return rows
-
-
-def _sendable(texts: Sequence[str]) -> tuple[list[bytes], list[str]]:
-    whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair cannot be sent
-    return [digest(text) for text in whole], whole
 
 
 def _row_bytes(row: NDArray[np.float32]) -> int:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -117,8 +117,9 @@ class MemoryVectors:
             some = digests[start : start + _AT_ONCE]
             values = await self._readings.get_many([_text_key(model, digest) for digest in some])
             for digest, value in zip(some, values, strict=True):
-                if value is not None and (row := _row(value)) is not None:
-                    found[digest] = row
+                with suppress(ValueError):  # what is damaged is made again
+                    if value is not None:
+                        found[digest] = unpacked(value, 1)[0]
         return found
 
     async def learn(self, model: str, rows: Mapping[bytes, NDArray[np.float32]]) -> None:
@@ -158,10 +159,3 @@ def unpacked(content: bytes, chunks: int) -> NDArray[np.float32]:
 
 def _text_key(model: str, digest: bytes) -> str:
     return "vector:" + hashlib.sha256(model.encode() + digest).hexdigest()
-
-
-def _row(content: bytes) -> NDArray[np.float32] | None:
-    try:
-        return unpacked(content, 1)[0]
-    except ValueError:
-        return None

@@ -53,23 +53,20 @@ def whole(documents: Sequence[ChunkedDocument]) -> list[Passage]:
 
 def _within(documents: Sequence[ChunkedDocument], ranked: Sequence[_Key], k: int, tokens: int) -> list[_Key]:
     chosen = dict.fromkeys(ranked[:k])
-    left = tokens - sum(estimated_tokens(_chunk(documents, key)) for key in chosen)
-    for key in (*_neighbours(documents, ranked[:k]), *ranked[k:]):
-        cost = estimated_tokens(_chunk(documents, key))
-        if key not in chosen and cost <= left:
-            chosen[key] = None
+    left = tokens - sum(estimated_tokens(documents[number].chunks[chunk]) for number, chunk in chosen)
+    # The next chunk comes before the previous one.
+    near = [
+        (number, chunk + step)
+        for number, chunk in ranked[:k]
+        for step in (1, -1)
+        if _joined(documents[number], min(chunk, chunk + step), max(chunk, chunk + step))
+    ]
+    for number, chunk in (*near, *ranked[k:]):
+        cost = estimated_tokens(documents[number].chunks[chunk])
+        if (number, chunk) not in chosen and cost <= left:
+            chosen[number, chunk] = None
             left -= cost
     return list(chosen)
-
-
-def _neighbours(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[_Key]:
-    # The next chunk comes before the previous one.
-    near = [(number, chunk, chunk + step) for number, chunk in keys for step in (1, -1)]
-    return [
-        (number, other)
-        for number, chunk, other in near
-        if _joined(documents[number], min(chunk, other), max(chunk, other))
-    ]
 
 
 def _runs(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[list[_Key]]:
@@ -89,23 +86,15 @@ def _joined(document: ChunkedDocument, first: int, second: int) -> bool:
     return (one.page, one.headings, one.header) == (other.page, other.headings, other.header)
 
 
-def _chunk(documents: Sequence[ChunkedDocument], key: _Key) -> Chunk:
-    return documents[key[0]].chunks[key[1]]
-
-
 def _passage(number: int, document: ChunkedDocument, run: Sequence[_Key]) -> Passage:
     chunks = [document.chunks[chunk] for _, chunk in run]
     place = chunks[0].place
     source = document.text[place.start : chunks[-1].place.end]
     text = f"{place.header}\n{source}" if place.header else source
-    if any(_is_piece(chunk) for chunk in chunks):
+    # A piece has cells of a row that is too wide, in place of whole rows.
+    if place.header and any(not chunk.startswith(place.header) for chunk in chunks):
         text = "\n".join(dict.fromkeys(chunks))
     return Passage(number, run[0][0], document.name, _where(document, chunks), text, source, place.headings)
-
-
-def _is_piece(chunk: Chunk) -> bool:
-    # A chunk with cells of a row that is too wide, in place of whole rows.
-    return bool(chunk.place.header) and not chunk.startswith(chunk.place.header)
 
 
 def _where(document: ChunkedDocument, chunks: Sequence[Chunk]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -133,8 +133,18 @@ class PgVectors:
             raise VectorsGone
         return np.asarray(found, dtype=np.float32)
 
-    def making(self, key: str) -> AbstractAsyncContextManager[bool]:
-        return self._made_alone(key)
+    @asynccontextmanager
+    async def making(self, key: str) -> AsyncGenerator[bool]:
+        # A lock of the session ends with the connection, so an agent that dies leaves none behind.
+        async with self._locks:
+            connection: Connection | None = None
+            try:
+                with suppress(Away):  # then it is made without the lock, twice at worst
+                    connection = await self._guarded(lambda: self._locked(key), WAITING_SECONDS + self._patience)
+                yield True
+            finally:
+                if connection is not None:
+                    connection.terminate()
 
     async def known(self, model: str, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         found: dict[bytes, NDArray[np.float32]] = {}
@@ -163,19 +173,6 @@ class PgVectors:
         if pool is not None:
             pool.terminate()
 
-    @asynccontextmanager
-    async def _made_alone(self, key: str) -> AsyncGenerator[bool]:
-        # A lock of the session ends with the connection, so an agent that dies leaves none behind.
-        async with self._locks:
-            connection: Connection | None = None
-            try:
-                with suppress(Away):  # then it is made without the lock, twice at worst
-                    connection = await self._guarded(lambda: self._locked(key), WAITING_SECONDS + self._patience)
-                yield True
-            finally:
-                if connection is not None:
-                    connection.terminate()
-
     async def _locked(self, key: str) -> Connection:
         import asyncpg
 
@@ -195,7 +192,18 @@ class PgVectors:
         return connection
 
     async def _run(self, work: Callable[[Connection], Awaitable[T]], seconds: float | None = None) -> T:
-        return await self._guarded(lambda: self._worked(work), seconds or self._patience)
+        async def worked() -> T:
+            pool = await self._opened()
+            connection: Any = await pool.acquire(timeout=self._patience)
+            try:
+                return await work(connection)
+            except BaseException:
+                connection.terminate()  # a server that is silent would be waited for at the release
+                raise
+            finally:
+                await pool.release(connection, timeout=self._patience)
+
+        return await self._guarded(worked, seconds or self._patience)
 
     async def _guarded(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
         import asyncpg
@@ -211,17 +219,6 @@ class PgVectors:
                 logger.warning("AGENT_RAG__INDEX_URL cannot be used (%s); documents are indexed in memory", reason)
             self._resting_until = self._clock() + self._rest
             raise Away(str(error) or type(error).__name__) from error
-
-    async def _worked(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        pool = await self._opened()
-        connection: Any = await pool.acquire(timeout=self._patience)
-        try:
-            return await work(connection)
-        except BaseException:
-            connection.terminate()  # a server that is silent would be waited for at the release
-            raise
-        finally:
-            await pool.release(connection, timeout=self._patience)
 
     async def _opened(self) -> Pool:
         import asyncpg
@@ -255,16 +252,11 @@ class PgVectors:
             await database.execute("delete from dial_agent_rag_index_1 where key = $1", key)
             number: Any = await database.fetchval(_INSERT, key, vectors.model, dimensions, chunks, self._seconds)
             for start in range(0, chunks, _ROWS_PER_STEP):
-                await database.copy_records_to_table(
-                    "dial_agent_rag_vector_1",
-                    records=_records(number, vectors, range(start, min(start + _ROWS_PER_STEP, chunks))),
-                )
+                places = range(start, min(start + _ROWS_PER_STEP, chunks))
+                records = ((number, place, vectors.digests[place], vectors.rows[place]) for place in places)
+                await database.copy_records_to_table("dial_agent_rag_vector_1", records=records)
             await database.execute(_CLEAN, _CLEANED)
         return StoredVectors(number, dimensions)
-
-
-def _records(number: int, vectors: NewVectors, places: range) -> Iterator[tuple[Any, ...]]:
-    return ((number, place, vectors.digests[place], vectors.rows[place]) for place in places)
 
 
 async def _with_vectors(connection: Connection) -> None:

@@ -117,8 +117,12 @@ def ranked(
     """The best chunks of all documents for the query, best first; `cosines` has an array for each document."""
     import numpy as np
 
-    options = options or SearchOptions()
-    meaning, words = np.concatenate(cosines), _word_scores(indexes, query)
+    options, meaning = options or SearchOptions(), np.concatenate(cosines)
+    # How rare a word is depends on all documents searched: in one of them alone, its subject would be a common word.
+    size = sum(len(index.chunks) for index in indexes)
+    counts = {term: sum(index.lexical.count(term) for index in indexes) for term in terms(query)}
+    rarity = {term: _rarity(size, count) for term, count in counts.items() if count}
+    words = np.concatenate([index.lexical.scores(rarity) for index in indexes])
     match options.mode:
         case "dense":
             scores = meaning
@@ -162,16 +166,6 @@ def similarities(dense: Any, vector: NDArray[np.float32]) -> NDArray[np.float32]
 
     rows = faiss.rev_swig_ptr(dense.get_xb(), dense.ntotal * dense.d).reshape(dense.ntotal, dense.d)
     return rows @ vector.reshape(-1)
-
-
-def _word_scores(indexes: Sequence[DocumentIndex], query: str) -> NDArray[np.float32]:
-    # How rare a word is depends on all documents searched: in one of them alone, its subject would be a common word.
-    import numpy as np
-
-    chunks = sum(len(index.chunks) for index in indexes)
-    counts = {term: sum(index.lexical.count(term) for index in indexes) for term in terms(query)}
-    rarity = {term: _rarity(chunks, count) for term, count in counts.items() if count}
-    return np.concatenate([index.lexical.scores(rarity) for index in indexes])
 
 
 def _rarity(chunks: int, holders: int) -> float:
@@ -246,7 +240,13 @@ class Lexical:
         # Numbers in place of words: freeing a million words at once would block the event loop.
         corpus = [[numbers.setdefault(term, len(numbers)) for term in terms(text)] for text in texts]
         self._size = len(corpus)
-        self._index = _bm25(corpus, numbers) if numbers else None
+        self._index: Any = None
+        if numbers:
+            from bm25s import BM25
+
+            logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index, and sets its level on import
+            self._index = BM25(k1=_K1, b=_B)
+            self._index.index((corpus, numbers), show_progress=False)
 
     @property
     def size_bytes(self) -> int:
@@ -278,12 +278,3 @@ class Lexical:
             return slice(0, 0)
         start, stop = self._index.scores["indptr"][number : number + 2]
         return slice(int(start), int(stop))
-
-
-def _bm25(corpus: list[list[int]], numbers: dict[str, int]) -> Any:
-    from bm25s import BM25
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index, and sets its own level on import
-    index = BM25(k1=_K1, b=_B)
-    index.index((corpus, numbers), show_progress=False)
-    return index

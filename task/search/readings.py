@@ -7,10 +7,11 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any, Generic, TypeVar
 
 from cachetools import TTLCache
 
@@ -19,7 +20,6 @@ from task.core_client.models import Caller, DownloadedFile
 from task.documents import extract
 from task.documents.model import Block, Extraction
 from task.documents.pool import ReaderPool
-from task.search.shared_work import SharedWork
 from task.shared.redis_store import RedisStore
 from task.telemetry.operations import count
 
@@ -31,6 +31,8 @@ CACHE_BYTES = 64 * 2**20
 PARALLEL_READS = 4
 _ACCESSES = 10_000
 _DIGEST_BYTES = 32
+_Result = TypeVar("_Result")
+_News = TypeVar("_News")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,54 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileReading:
     """What was read from a file; `key` identifies its content, however the file is called."""
 
     key: str
     extraction: Extraction
+
+
+@dataclass(slots=True)
+class _SharedTask(Generic[_Result, _News]):
+    listeners: list[Callable[[_News], None]] = field(default_factory=list)
+    task: asyncio.Task[_Result] | None = None
+
+    def publish(self, news: _News) -> None:
+        for listener in tuple(self.listeners):
+            listener(news)
+
+
+class SharedWork(Generic[_Result, _News]):
+    """Work by key, whose news all waiting requests receive; it is cancelled when the last one leaves."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, _SharedTask[_Result, _News]] = {}
+
+    async def join(
+        self,
+        key: str,
+        start: Callable[[Callable[[_News], None]], Coroutine[Any, Any, _Result]],
+        listener: Callable[[_News], None] = lambda _: None,
+    ) -> _Result:
+        """The result of the work under `key`, which is started with `start` unless it is running."""
+        running = self._running.get(key)
+        if running is None or running.task is None or running.task.done():
+            running = self._running[key] = _SharedTask()
+            running.task = asyncio.create_task(start(running.publish))
+        task = running.task
+        running.listeners.append(listener)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            running.listeners.remove(listener)
+            if not running.listeners:
+                if self._running.get(key) is running:
+                    del self._running[key]
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait({task})
+                if not task.cancelled():
+                    task.exception()  # looked at, or asyncio would report it
 
 
 class Readings:
@@ -101,21 +146,25 @@ class Readings:
         self._accesses: TTLCache[str, str] = TTLCache(_ACCESSES, seconds)
         self._kept: TTLCache[str, Extraction] = TTLCache(cache_bytes, seconds, getsizeof=_size)
         self._downloads = asyncio.Semaphore(PARALLEL_READS)
-        self._opening: SharedWork[tuple[str | None, Reading], None] = SharedWork()
+        self._opening: SharedWork[tuple[str | None, FileReading], None] = SharedWork()
         self._reading: SharedWork[Extraction, None] = SharedWork()
 
     async def find(self, url: str, requester: Requester) -> Found:
         """The file at `url`; every call proves that its key may read it."""
-        info = await self._files.metadata(url, requester.api_key)
-        found = Found(url, info, requester)
-        return replace(found, key=await self._known(found.access)) if found.access else found
+        found = Found(url, await self._files.metadata(url, requester.api_key), requester)
+        if (access := found.access) is None:
+            return found
+        key = self._accesses.get(access)
+        if key is None and (stored := await self.get(f"access:{access}")):
+            key = stored.decode("ascii", "replace")
+        return replace(found, key=key)
 
-    async def read(self, found: Found) -> Reading:
+    async def read(self, found: Found) -> FileReading:
         """The file's text; who has not read it before proves the right to by downloading it."""
         known = await self._known_text(found.key) if found.key else None
         count("cache_request", "documents", "hit" if known is not None else "miss")
         if found.key and known is not None:
-            return Reading(found.key, known)
+            return FileReading(found.key, known)
         info, api_key = found.info, found.requester.api_key
         # Each caller downloads with a key of its own: the key may end before others' do.
         work = json.dumps([info.url, info.etag, api_key])
@@ -153,12 +202,6 @@ class Readings:
     async def close(self) -> None:
         await self._readers.close()
 
-    async def _known(self, access: str) -> str | None:
-        if (key := self._accesses.get(access)) is not None:
-            return key
-        stored = await self.get(f"access:{access}")
-        return stored.decode("ascii", "replace") if stored else None
-
     async def _known_text(self, key: str) -> Extraction | None:
         if (kept := self._kept.get(key)) is not None:
             return kept
@@ -177,11 +220,11 @@ class Readings:
         if _size(text) <= self._kept.maxsize:
             self._kept[key] = text
 
-    async def _downloaded(self, url: str, api_key: str) -> tuple[str | None, Reading]:
+    async def _downloaded(self, url: str, api_key: str) -> tuple[str | None, FileReading]:
         async with self._downloads:
             file = await self._files.download(url, api_key, self._max_size)
             key = await asyncio.to_thread(content_key, file)
-            return file.etag, Reading(key, await self._reading.join(key, lambda _: self._text(key, file)))
+            return file.etag, FileReading(key, await self._reading.join(key, lambda _: self._text(key, file)))
 
     async def _text(self, key: str, file: DownloadedFile) -> Extraction:
         if (known := await self._known_text(key)) is not None:

@@ -52,13 +52,9 @@ def regions(blocks: Sequence[Block]) -> Iterator[Region]:
         if block.heading:
             first = start + len(block.heading) + 1
             yield Region(first, first + len(block.text), headings.path, block.heading, block.page)
-        elif not _is_page_marker(block):
+        elif block.page is None or block.text != f"[Page {block.page}]":
             yield from _text_regions(block.text, start, block.page, headings)
         start += len(block.whole) + len(GAP)
-
-
-def _is_page_marker(block: Block) -> bool:
-    return block.page is not None and block.text == f"[Page {block.page}]"
 
 
 class _Headings:
@@ -76,7 +72,9 @@ class _Headings:
 
 
 def _text_regions(text: str, offset: int, page: int | None, headings: _Headings) -> Iterator[Region]:
-    lines = _lines(text, offset)
+    lines: list[_Line] = []
+    for piece in text.split("\n"):
+        lines.append(_Line(lines[-1].end + 1 if lines else offset, piece))
     start, only_headings, fenced = offset, True, False
     place = 0
     while place < len(lines):
@@ -103,14 +101,6 @@ def _text_regions(text: str, offset: int, page: int | None, headings: _Headings)
         yield Region(start, offset + len(text), headings.path, page=page)
 
 
-def _lines(text: str, offset: int) -> list[_Line]:
-    lines: list[_Line] = []
-    for piece in text.split("\n"):
-        lines.append(_Line(offset, piece))
-        offset += len(piece) + 1
-    return lines
-
-
 def _table_rows(lines: Sequence[_Line], place: int) -> int:
     # The number of rows of the Markdown table whose header is at `place`; 0: there is no table.
     if "|" not in lines[place].text or place + 2 >= len(lines) or not _RULE.match(lines[place + 1].text.strip()):
@@ -132,13 +122,11 @@ def _title(lines: Sequence[_Line], place: int) -> tuple[int, str] | None:
     # Without marks, a heading has an empty line above it and is not a sentence.
     if (place and lines[place - 1].text.strip()) or text[-1] in ".,;:!?|":
         return None
-    if (match := _NUMBERED.match(text)) and not match[2][0].islower() and not _is_listed(lines, place):
-        return 2 + match[1].count("."), text
+    if (match := _NUMBERED.match(text)) and not match[2][0].islower():
+        following = next((line.text.strip() for line in lines[place + 1 : place + 3] if line.text.strip()), "")
+        in_list = _NUMBERED.match(following) and lines[place + 1].text.strip()
+        if not in_list:
+            return 2 + match[1].count("."), text
     if len(text) >= 4 and text.isupper() and sum(map(str.isalpha, text)) > len(text) // 2:
         return 1, text
     return None
-
-
-def _is_listed(lines: Sequence[_Line], place: int) -> bool:
-    following = next((line.text.strip() for line in lines[place + 1 : place + 3] if line.text.strip()), "")
-    return bool(_NUMBERED.match(following)) and lines[place + 1].text.strip() != ""

@@ -8,7 +8,7 @@ from time import monotonic
 from task.conversation.sinks import StageSink
 from task.embedding.client import Progress
 from task.errors import ProviderError
-from task.search.answers import UNSUPPORTED, Answer
+from task.search.answers import UNSUPPORTED, CheckedAnswer
 from task.search.chunks import ChunkedDocument
 from task.search.passages import Passage
 from task.search.ranking import Hit
@@ -81,7 +81,7 @@ class StageReport:
     def generating(self) -> None:
         self.write("\n## Generating response\n\n")
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: CheckedAnswer) -> None:
         lines = [f"- {item.title}: “{item.quote}”" for item in answer.citations]
         if answer.false_quotes:
             lines.append(f"- left out, as not in the document: {_counted(answer.false_quotes, 'quote')}")
@@ -105,7 +105,7 @@ class StageReport:
             self._stage.append_content(text)
 
 
-def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
+def for_the_model(answer: CheckedAnswer, notes: Sequence[str]) -> str:
     """The checked answer with its sources, and how far the model may rely on it."""
     parts = [answer.text if answer.found else NOTHING]
     if answer.citations:

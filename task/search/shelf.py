@@ -19,8 +19,7 @@ from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings, KeyRefused, digest
 from task.search.index_store import MemoryVectors, NewVectors, VectorsGone, VectorStore
 from task.search.ranking import Dense, DocumentIndex, Lexical, indexed_texts
-from task.search.readings import Reading, Readings, Requester
-from task.search.shared_work import SharedWork
+from task.search.readings import FileReading, Readings, Requester, SharedWork
 from task.telemetry.operations import count
 
 if TYPE_CHECKING:
@@ -128,20 +127,16 @@ class Shelf:
         except VectorsGone:
             raise EmbeddingUnavailable("The index was lost while it was searched. Try again.") from None
 
-    async def _cut(self, key: str, reading: Reading) -> _Kept:
+    async def _cut(self, key: str, reading: FileReading) -> _Kept:
         if (kept := self._cache.get_index(key)) is not None:
             return kept.document, kept
-        document = await asyncio.to_thread(self._chunked, reading)
+        text, most = reading.extraction, self._max_chunks
+        document = await asyncio.to_thread(chunk_document, "", text.blocks, text.notes)
+        if len(document.chunks) > most:
+            note = f"only the first {most:,} of {len(document.chunks):,} chunks are searched"
+            document = replace(document, chunks=document.chunks[:most], notes=(*document.notes, note))
         dense = await self._vectors.find(key, len(document.chunks))
         return document, await self._indexed(key, document, dense) if dense is not None else None
-
-    def _chunked(self, reading: Reading) -> ChunkedDocument:
-        document = chunk_document("", reading.extraction.blocks, reading.extraction.notes)
-        most = self._max_chunks
-        if len(document.chunks) <= most:
-            return document
-        note = f"only the first {most:,} of {len(document.chunks):,} chunks are searched"
-        return replace(document, chunks=document.chunks[:most], notes=(*document.notes, note))
 
     async def _made(
         self, key: str, document: ChunkedDocument, observer: Observer, caller: Caller | None

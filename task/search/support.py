@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from task.search.ranking import folded, tokens
@@ -73,15 +73,14 @@ def is_supported(statement: str, sources: Sequence[str]) -> bool:
     """Whether one source contains the statement's numbers and most of its content words, and denies what it denies."""
     plain = without_markers(statement)
     words, numbers = _content(plain), _numbers(plain)
-    return any(_supports(source, plain, words, numbers) for source in sources)
-
-
-def _supports(source: str, statement: str, words: Sequence[str], numbers: Iterable[str]) -> bool:
-    if not _numbers(source).keys() >= set(numbers):
-        return False
-    stems = {_stem(word) for word in tokens(source)}
-    contained = sum(_stem(word) in stems for word in words)
-    return contained >= COVERAGE * len(words) and not _denied(statement, source, words)
+    for source in sources:
+        if not _numbers(source).keys() >= numbers.keys():
+            continue
+        stems = {_stem(word) for word in tokens(source)}
+        contained = sum(_stem(word) in stems for word in words)
+        if contained >= COVERAGE * len(words) and not _denied(plain, source, words):
+            return True
+    return False
 
 
 def _denied(statement: str, source: str, words: Sequence[str]) -> bool:
@@ -102,16 +101,12 @@ def _denies(sentence: str, wanted: set[str]) -> bool:
         if not NEGATIONS.isdisjoint(found) and LACKING.isdisjoint(found):
             denied |= stems
         else:
-            lacked = _lacked(found)
+            # The few words after each "without".
+            places = [place for place, word in enumerate(found) if word in LACKING]
+            lacked = {_stem(word) for place in places for word in found[place + 1 : place + 1 + _LACKED_WORDS]}
             denied |= lacked
             affirmed |= stems - lacked
     return bool(wanted & denied - affirmed)
-
-
-def _lacked(found: Sequence[str]) -> set[str]:
-    # The stems of the few words after each "without".
-    places = [place for place, word in enumerate(found) if word in LACKING]
-    return {_stem(word) for place in places for word in found[place + 1 : place + 1 + _LACKED_WORDS]}
 
 
 def _unwrapped(text: str) -> str:
