@@ -111,7 +111,7 @@ class Preparing:
         Raises: as `prepare`.
         """
         request = await self.prepare(caller, sent, options, session_id)
-        if request.resumes is not None or request.again is not None:
+        if session_id is not None or request.resumes is not None or request.again is not None:
             return request
         store = await self._product.store.get()
         session = await store.sessions.start(caller.owner, session_title(sent), origin)
