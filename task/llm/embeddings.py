@@ -59,14 +59,13 @@ class EmbeddingsEndpoint:
             ProviderError: the provider cannot be reached, refuses, fails, or answers with anything but these vectors.
         """
         asked = {"input": list(texts), **({"model": self.model} if self.model else {})}
-        sent = {"Accept": "application/json", **self._headers(api_key, headers)}
+        sent = {"Accept": "application/json"}
+        if self.api_key is None:
+            sent |= {**headers, **core_headers(api_key)}
+        elif self.api_key:
+            sent["Authorization"] = f"Bearer {self.api_key}"
         body = await self.retries.run(lambda: self._posted(orjson.dumps(asked), sent))
         return await asyncio.to_thread(embedded, body, len(texts))
-
-    def _headers(self, api_key: str, headers: Mapping[str, str]) -> dict[str, str]:
-        if self.api_key is None:
-            return {**headers, **core_headers(api_key)}
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     async def _posted(self, body: bytes, headers: Mapping[str, str]) -> bytes:
         try:
@@ -112,7 +111,11 @@ def embedded(body: bytes, count: int) -> Embedded:
 
     try:
         content = orjson.loads(body)
-        items = _ordered(content["data"])
+        items = content["data"]
+        if any("index" in item for item in items):
+            items = sorted(items, key=lambda item: item["index"])
+            if [item["index"] for item in items] != list(range(len(items))):
+                raise ValueError("the vectors are not numbered from 0 without gaps")
         rows = [_row(item["embedding"]) for item in items]
         tokens = (content.get("usage") or {}).get("prompt_tokens") or 0
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -127,14 +130,6 @@ def embedded(body: bytes, count: int) -> Embedded:
     if not np.isfinite(lengths).all():
         raise _malformed("has vectors with numbers that are not finite")
     return Embedded((matrix / np.maximum(lengths, 1e-12)).astype(np.float32), tokens if isinstance(tokens, int) else 0)
-
-
-def _ordered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not any("index" in item for item in items):
-        return items
-    if sorted(item["index"] for item in items) != list(range(len(items))):
-        raise ValueError("the vectors are not numbered from 0 without gaps")
-    return sorted(items, key=lambda item: item["index"])
 
 
 def _row(vector: Any) -> NDArray[np.float64]:

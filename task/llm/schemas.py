@@ -10,9 +10,15 @@ import orjson
 
 _DEPTH = 12  # of a schema
 _KINDS: Mapping[str, Any] = {  # what servers can read; anything else there would make one refuse the whole request
-    "type": (str, list), "description": str, "enum": list, "required": list, "items": (dict, bool),
-    "anyOf": list, "oneOf": list, "properties": dict,
-}  # fmt: skip
+    "type": (str, list),
+    "description": str,
+    "enum": list,
+    "required": list,
+    "items": (dict, bool),
+    "anyOf": list,
+    "oneOf": list,
+    "properties": dict,
+}
 
 
 def simple_schema(schema: Any) -> dict[str, Any]:
@@ -64,14 +70,17 @@ class _Schemas:
         return simple
 
     def _resolved(self, schema: Any, within: tuple[str, ...], depth: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The schema with what it refers to and all its `allOf`, and the references that led there."""
+        # The schema with what it refers to and all its `allOf`, and the references that led there.
         if not depth:
             return {}, within
         shape = dict(_object(schema))
         if (reference := shape.pop("$ref", None)) is not None:
             if reference in within:
                 return {}, within
-            referred, within = self._resolved(self._referred(str(reference)), (*within, reference), depth - 1)
+            target: Any = self.root
+            for key in filter(None, str(reference).removeprefix("#").split("/")):
+                target = _object(target).get(key)
+            referred, within = self._resolved(target, (*within, reference), depth - 1)
             shape = {**referred, **shape}
         for part in _array(shape.pop("allOf", None)):
             found, within = self._resolved(part, within, depth - 1)
@@ -79,12 +88,6 @@ class _Schemas:
             required = [*_array(shape.get("required")), *_array(found.get("required"))]
             shape = {**found, **shape, "properties": properties, "required": required}
         return shape, within
-
-    def _referred(self, reference: str) -> Any:
-        found: Any = self.root
-        for key in filter(None, reference.removeprefix("#").split("/")):
-            found = _object(found).get(key)
-        return found
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -108,7 +111,12 @@ def _flat(simple: dict[str, Any]) -> dict[str, Any] | None:
         if not properties:  # any may be meant, and none would be allowed
             return None
         flat["properties"] = {name: _flat(part) for name, part in properties.items()}
-        flat["required"] = [name for name in shape.get("required", ()) if not _may_be_null(properties.get(name, {}))]
+        flat["required"] = []
+        for name in shape.get("required", ()):
+            part = properties.get(name, {})
+            kinds = [kind for option in (part, *part.get("anyOf", ())) for kind in _kinds(option)]
+            if "null" not in kinds and None not in part.get("enum", ()):
+                flat["required"].append(name)
         flat["additionalProperties"] = False
     parts = [*flat.get("properties", {}).values(), flat.get("items", {})]
     return None if None in parts else flat
@@ -123,10 +131,8 @@ def _without_null(simple: dict[str, Any]) -> dict[str, Any]:
     kinds = [kind for kind in _array(shape.get("type")) if kind != "null"]
     if len(kinds) == 1:
         shape["type"] = kinds[0]
-    return _with_text_enum(shape) if "enum" in shape else shape
-
-
-def _with_text_enum(shape: dict[str, Any]) -> dict[str, Any]:
+    if "enum" not in shape:
+        return shape
     # Dapr makes texts of the other values, which nothing could match.
     values = [value for value in shape.pop("enum") if value is not None]
     if all(isinstance(value, str) for value in values):
@@ -137,8 +143,6 @@ def _with_text_enum(shape: dict[str, Any]) -> dict[str, Any]:
     return {**typed, **shape, "description": f"{shape.get('description', '')} {listed}".lstrip()}
 
 
-def _may_be_null(simple: Mapping[str, Any]) -> bool:
-    kinds = [simple, *simple.get("anyOf", ())]
-    return any("null" in (part.get("type"), *_array(part.get("type"))) for part in kinds) or None in simple.get(
-        "enum", ()
-    )
+def _kinds(shape: Mapping[str, Any]) -> list[Any]:
+    kind = shape.get("type")
+    return cast("list[Any]", kind) if isinstance(kind, list) else [kind]

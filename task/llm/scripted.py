@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from string import Template
 from typing import Any, Literal
@@ -126,7 +126,14 @@ class ScriptedModel:
             self.requests.append(list(messages))
             self.tools.append(list(tools))
             self.options.append(options)
-        reply = self._next_reply(messages, tools)
+        number = self._asked
+        self._asked += 1
+        if number < len(self._replies):
+            reply = self._replies[number]
+        elif self._then is not None:
+            reply = self._then(messages, tools)
+        else:
+            raise _exhausted(f"the script has no reply number {number + 1}")
         ids: dict[int | None, str] = {}
         for event in reply.events:
             match event:
@@ -142,14 +149,9 @@ class ScriptedModel:
                     yield event
         yield reply.finish
 
-    def _next_reply(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
-        number = self._asked
-        self._asked += 1
-        if number < len(self._replies):
-            return self._replies[number]
-        if self._then is not None:
-            return self._then(messages, tools)
-        raise ProviderError(f"the script has no reply number {number + 1}", status_code=400, code="script_exhausted")
+
+def _exhausted(problem: str) -> ProviderError:
+    return ProviderError(problem, status_code=400, code="script_exhausted")
 
 
 class _Data(BaseModel):
@@ -179,7 +181,10 @@ class ReplyData(_Data):
 
     def reply(self, values: Mapping[str, str] | None = None) -> Reply:
         """The reply; with `values`, `$name` in texts and arguments is replaced."""
-        fill = partial(_filled, values=values)
+
+        def fill(value: Any) -> Any:
+            return Template(value).safe_substitute(values) if isinstance(value, str) and values is not None else value
+
         pieces = [self.text] if isinstance(self.text, str) else self.text
         pieces = [fill(piece) for piece in pieces if piece]
         if self.by_word:
@@ -219,11 +224,41 @@ class ScriptFile(_Data):
 
     def reply(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         offered = [str(tool["function"]["name"]) for tool in tools]
-        values = {"tools": ", ".join(f"`{name}`" for name in offered) or "none", "results": _quoted_results(messages)}
+        last = messages[-1] if messages else None
+        results: list[str] = []
+        for message in takewhile(lambda message: message.role is Role.TOOL, reversed(messages)):
+            results.insert(0, f"{message.name or 'tool'}:\n{message.text()}")
+        text = "\n\n".join(results)
+        if len(text) > _RESULT_LIMIT:
+            text = f"{text[:_RESULT_LIMIT]}\n[cut, {len(text)} characters in all]"
+        quoted = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+        values = {"tools": ", ".join(f"`{name}`" for name in offered) or "none", "results": quoted}
         for rule in self.rules:
-            if (reply := _applied(rule, messages, offered, values)) is not None:
-                return reply
-        raise ProviderError(f"no rule of the script {self.name} fits", status_code=400, code="script_exhausted")
+            when = rule.when
+            if (when.last and (last is None or last.role.value != when.last)) or (
+                when.tool and when.tool not in offered
+            ):
+                continue
+            if when.attached is None:
+                return rule.reply(values)
+            if files := _attached(last, when.attached):
+                first, *more = (rule.reply({**values, **file}) for file in files)
+                for reply in more:
+                    first &= Reply(reply.calls)
+                return first
+        raise _exhausted(f"no rule of the script {self.name} fits")
+
+
+def _attached(message: Message | None, kinds: Sequence[str]) -> list[dict[str, str]]:
+    _, found, block = message.text().rpartition(f"{ATTACHED}\n") if message else ("", "", "")
+    lines = [_ATTACHED.match(line) for line in block.strip().splitlines()] if found else []
+    files = [line.groupdict() for line in lines if line is not None]
+    endings = tuple(f".{kind}" for kind in kinds if "/" not in kind)
+    return [
+        file
+        for file in files
+        if file["type"] in kinds or file["title"].lower().endswith(endings) or file["url"].lower().endswith(endings)
+    ]
 
 
 def load_script(path: Path) -> ScriptFile:
@@ -239,49 +274,3 @@ def load_script(path: Path) -> ScriptFile:
     except ValidationError as error:
         fault = error.errors()[0]
         raise SettingsError(f"{path.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
-
-
-def _applied(
-    rule: Rule, messages: Sequence[Message], offered: Sequence[str], values: Mapping[str, str]
-) -> Reply | None:
-    when = rule.when
-    last = messages[-1] if messages else None
-    if when.last is not None and (last is None or last.role.value != when.last):
-        return None
-    if when.tool is not None and when.tool not in offered:
-        return None
-    if when.attached is None:
-        return rule.reply(values)
-    files = [file for file in _attachments(last) if _fits(file, when.attached)]
-    if not files:
-        return None
-    first, *more = (rule.reply({**values, **file}) for file in files)
-    for reply in more:
-        first &= Reply(reply.calls)
-    return first
-
-
-def _attachments(message: Message | None) -> list[dict[str, str]]:
-    _, found, block = message.text().rpartition(f"{ATTACHED}\n") if message else ("", "", "")
-    lines = [_ATTACHED.match(line) for line in block.strip().splitlines()] if found else []
-    return [line.groupdict() for line in lines if line is not None]
-
-
-def _fits(file: Mapping[str, str], kinds: Sequence[str]) -> bool:
-    endings = tuple(f".{kind}" for kind in kinds if "/" not in kind)
-    return file["type"] in kinds or file["title"].lower().endswith(endings) or file["url"].lower().endswith(endings)
-
-
-def _quoted_results(messages: Sequence[Message]) -> str:
-    results: list[str] = []
-    for message in reversed(messages):
-        if message.role is not Role.TOOL:
-            break
-        results.insert(0, f"{message.name or 'tool'}:\n{message.text()}")
-    text = "\n\n".join(results)
-    cut = f"{text[:_RESULT_LIMIT]}\n[cut, {len(text)} characters in all]" if len(text) > _RESULT_LIMIT else text
-    return "\n".join(f"> {line}".rstrip() for line in cut.splitlines())
-
-
-def _filled(value: Any, values: Mapping[str, str] | None) -> Any:
-    return Template(value).safe_substitute(values) if isinstance(value, str) and values is not None else value

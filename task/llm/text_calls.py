@@ -82,20 +82,19 @@ class _TextCallAnswer:
         yield Finish("length" if scanner.too_long else "tool_calls")
 
     def _numbered(self, found: Iterable[Delta]) -> Iterator[Delta]:
-        # Without the calls that the provider has made already: some models write those again.
         for delta in found:
-            if not (isinstance(delta, ToolCallDelta) and self._is_real(delta)):
-                yield self._indexes.of_text(delta)
-
-    def _is_real(self, delta: ToolCallDelta) -> bool:
-        if self._real.empty:
-            return False
-        written = Accumulator()
-        written.add(delta)
-        (call,) = written.message().tool_calls
-        wanted = (call.name, orjson.loads(call.function.arguments))
-        real = self._real.message().tool_calls
-        return any((call.name, orjson.loads(call.function.arguments)) == wanted for call in real)
+            if isinstance(delta, ToolCallDelta) and not self._real.empty:
+                # Some models write the calls again that the provider has made already.
+                written = Accumulator()
+                written.add(delta)
+                made = [
+                    (call.name, orjson.loads(call.function.arguments))
+                    for message in (self._real.message(), written.message())
+                    for call in message.tool_calls
+                ]
+                if made[-1] in made[:-1]:
+                    continue
+            yield self._indexes.of_text(delta)
 
 
 @dataclass(slots=True)
@@ -177,10 +176,18 @@ class TextScanner:
             if isinstance(opening, Opening):
                 yield from self._send(text[:place])
                 return self._hold(opening, text[place:])
-            if ordinary := _ordinary(text[place : place + HEAD]):
-                self._end, start = ordinary[0], place + ordinary[1]
-                yield from self._send(text[:start])
-                return text[start:]
+            # What contains no calls, whatever stands in it: code, thoughts, JSON that is not a call.
+            head = text[place : place + HEAD]
+            if fence := _FENCE_LINE.match(head):
+                self._end, start = Until(FENCE), place + fence.end()
+            elif head.startswith(THOUGHT):
+                self._end, start = Until("</think>"), place + len(THOUGHT)
+            elif _ORDINARY_JSON.match(head):
+                self._end, start = Brackets(), place
+            else:
+                continue
+            yield from self._send(text[:start])
+            return text[start:]
         yield from self._send(text)
         return ""
 
@@ -251,15 +258,6 @@ class TextScanner:
     @cached_property
     def _read(self) -> str:
         return "\0".join(_squeezed(message.text()) for message in self._messages if message.role is not Role.ASSISTANT)
-
-
-def _ordinary(text: str) -> tuple[Brackets | Until, int] | None:
-    # What contains no calls, whatever stands in it: code, JSON that is no call, thoughts.
-    if fence := _FENCE_LINE.match(text):
-        return Until(FENCE), fence.end()
-    if text.startswith(THOUGHT):
-        return Until("</think>"), len(THOUGHT)
-    return (Brackets(), 0) if _ORDINARY_JSON.match(text) else None
 
 
 def _squeezed(text: str) -> str:
