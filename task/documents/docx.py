@@ -41,7 +41,7 @@ def read_docx(content: bytes, content_type: str = "") -> Extraction:
     """
     package = open_package(content)
     root = package.xml(package.main)
-    body = _Body(package)
+    body = _DocxBody(package)
     pieces = [
         *body.pieces(root),
         *body.footnotes("footnotes", ""),
@@ -52,7 +52,7 @@ def read_docx(content: bytes, content_type: str = "") -> Extraction:
     return Extraction(blocks_of(pieces), tuple(body.notes()))
 
 
-class _Body:
+class _DocxBody:
     """Reads the parts of one document; remembers what was left out, and text boxes until their paragraph ends."""
 
     def __init__(self, package: Package) -> None:

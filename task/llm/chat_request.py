@@ -18,7 +18,7 @@ from task.llm.base import REQUEST_FIELDS, ModelOptions, ToolSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProviderProfile:
     """How requests to one kind of provider differ from OpenAI's basic form.
 
     `refused`: fields of `ModelOptions` (or of its `extra`) that are not sent. `empty_content`: how missing text beside
@@ -57,16 +57,16 @@ _OF_HOSTED_MODELS = frozenset(
 )
 _NOT_OPENAIS = frozenset({"top_k", "scrub_pii"})  # strict servers answer with a 400
 
-GENERIC = Profile("generic")
-OPENAI = Profile("openai", max_tokens_field="max_completion_tokens", refused=_NOT_OPENAIS)
-REASONING = Profile(
+GENERIC = ProviderProfile("generic")
+OPENAI = ProviderProfile("openai", max_tokens_field="max_completion_tokens", refused=_NOT_OPENAIS)
+REASONING = ProviderProfile(
     "reasoning",
     max_tokens_field="max_completion_tokens",
     refused=_SAMPLING | _NOT_OPENAIS | {"stop", "presence_penalty", "frequency_penalty", "logit_bias"},
     system_role=Role.DEVELOPER,
 )
-AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21", refused=_NOT_OPENAIS)
-GEMINI = Profile(
+AZURE = ProviderProfile("azure", key_header="api-key", api_version="2024-10-21", refused=_NOT_OPENAIS)
+GEMINI = ProviderProfile(
     "gemini",
     refused=_NOT_OPENAIS | {"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"},
     # Gemini 3 refuses calls without its signature; this is the documented placeholder for calls whose signature was not
@@ -76,28 +76,28 @@ GEMINI = Profile(
     ),
 )
 # Anthropic accepts these and ignores them: https://platform.claude.com/docs/en/api/openai-sdk
-ANTHROPIC = Profile(
+ANTHROPIC = ProviderProfile(
     "anthropic",
     refused=_NOT_OPENAIS | {"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"},
 )
 # https://api-docs.deepseek.com/guides/thinking_mode: a call without its reasoning, even if empty, is a 400.
-DEEPSEEK = Profile("deepseek", empty_content="text", replays_reasoning="always")
-THINKING = Profile("thinking", replays_reasoning="present")
-BASIC = Profile("basic", empty_content="text", streams_usage=False)
+DEEPSEEK = ProviderProfile("deepseek", empty_content="text", replays_reasoning="always")
+THINKING = ProviderProfile("thinking", replays_reasoning="present")
+BASIC = ProviderProfile("basic", empty_content="text", streams_usage=False)
 
 # Servers of open models: those parse the calls of some models only, and of none completely.
-OLLAMA = Profile(
+OLLAMA = ProviderProfile(
     "ollama",
     refused=_ONLY_WITH_TOOLS | _OF_HOSTED_MODELS | {"scrub_pii"},
     text_calls=True,
 )
-DAPR = Profile(
+DAPR = ProviderProfile(
     "dapr",
     refused=REQUEST_FIELDS.union(_NOT_OPENAIS) - {"temperature", "max_tokens", "response_format", "scrub_pii"},
 )
-LM_STUDIO, LLAMA_CPP, VLLM = (Profile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
+LM_STUDIO, LLAMA_CPP, VLLM = (ProviderProfile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
 
-PROFILES: Mapping[str, Profile] = MappingProxyType(
+PROFILES: Mapping[str, ProviderProfile] = MappingProxyType(
     {
         profile.name: profile
         for profile in (
@@ -124,7 +124,7 @@ _PORTS = {"11434": OLLAMA, "1234": LM_STUDIO, "8080": LLAMA_CPP, "8000": VLLM}
 
 
 @lru_cache(maxsize=1_000)
-def profile_for(model: str, base_url: str | None = None) -> Profile:
+def profile_for(model: str, base_url: str | None = None) -> ProviderProfile:
     """The profile for a model's name at an address; None is DIAL, where only the name is known.
 
     The host decides how a request is sent (for servers of open models their usual port, where gateways to hosted models
@@ -175,7 +175,7 @@ class RequestBodies:
     __slots__ = ("_messages", "_profile", "_tools")
 
     def __init__(self) -> None:
-        self._profile: Profile | None = None
+        self._profile: ProviderProfile | None = None
 
     def body(
         self,
@@ -183,7 +183,7 @@ class RequestBodies:
         messages: Sequence[Message],
         tools: Sequence[ToolSchema],
         options: ModelOptions,
-        profile: Profile,
+        profile: ProviderProfile,
     ) -> bytes:
         """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
         if profile is not self._profile:
@@ -205,7 +205,7 @@ class RequestBodies:
         return orjson.dumps(body)
 
 
-def _wire_message(message: Message, profile: Profile) -> dict[str, Any]:
+def _wire_message(message: Message, profile: ProviderProfile) -> dict[str, Any]:
     wire = message.as_dict()
     if message.tool_calls:
         if profile.empty_content == "text" and message.content is None:

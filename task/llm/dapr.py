@@ -77,7 +77,7 @@ class Sidecar:
 
     @property
     def number(self) -> tuple[int, int] | None:
-        """Its version's first two numbers; None for one that somebody built without them."""
+        """Its version's first two numbers; None for a build without them."""
         found = re.match(r"v?(\d+)\.(\d+)", self.version)
         return (int(found[1]), int(found[2])) if found else None
 
@@ -235,22 +235,18 @@ class DaprChatModel:
     """One model of a sidecar."""
 
     server: DaprServer
-    model: str
-
-    @property
-    def name(self) -> str:
-        return self.model
+    name: str
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
         deltas = self._deltas(messages, tools, options)
-        return with_text_calls(deltas, messages, tools, options, self.model) if self.server.text_calls else deltas
+        return with_text_calls(deltas, messages, tools, options, self.name) if self.server.text_calls else deltas
 
     async def _deltas(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        component = await self.server.component(self.model)
+        component = await self.server.component(self.name)
         request, warnings = conversation_request(component, messages, tools, options)
         for warning in warnings:
             yield warning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypedDict, cast
@@ -15,7 +16,7 @@ from cachetools import TTLCache
 from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
-from task.llm.chat_request import Profile, RequestBodies, profile_for
+from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CORE
 from task.llm.transport import RETRIES, Retries, answer_bytes
 from task.llm.window import ANSWER_TOKENS
@@ -53,25 +54,21 @@ class DialChatModel:
 
     session: aiohttp.ClientSession
     endpoint: str
-    deployment: str
+    name: str
     api_key: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     api_version: str | None = None
-    profile: Profile | None = None
+    profile: ProviderProfile | None = None
     retries: Retries = RETRIES
     bodies: RequestBodies = field(default_factory=RequestBodies, compare=False, repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.deployment
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        profile = self.profile or profile_for(self.deployment)
-        body = self.bodies.body(self.deployment, messages, tools, options, profile)
+        profile = self.profile or profile_for(self.name)
+        body = self.bodies.body(self.name, messages, tools, options, profile)
         headers = {**self.headers, **core_headers(self.api_key)}
-        url = deployment_url(self.endpoint, self.deployment, self.api_version)
+        url = deployment_url(self.endpoint, self.name, self.api_version)
         pieces = answer_bytes(self.session, url, body, headers, self.retries, CORE)
         return chat_deltas(pieces, (self.api_key,))
 
@@ -142,13 +139,10 @@ class ModelListings:
 
     async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
         status, body = await self._answer(path, api_key)
-        if status != 200:
-            return None
-        try:
-            content = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return None
-        return cast("dict[str, Any]", content) if isinstance(content, dict) else None
+        with suppress(orjson.JSONDecodeError):
+            content = orjson.loads(body) if status == 200 else None
+            return cast("dict[str, Any]", content) if isinstance(content, dict) else None
+        return None
 
     async def _answer(self, path: str, api_key: str) -> tuple[int | None, bytes]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -68,23 +69,18 @@ class EmbeddingsEndpoint:
         return await asyncio.to_thread(embedded, body, len(texts))
 
     async def _posted(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        pieces, size = [], 0
+        opened = new_session() if self.session is None else nullcontext(self.session)
         try:
-            async with asyncio.timeout(self.seconds):
-                if self.session is not None:
-                    return await self._read(self.session, body, headers)
-                async with new_session() as session:
-                    return await self._read(session, body, headers)
+            async with asyncio.timeout(self.seconds), opened as session:
+                # An answer that breaks off is requested again as a whole, so the retries are around this.
+                async for piece in answer_bytes(session, self.url, body, headers, _ONCE, self.server):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > MAX_BYTES:
+                        raise _malformed("is endless")
         except TimeoutError as error:
             raise ProviderError("The model provider has been silent for too long.", code=TIMEOUT) from error
-
-    async def _read(self, session: aiohttp.ClientSession, body: bytes, headers: Mapping[str, str]) -> bytes:
-        pieces, size = [], 0
-        # An answer that breaks off is requested again as a whole, so the retries are around this.
-        async for piece in answer_bytes(session, self.url, body, headers, _ONCE, self.server):
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_BYTES:
-                raise _malformed("is endless")
         return b"".join(pieces)
 
 

@@ -33,7 +33,7 @@ from task.llm.chat_chunks import drain
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.ollama_request import OllamaModel, chat_body, load_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
-from task.llm.transport import RETRIES, Retries, answer_bytes
+from task.llm.transport import RETRIES, Retries, answer_bytes, listing
 from task.llm.window import ANSWER_TOKENS
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 OLLAMA = "Ollama"
 KEPT_SECONDS = 300
 LINE_LIMIT = 64 * 2**20  # bytes
-_ASKING = aiohttp.ClientTimeout(total=2)
 LEAST_CONTEXT, MOST_CONTEXT = 8192, 65_536
 _HEADERS = {"Accept": "application/x-ndjson"}
 _SENTENCES = (
@@ -114,13 +113,10 @@ class OllamaServer:
 
     async def models(self) -> list[str]:
         """The names of the server's models; none where it does not list them."""
+        found = await listing(self._session, f"{self.url}/api/tags", self._authorization)
         try:
-            async with self._session.get(
-                f"{self.url}/api/tags", headers=self._authorization, timeout=_ASKING, allow_redirects=False
-            ) as response:
-                found: Any = orjson.loads(await response.read()) if response.status == 200 else {"models": []}
             return [str(item["name"]) for item in found["models"]]
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return []
 
     async def accepts_images(self, model: str, _api_key: str = "") -> bool:
@@ -134,17 +130,12 @@ class OllamaServer:
 
     async def is_loaded(self, model: OllamaModel) -> bool:
         """Whether the model can answer at once, with its context; also where the server does not say."""
+        found = await listing(self._session, f"{self.url}/api/ps", self._authorization)
         try:
-            async with self._session.get(
-                f"{self.url}/api/ps", headers=self._authorization, timeout=_ASKING, allow_redirects=False
-            ) as response:
-                found: Any = orjson.loads(await response.read()) if response.status == 200 else None
-            loaded = [
-                item.get("context_length", model.context) for item in found["models"] if model.is_named(item["model"])
-            ]
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            loaded = [item for item in found["models"] if model.is_named(item["model"])]
+            return any(item.get("context_length", model.context) == model.context for item in loaded)
+        except (KeyError, TypeError, AttributeError):
             return True
-        return model.context in loaded
 
     async def load(self, model: OllamaModel) -> None:
         """Have the model loaded, as its requests would do.
@@ -190,25 +181,21 @@ class OllamaChatModel:
     """One model of a server; `streams`: whether its answers are requested piece by piece."""
 
     server: OllamaServer
-    model: str
+    name: str
     streams: bool = True
-
-    @property
-    def name(self) -> str:
-        return self.model
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        model = await self.server.model(self.model)
+        model = await self.server.model(self.name)
         for warning in without_effect(model, tools, options):
             yield ModelWarning(warning)
         if not (model.remote or await self.server.is_loaded(model)):
-            yield Waiting(f"Ollama is loading the model {self.model}")
+            yield Waiting(f"Ollama is loading the model {self.name}")
             await self.server.load(model)
         body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive, stream=self.streams)
         offered = offered_tools(model, tools, options)
-        answer = with_text_calls(self.server.answer(body, model), messages, offered, options, self.model)
+        answer = with_text_calls(self.server.answer(body, model), messages, offered, options, self.name)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta

@@ -13,13 +13,12 @@ from task.conversation.messages import Message
 from task.errors import ProviderError
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
-from task.llm.chat_request import Profile, RequestBodies, profile_for
+from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CONNECTION_FAILED, http_failure
 from task.llm.text_calls import with_text_calls
 from task.llm.transcription import Recording
-from task.llm.transport import RETRIES, Retries, answer_bytes
+from task.llm.transport import RETRIES, Retries, answer_bytes, listing
 
-LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
 TRANSCRIPTION_TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
@@ -33,37 +32,31 @@ class OpenAIChatModel:
     session: aiohttp.ClientSession
     base_url: str
     api_key: str
-    model: str
-    profile: Profile | None = None
+    name: str
+    profile: ProviderProfile | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     retries: Retries = RETRIES
     bodies: RequestBodies = field(default_factory=RequestBodies, compare=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        return self.model
-
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        profile = self.profile or profile_for(self.model, self.base_url)
-        body = self.bodies.body(self.model, messages, tools, options, profile)
+        profile = self.profile or profile_for(self.name, self.base_url)
+        body = self.bodies.body(self.name, messages, tools, options, profile)
         url = completions_url(self.base_url, profile.api_version)
         headers = {**self.headers, **_authorization(self.api_key, profile)}
         deltas = chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))
-        return with_text_calls(deltas, messages, tools, options, self.model) if profile.text_calls else deltas
+        return with_text_calls(deltas, messages, tools, options, self.name) if profile.text_calls else deltas
 
 
 async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: str) -> list[str]:
     """The ids that the endpoint lists; none where it does not list them in time."""
     headers = _authorization(api_key, profile_for("", base_url))
-    url = _url(base_url, "models")
+    found = await listing(session, _url(base_url, "models"), headers)
     try:
-        async with session.get(url, headers=headers, timeout=LISTING_TIMEOUT, allow_redirects=False) as response:
-            listing = orjson.loads(await response.read()) if response.status == 200 else {"data": []}
-            return [str(item["id"]) for item in listing["data"]]
-    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
-        return []  # whatever answers there: anything but the expected shape counts as no answer
+        return [str(item["id"]) for item in found["data"]]
+    except (KeyError, TypeError):
+        return []  # anything but the expected shape counts as no answer
 
 
 async def transcription(
@@ -101,7 +94,7 @@ def _url(base_url: str, path: str) -> str:
     return f"{address.rstrip('/')}/{path}" + (f"?{query}" if query else "")
 
 
-def _authorization(api_key: str, profile: Profile) -> dict[str, str]:
+def _authorization(api_key: str, profile: ProviderProfile) -> dict[str, str]:
     if not api_key:
         return {}
     return {profile.key_header: f"Bearer {api_key}" if profile.key_header == "Authorization" else api_key}

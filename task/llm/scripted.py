@@ -205,7 +205,7 @@ class When(_Data):
     tool: str | None = None
 
 
-class Rule(ReplyData):
+class ScriptRule(ReplyData):
     """A reply to every request that `when` fits. With `attached`, its calls are made once per fitting file."""
 
     when: When = When()
@@ -220,7 +220,7 @@ class ScriptFile(_Data):
 
     name: str
     replies: list[ReplyData] = []
-    rules: list[Rule] = []
+    rules: list[ScriptRule] = []
 
     def reply(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         offered = [str(tool["function"]["name"]) for tool in tools]

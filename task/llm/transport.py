@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
+import orjson
 from yarl import URL
 
 from task.errors import ProviderError
@@ -136,6 +137,16 @@ async def answer_bytes(
         with suppress(ValueError):  # a user name or a query may be a key
             error.address = str(URL(url, encoded=True).with_user(None).with_query(None))
         raise
+
+
+async def listing(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], seconds: float = 2) -> Any:
+    """The JSON that a server answers a GET with; None where it does not answer, refuses, or sends something else."""
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+            return orjson.loads(await response.read()) if response.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return None
 
 
 def sendable(body: bytes) -> bytes | io.BytesIO:

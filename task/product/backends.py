@@ -11,7 +11,7 @@ import aiohttp
 
 from task.errors import SettingsError
 from task.llm.base import ChatModel
-from task.llm.chat_request import DAPR, OLLAMA, PROFILES, Profile, profile_for
+from task.llm.chat_request import DAPR, OLLAMA, PROFILES, ProviderProfile, profile_for
 from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, listed_models, transcription
@@ -50,7 +50,7 @@ class Backend:
     fetches_files: bool
     listed: bool
     facts: ModelFacts | None = None
-    profile: Callable[[str], Profile] = profile_for
+    profile: Callable[[str], ProviderProfile] = profile_for
     models: Callable[[], Awaitable[list[str]]] | None = None
     transcribe: Callable[[str, Recording], Awaitable[str]] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
@@ -179,7 +179,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _profile(settings: Settings) -> Profile | None:
+def _profile(settings: Settings) -> ProviderProfile | None:
     return PROFILES[settings.profile] if settings.profile else None
 
 

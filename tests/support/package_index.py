@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from task.local.model.weights import Piece, Weights
+from task.local.model.weights import Weights, WeightsPart
 from tests.support.core import served
 
 VERSION = "1.0"
@@ -108,7 +108,8 @@ def tiny_weights(content: bytes, pieces: int = 3) -> tuple[Weights, dict[str, by
         for n, part in enumerate(parts, 1)
     }
     listed = tuple(
-        Piece(f"tiny-part{n}", VERSION, f"tiny_part{n}/data/part.bin", len(part)) for n, part in enumerate(parts, 1)
+        WeightsPart(f"tiny-part{n}", VERSION, f"tiny_part{n}/data/part.bin", len(part))
+        for n, part in enumerate(parts, 1)
     )
     sha256 = hashlib.sha256(content).hexdigest()
     return Weights("tiny", "Tiny", "CC0-1.0", len(content), sha256, 1, 0.0, listed), wheels

