@@ -204,35 +204,25 @@ def _gutter(runs: Sequence[TextRun]) -> float | None:
     return place if len(beside) >= max(_FEWEST_LINES, crossing) and is_prose else None
 
 
-class Marks(NamedTuple):
-    """What is drawn on a page beside its text: straight edges, the share that is pictures, how many lines and areas."""
+class Marks:
+    """What is drawn on a pypdfium2 page beside its text: `edges`, `pictures`, `shapes`.
 
-    edges: list[Box]
-    pictures: float
-    shapes: int
+    Edges are straight lines as thin boxes, none where there are too many for a table; pictures are the share of the
+    page that they cover; shapes count lines and areas.
+    """
 
-
-def marks_of(page: Any, frame: PageFrame) -> Marks:
-    """The page's straight lines, thin boxes each, and its pictures; no lines where there are too many for a table."""
-    left, bottom, right, top = page.get_bbox()
-    scan = _Scan(frame)
-    scan.page(page)
-    area = max(1.0, (right - left) * (top - bottom))
-    edges = [] if len(scan.edges) > MOST_EDGES else scan.edges
-    return Marks(edges, min(1.0, scan.pictures / area), scan.shapes)
-
-
-class _Scan:
-    def __init__(self, frame: PageFrame) -> None:
-        self.frame, self.edges, self.pictures, self.shapes = frame, list[Box](), 0.0, 0
+    def __init__(self, page: Any, frame: PageFrame) -> None:
+        self._frame, self.edges, self.pictures, self.shapes = frame, list[Box](), 0.0, 0
         self._corners = tuple(ctypes.c_float() for _ in range(4))
-
-    def page(self, page: Any) -> None:
         raw, item_at, kind_of, text = page.raw, c.FPDFPage_GetObject, c.FPDFPageObj_GetType, c.FPDF_PAGEOBJ_TEXT
         for index in range(c.FPDFPage_CountObjects(raw)):
             item = item_at(raw, index)
             if (kind := kind_of(item)) != text:
                 self._object(item, kind, _IDENTITY, 0)
+        left, bottom, right, top = page.get_bbox()
+        self.pictures = min(1.0, self.pictures / max(1.0, (right - left) * (top - bottom)))
+        if len(self.edges) > MOST_EDGES:
+            self.edges = []
 
     def _object(self, item: Any, kind: int, matrix: _Matrix, depth: int) -> None:
         if len(self.edges) > MOST_EDGES:
@@ -271,7 +261,7 @@ class _Scan:
                 last = start
 
     def _line(self, start: tuple[float, float], end: tuple[float, float]) -> Iterator[Box]:
-        box = self.frame.box(*start, *end)
+        box = self._frame.box(*start, *end)
         if min(box.width, box.height) <= 1.0 and max(box.width, box.height) >= _SHORTEST:
             yield box
 
@@ -279,7 +269,7 @@ class _Scan:
         left, bottom, right, top = self._corners
         c.FPDFPageObj_GetBounds(item, left, bottom, right, top)
         near, far = _at(matrix, left.value, bottom.value), _at(matrix, right.value, top.value)
-        return self.frame.box(*near, *far)
+        return self._frame.box(*near, *far)
 
     def _matrix(self, item: Any) -> _Matrix:
         found = c.FS_MATRIX()

@@ -17,12 +17,12 @@ from task.documents.pdf_layout import (
     Box,
     Cells,
     Grid,
+    Marks,
     PageFrame,
     TextRun,
     frame_of,
     grids_of,
     in_reading_order,
-    marks_of,
     may_have_columns,
 )
 
@@ -63,7 +63,7 @@ class PageContent:
 def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageContent:
     """Read a pypdfium2 page; without tables their cells are in the text line by line."""
     frame = frame_of(page)
-    marks = marks_of(page, frame)
+    marks = Marks(page, frame)
     grids = grids_of(marks.edges) if with_tables else None
     with closing(page.get_textpage()) as textpage:
         if grids or may_have_columns(textpage, is_lying=page.get_rotation() in (90, 270)):
@@ -120,7 +120,12 @@ def _runs(textpage: Any, frame: PageFrame, cells: Cells) -> list[TextRun]:
             line, last = line + space.count("\n"), None
         blank = " " if space else ""
         for text, box, owner in _parts(word, found.start(2), box_at, cells, cell):
-            if last is None or owner is not cell or (owner is None and _are_apart(last, box)):
+            apart = last is None or owner is not cell
+            if last is not None and owner is None and not apart:
+                # Words of a justified line may be spaced, but not by much more than a letter's height.
+                widest = max(_SMALLEST_GAP, 1.2 * max(last.height, box.height))
+                apart = max(box.x0 - last.x1, last.x0 - box.x1) > widest
+            if apart:
                 runs.append(TextRun(text, box, line, owner))
             else:
                 runs[-1].text += blank + text
@@ -173,9 +178,3 @@ def _boxes(textpage: Any, frame: PageFrame) -> Callable[[int], Box]:
         return convert(left.value, bottom.value, right.value, top.value)
 
     return box_at
-
-
-def _are_apart(last: Box, box: Box) -> bool:
-    gap = max(box.x0 - last.x1, last.x0 - box.x1)
-    # Words of a justified line may be spaced, but not by much more than a letter's height.
-    return gap > max(_SMALLEST_GAP, 1.2 * max(last.height, box.height))
