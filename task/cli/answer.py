@@ -17,7 +17,7 @@ from rich.text import Text
 
 from task.conversation.messages import Attachment
 from task.conversation.state import PENDING_KEY, waits
-from task.llm.sse import DONE
+from task.llm.chat_chunks import DONE
 from task.runs.events import (
     Attached,
     AttachmentSaved,

@@ -15,7 +15,7 @@ from yarl import URL
 
 from task.conversation.messages import Attachment
 from task.errors import AgentError
-from task.llm.sse import SseReader
+from task.llm.chat_chunks import SseReader
 
 # An answer may take long and be quiet between heartbeats, so that only silence is bounded.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=300)

@@ -159,19 +159,6 @@ class DaprServer:
             found = self._kept[""] = Sidecar(version, {item.name: item.type for item in items})
         return found
 
-    async def limits_tokens(self) -> bool:
-        """Whether it carries `max_tokens`; counted as no where its configuration keeps it from describing itself.
-
-        Raises:
-            ProviderError: it cannot be reached.
-        """
-        try:
-            return ((await self.sidecar()).number or OLDEST) >= WITH_MAX_TOKENS
-        except ProviderError as error:
-            if error.status_code is None:
-                raise
-            return False
-
     async def component(self, model: str) -> str:
         """The component that answers for the model: that of the settings, else its namesake, else the only one.
 
@@ -250,8 +237,15 @@ class DaprChatModel:
         request, warnings = conversation_request(component, messages, tools, options)
         for warning in warnings:
             yield warning
-        if options.max_tokens is not None and not await self.server.limits_tokens():
-            yield ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
+        if options.max_tokens is not None:
+            version = None
+            try:
+                version = (await self.server.sidecar()).number
+            except ProviderError as error:
+                if error.status_code is None:  # otherwise its configuration keeps it from describing itself
+                    raise
+            if (version or OLDEST) < WITH_MAX_TOKENS:
+                yield ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
         for delta in answer_deltas(await self.server.converse(request), tools):
             yield delta
 

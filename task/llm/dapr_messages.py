@@ -31,7 +31,23 @@ def conversation_request(
     Raises:
         ProviderError: a message has a picture, or the tool choice names no tool.
     """
-    offered, choice = _offered(tools, options.tool_choice)
+    choice = options.tool_choice
+    if tools and choice is not None and choice not in _CHOICES:
+        # Dapr passes the name of a tool on unchanged, which OpenAI refuses.
+        wanted = choice["function"]["name"] if isinstance(choice, Mapping) else choice
+        named = [tool for tool in tools if tool["function"]["name"] == wanted]
+        if not named:
+            listed = ", ".join(tool["function"]["name"] for tool in tools)
+            raise _unsendable(f"tool_choice {wanted!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {listed}.")
+        tools, choice = named, "required"
+    offered: list[api_v1.ConversationTools] = []
+    for function in (tool["function"] for tool in tools):
+        described = api_v1.ConversationToolsFunction(
+            name=function["name"],
+            description=function.get("description"),
+            parameters=_struct(function.get("parameters") or {}),
+        )
+        offered.append(api_v1.ConversationTools(function=described))
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     request = api_v1.ConversationRequestAlpha2(
         name=component,
@@ -41,8 +57,8 @@ def conversation_request(
             )
             for scrubbed, part in groupby(messages, key=lambda message: message.scrub_pii)
         ],
-        tools=[_wire_tool(tool["function"]) for tool in offered],
-        tool_choice=choice,
+        tools=offered,
+        tool_choice=cast("str | None", choice) if tools else None,
         temperature=options.temperature or None,
         max_tokens=options.max_tokens,
         scrub_pii=bool(options.extra.get("scrub_pii")) or None,
@@ -51,12 +67,12 @@ def conversation_request(
     match options.extra.get("response_format"):
         case None | {"type": "text"}:
             return request, []
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as named}:
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as given}:
             found = flat_schema(cast("dict[str, Any]", schema))
             if found is None:
                 return request, [ModelWarning(f"{warning}no schema with alternatives or without types")]
-            described = {key: named[key] for key in ("name", "description", "strict") if named.get(key) is not None}
-            request.response_format.CopyFrom(_struct({**found, **described}))
+            more = {key: given[key] for key in ("name", "description", "strict") if given.get(key) is not None}
+            request.response_format.CopyFrom(_struct({**found, **more}))
             return request, []
         case _:
             return request, [ModelWarning(f"{warning}schemas only")]
@@ -110,28 +126,6 @@ def _struct(content: Any) -> Struct:
 
 def _unsendable(sentence: str) -> ProviderError:
     return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
-
-
-def _offered(
-    tools: Sequence[ToolSchema], choice: str | Mapping[str, Any] | None
-) -> tuple[Sequence[ToolSchema], str | None]:
-    # Dapr passes the name of a tool on unchanged, which OpenAI refuses.
-    if not tools or choice is None or choice in _CHOICES:
-        return tools, cast("str | None", choice) if tools else None
-    name = choice["function"]["name"] if isinstance(choice, Mapping) else choice
-    named = [tool for tool in tools if tool["function"]["name"] == name]
-    if not named:
-        names = ", ".join(tool["function"]["name"] for tool in tools)
-        raise _unsendable(f"tool_choice {name!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {names}.")
-    return named, "required"
-
-
-def _wire_tool(function: Mapping[str, Any]) -> api_v1.ConversationTools:
-    parameters = _struct(function.get("parameters") or {})
-    described = api_v1.ConversationToolsFunction(
-        name=function["name"], description=function.get("description"), parameters=parameters
-    )
-    return api_v1.ConversationTools(function=described)
 
 
 def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:

@@ -1,7 +1,8 @@
-"""Chat models behind an OpenAI-compatible endpoint."""
+"""Chat models behind an OpenAI-compatible endpoint, and recordings as text."""
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,16 +10,17 @@ from dataclasses import dataclass, field
 import aiohttp
 import orjson
 
-from task.conversation.messages import Message
+from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ProviderError
-from task.llm.base import Delta, ModelOptions, ToolSchema
+from task.llm.accumulator import Accumulator
+from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CONNECTION_FAILED, http_failure
 from task.llm.text_calls import with_text_calls
-from task.llm.transcription import Recording
 from task.llm.transport import RETRIES, Retries, answer_bytes, listing
 
+TRANSCRIPTION_REQUEST = "Write down word for word what is said in the attached recording. Answer with these words only."
 TRANSCRIPTION_TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
@@ -59,6 +61,16 @@ async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: 
         return []  # anything but the expected shape counts as no answer
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    content: bytes
+    type: str
+
+    @property
+    def filename(self) -> str:
+        return f"recording.{self.type.rpartition('/')[2]}"  # servers recognise the format by the name
+
+
 async def transcription(
     session: aiohttp.ClientSession, base_url: str, api_key: str, deployment: str, recording: Recording
 ) -> str:
@@ -79,6 +91,22 @@ async def transcription(
             return str(orjson.loads(body)["text"]).strip()
     except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
         raise ProviderError("no transcription came back", code=CONNECTION_FAILED) from error
+
+
+async def transcribed_by(model: ChatModel, recording: Recording) -> str:
+    """The words of the recording. DIAL Core passes on chat completions, but not `/audio/transcriptions`.
+
+    Raises:
+        ProviderError: the model does not answer.
+    """
+    data = base64.b64encode(recording.content).decode()
+    sound = CustomContent((Attachment(recording.type, recording.filename, data=data),))
+    answer = Accumulator()
+    async for delta in model.stream(
+        [Message(Role.USER, TRANSCRIPTION_REQUEST, custom_content=sound)], (), ModelOptions()
+    ):
+        answer.add(delta)
+    return answer.text.strip()
 
 
 def completions_url(base_url: str, api_version: str | None = None) -> str:

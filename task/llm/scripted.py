@@ -101,7 +101,7 @@ class ScriptedModel:
         self.requests: list[list[Message]] = []
         self.tools: list[list[ToolSchema]] = []
         self.options: list[ModelOptions] = []
-        self._name = name
+        self.name = name
         self._replies = replies
         self._then = then
         self._keep_requests = keep_requests
@@ -110,14 +110,20 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ScriptedModel:
-        """The model that a YAML file describes; shape: `ScriptFile`."""
-        script = load_script(path)
+        """The model that a YAML file describes; shape: `ScriptFile`.
+
+        Raises:
+            SettingsError: the file is missing or not a script; one line.
+        """
+        try:
+            script = ScriptFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (OSError, yaml.YAMLError) as error:
+            raise SettingsError(f"{path.name} cannot be read as a script: {' '.join(str(error).split())}") from error
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise SettingsError(f"{path.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
         replies = [data.reply() for data in script.replies]
         return cls(*replies, name=script.name, then=script.reply, keep_requests=False, sleep=sleep)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
@@ -259,18 +265,3 @@ def _attached(message: Message | None, kinds: Sequence[str]) -> list[dict[str, s
         for file in files
         if file["type"] in kinds or file["title"].lower().endswith(endings) or file["url"].lower().endswith(endings)
     ]
-
-
-def load_script(path: Path) -> ScriptFile:
-    """Read a script from a YAML file.
-
-    Raises:
-        SettingsError: the file is missing or not a script; one line.
-    """
-    try:
-        return ScriptFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        raise SettingsError(f"{path.name} cannot be read as a script: {' '.join(str(error).split())}") from error
-    except ValidationError as error:
-        fault = error.errors()[0]
-        raise SettingsError(f"{path.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error

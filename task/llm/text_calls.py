@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import orjson
@@ -51,7 +51,9 @@ class _TextCallAnswer:
     ) -> None:
         self._deltas, self._messages, self._tools = deltas, messages, tools
         self._scanner = TextScanner(OfferedTools(tools, model), messages)
-        self._indexes, self._real = _Indexes(), Accumulator()
+        self._real = Accumulator()  # the calls of the provider itself
+        # Calls in text and those of the provider are numbered together: clients put calls together by their indexes.
+        self._next = self._shift = 0
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         scanner, written = self._scanner, 0
@@ -68,7 +70,9 @@ class _TextCallAnswer:
                     for found in self._numbered(scanner.called()):
                         yield found
                     self._real.add(delta)
-                    delta = self._indexes.of_provider(delta)
+                    if delta.index is not None:
+                        index = delta.index + self._shift
+                        self._next, delta = max(self._next, index + 1), replace(delta, index=index)
                 elif isinstance(delta, Finish):
                     for found in self._numbered(scanner.close()):
                         yield found
@@ -83,38 +87,17 @@ class _TextCallAnswer:
 
     def _numbered(self, found: Iterable[Delta]) -> Iterator[Delta]:
         for delta in found:
-            if isinstance(delta, ToolCallDelta) and not self._real.empty:
-                # Some models write the calls again that the provider has made already.
+            if isinstance(delta, ToolCallDelta):
                 written = Accumulator()
                 written.add(delta)
-                made = [
-                    (call.name, orjson.loads(call.function.arguments))
-                    for message in (self._real.message(), written.message())
-                    for call in message.tool_calls
-                ]
-                if made[-1] in made[:-1]:
+                messages = (self._real.message(), written.message())
+                calls = [call.function for message in messages for call in message.tool_calls]
+                *made, wanted = [(call.name, orjson.loads(call.arguments)) for call in calls]
+                if wanted in made:  # some models write the calls again that the provider has made already
                     continue
-            yield self._indexes.of_text(delta)
-
-
-@dataclass(slots=True)
-class _Indexes:
-    """Numbers the calls in text and those of the provider, as clients put calls together by their indexes."""
-
-    next: int = 0
-    shift: int = 0
-
-    def of_text(self, delta: Delta) -> Delta:
-        if not isinstance(delta, ToolCallDelta):
-            return delta
-        self.next, self.shift = self.next + 1, self.shift + 1
-        return replace(delta, index=self.next - 1)
-
-    def of_provider(self, delta: ToolCallDelta) -> ToolCallDelta:
-        if delta.index is None:
-            return delta
-        self.next = max(self.next, delta.index + self.shift + 1)
-        return replace(delta, index=delta.index + self.shift)
+                delta = replace(delta, index=self._next)
+                self._next, self._shift = self._next + 1, self._shift + 1
+            yield delta
 
 
 class TextScanner:

@@ -14,8 +14,7 @@ from task.llm.base import ChatModel
 from task.llm.chat_request import DAPR, OLLAMA, PROFILES, ProviderProfile, profile_for
 from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
-from task.llm.openai import OpenAIChatModel, listed_models, transcription
-from task.llm.transcription import Recording
+from task.llm.openai import OpenAIChatModel, Recording, listed_models, transcription
 from task.llm.transport import READ_SECONDS, Retries
 from task.local.model.ollama import SizedOllamaModel
 from task.settings import Settings

@@ -22,7 +22,7 @@ from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.llm.base import ModelOptions, Usage
 from task.llm.dial import ModelListings
-from task.llm.transcription import Recording, transcribed_by
+from task.llm.openai import Recording, transcribed_by
 from task.llm.transport import READ_SECONDS, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits

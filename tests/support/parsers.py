@@ -24,8 +24,7 @@ from task.documents.extract import extract
 from task.documents.text import decode, decode_html
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
-from task.llm.chat_chunks import _Answer
-from task.llm.sse import EventTooLong, SseReader
+from task.llm.chat_chunks import EventTooLong, SseReader, _Answer
 from task.local.core.config import CoreConfig
 from task.local.core.config_source import ConfigSource, expanded
 from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, urls_of_text

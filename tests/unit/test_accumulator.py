@@ -14,8 +14,7 @@ import pytest
 from task.conversation.messages import Attachment, Message, Role
 from task.llm.accumulator import Accumulator
 from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
-from task.llm.chat_chunks import tool_call_delta
-from task.llm.sse import DONE, EventTooLong, SseReader
+from task.llm.chat_chunks import DONE, EventTooLong, SseReader, tool_call_delta
 from tests.support.streams import Stream, random_stream
 
 Call = ToolCallDelta

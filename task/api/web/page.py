@@ -27,7 +27,7 @@ from task.api.edge.schemas import Text
 from task.api.service import CurrentCaller, CurrentService, router
 from task.api.web.markdown import BlockBody, blocks_of
 from task.errors import InvalidRequest, NotFound
-from task.llm.transcription import Recording
+from task.llm.openai import Recording
 from task.tools.models import Caller
 
 MAX_TEXTS = 100
