@@ -77,7 +77,14 @@ class DCMManager:
         except (re.error, IndexError) as error:
             raise DCMInitError(f"context.section_pattern is not a pattern with a group: {error}.") from error
         self._definition = definition
-        self._read_documents(definition)
+        warnings = [self._warning(problem.line, "", problem.text) for problem in definition.problems]
+        self.documents = {}
+        for reference in definition.references:
+            try:
+                self.documents[reference.id] = Document(reference, self._read(reference)[0])
+            except _Unreadable as reason:
+                warnings.append(self._warning(reference.line, reference.path, str(reason)))
+        self.warnings = tuple(warnings)
         self._seen = (stamp, *self._stamps())
 
     def reload(self) -> bool:
@@ -107,14 +114,10 @@ class DCMManager:
         if kept is not None and kept[0] == stamp:
             return kept[1]
         try:
-            path = _located(document.reference, self.path, self.options)
-            text, stamp = _read_text(path, self.options.max_document_bytes)
+            return self._read(document.reference)[1]
         except _Unreadable as reason:
             logger.warning("%s", self._warning(document.reference.line, document.reference.path, str(reason)))
             return None
-        if self.options.cached_documents:
-            self._texts[document.path] = (stamp, text)
-        return text
 
     def get_context_section(self, section_id: str) -> str | None:
         """The prose of a section, without its references; None where there is no such section."""
@@ -159,20 +162,12 @@ class DCMManager:
             raise DCMInitError("The context was not read yet; call initialize() first.")
         return self._definition
 
-    def _read_documents(self, definition: Definition) -> None:
-        warnings = [self._warning(problem.line, "", problem.text) for problem in definition.problems]
-        self.documents = {}
-        for reference in definition.references:
-            try:
-                path = _located(reference, self.path, self.options)
-                text, stamp = _read_text(path, self.options.max_document_bytes)
-            except _Unreadable as reason:
-                warnings.append(self._warning(reference.line, reference.path, str(reason)))
-                continue
-            self.documents[reference.id] = Document(reference, path)
-            if self.options.cached_documents:
-                self._texts[path] = (stamp, text)
-        self.warnings = tuple(warnings)
+    def _read(self, reference: Reference) -> tuple[Path, str]:
+        path = _located(reference, self.path, self.options)
+        text, stamp = _read_text(path, self.options.max_document_bytes)
+        if self.options.cached_documents:
+            self._texts[path] = (stamp, text)
+        return path, text
 
     def _stamps(self) -> Iterator[Stamp | None]:
         for reference in self._known().references:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 SECTION_PATTERN = r"^##\s+(.+?)\s*#*\s*$"
@@ -98,11 +99,21 @@ class _Parser:
             self._section = identifier(heading[1])
             self._prose.setdefault(self._section, [])
         elif template := _TEMPLATE.match(line):
-            self._set_prompt(number, self._quoted(number, template["value"], following))
+            self._set_prompt(number, self._template(number, template["value"], following))
         elif _COMMENT.match(line):
             return
         elif reference := len(line) < _LONGEST_REFERENCE and _REFERENCE.match(line.strip()):
-            self._refer(number, reference)
+            title = reference["title"].strip("*_` ")
+            path, persona = reference["path"].strip("\"'`"), self._section in PERSONA_SECTIONS
+            name, known = identifier(title), self._references.get(identifier(title))
+            if not name:
+                self._note(number, "a document needs a name before its path")
+            elif known is not None:
+                self._note(number, f"{title!r} names a document already, on line {known.line}; ignored")
+            elif len(self._references) >= MAX_REFERENCES:
+                self._note(number, f"more than {MAX_REFERENCES} documents; ignored")
+            else:
+                self._references[name] = Reference(name, title, path, number, bool(reference["bullet"]), persona)
         else:
             self._add_prose(number, [line])
 
@@ -120,7 +131,7 @@ class _Parser:
                 break
             inside.append(line)
         if not closed:
-            self._problems.append(Problem(number, f"the block that {fence} opens is never closed"))
+            self._note(number, f"the block that {fence} opens is never closed")
         if self._section == PROMPT_SECTION:
             self._set_prompt(number, "\n".join(inside).strip())
         else:
@@ -131,47 +142,27 @@ class _Parser:
             self._prose.setdefault(self._section, []).extend(lines)
         elif any(map(str.strip, lines)) and not self._unplaced:
             self._unplaced = True
-            self._problems.append(Problem(number, "text before the first section is ignored; give it a heading"))
+            self._note(number, "text before the first section is ignored; give it a heading")
 
-    def _quoted(self, number: int, value: str, following: _Lines) -> str:
+    def _template(self, number: int, value: str, following: _Lines) -> str:
         if value[0] not in "\"'":
             return value.strip()
         quote, text = value[0], value.rstrip()
-        while not _ends_with(text, quote):
+        while len(text) < 2 or not text.endswith(quote) or text.endswith(f"\\{quote}"):
             _, line = next(following, (0, None))
             if line is None:
-                self._problems.append(Problem(number, f"the text that {quote} opens is never closed"))
+                self._note(number, f"the text that {quote} opens is never closed")
                 return text[1:]
             text = f"{text}\n{line.rstrip()}"
-        return _unescaped(text[1:-1])
+        with suppress(json.JSONDecodeError):  # otherwise its backslashes are no escapes
+            return str(json.loads(f'"{text[1:-1]}"', strict=False))
+        return text[1:-1]
 
     def _set_prompt(self, number: int, text: str) -> None:
         if self._prompt is not None:
-            self._problems.append(Problem(number, "a second initial prompt is ignored"))
+            self._note(number, "a second initial prompt is ignored")
         elif text:
             self._prompt = text
 
-    def _refer(self, number: int, found: re.Match[str]) -> None:
-        title = found["title"].strip("*_` ")
-        name = identifier(title)
-        if not name:
-            self._problems.append(Problem(number, "a document needs a name before its path"))
-        elif name in self._references:
-            first = self._references[name].line
-            self._problems.append(Problem(number, f"{title!r} names a document already, on line {first}; ignored"))
-        elif len(self._references) >= MAX_REFERENCES:
-            self._problems.append(Problem(number, f"more than {MAX_REFERENCES} documents; ignored"))
-        else:
-            path, persona = found["path"].strip("\"'`"), self._section in PERSONA_SECTIONS
-            self._references[name] = Reference(name, title, path, number, bool(found["bullet"]), persona)
-
-
-def _ends_with(text: str, quote: str) -> bool:
-    return len(text) > 1 and text.endswith(quote) and not text.endswith(f"\\{quote}")
-
-
-def _unescaped(text: str) -> str:
-    try:
-        return str(json.loads(f'"{text}"', strict=False))
-    except json.JSONDecodeError:
-        return text
+    def _note(self, number: int, text: str) -> None:
+        self._problems.append(Problem(number, text))

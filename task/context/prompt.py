@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -33,7 +33,11 @@ def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
     chosen = manager.get_persona(persona) if persona else None
     parts = [text.strip() for text in (manager.get_initial_prompt(), chosen) if text]
     room, left_out = manager.options.max_prompt_bytes - sum(len(part.encode()) for part in parts), dict[str, None]()
-    for tag, name, text in _passages(manager):
+    passages = [("section", name, prose) for name, prose in manager.prose().items()]
+    for name, document in manager.documents.items():
+        text = None if document.reference.persona else manager.get_document_content(name)
+        passages += [("document", name, text)] if text is not None else []
+    for tag, name, text in passages:
         part = f'<{tag} id="{name}">\n{text.strip()}\n</{tag}>'
         size = len(part.encode())
         if size > room:
@@ -42,15 +46,6 @@ def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
         room -= size
         parts.append(part)
     return ContextPrompt("\n\n".join(parts), tuple(left_out))
-
-
-def _passages(manager: DCMManager) -> Iterator[tuple[str, str, str]]:
-    for name, prose in manager.prose().items():
-        yield "section", name, prose
-    for name, document in manager.documents.items():
-        text = None if document.reference.persona else manager.get_document_content(name)
-        if text is not None:
-            yield "document", name, text
 
 
 class LiveContext:

@@ -42,7 +42,13 @@ def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = Fals
     Raises:
         SettingsError: the file cannot be written.
     """
-    handler = _log_handler(file)
+    handler: logging.Handler = logging.StreamHandler()
+    if file is not None:
+        try:
+            handler = WatchedFileHandler(file, encoding="utf-8")
+        except OSError as error:
+            fix = "Name a file that you may write to, or remove it."
+            raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
     handler.addFilter(Repeats())
     handler.setFormatter(JsonLines() if as_json else TextLines("%(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
@@ -52,16 +58,6 @@ def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = Fals
     logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())
     for noisy in ("httpx", "httpx2", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
-
-
-def _log_handler(file: Path | None) -> logging.Handler:
-    if file is None:
-        return logging.StreamHandler()
-    try:
-        return WatchedFileHandler(file, encoding="utf-8")
-    except OSError as error:
-        fix = "Name a file that you may write to, or remove it."
-        raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
 
 
 class TextLines(logging.Formatter):

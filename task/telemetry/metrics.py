@@ -115,15 +115,26 @@ class PrometheusMetrics:
             self._of(self._first_chunk, *self._chat(operation)).observe(seconds)
 
     def operation_ended(self, operation: Operation) -> None:
+        error = self._errors.label(operation.error) if operation.error else ""
         if operation.kind == "invoke_agent":
-            self._run_ended(operation)
+            door = operation.run.door
+            self._of(self._running, door).dec()
+            self._of(self._runs, door, operation.status or "failed").inc()
+            self._of(self._run_seconds, door).observe(operation.seconds)
+            if operation.cost:
+                self._of(self._cost, self._models.label(operation.name)).inc(operation.cost)
         elif operation.kind == "chat":
-            self._chat_ended(operation)
+            labels, (prompt, completion, cached) = self._chat(operation), operation.usage
+            self._of(self._chat_seconds, *labels, error).observe(operation.seconds)
+            self._of(self._tokens, *labels, "input").observe(prompt)
+            self._of(self._tokens, *labels, "output").observe(completion)
+            if cached:
+                self._of(self._cached, labels[2]).inc(cached)
         else:
-            outcome = "failed" if operation.error else "ok"
+            outcome = "failed" if error else "ok"
             self._of(self._tool_seconds, self._tools.label(operation.name), outcome).observe(operation.seconds)
-        if operation.error:
-            self._of(self._errors_total, operation.kind, self._errors.label(operation.error)).inc()
+        if error:
+            self._of(self._errors_total, operation.kind, error).inc()
 
     def count(self, event: Event, *labels: str) -> None:
         self._of(self._events[event], *labels).inc()
@@ -175,20 +186,3 @@ class PrometheusMetrics:
 
     def _chat(self, operation: Operation) -> tuple[str, str, str]:
         return "chat", operation.run.provider, self._models.label(operation.name)
-
-    def _run_ended(self, operation: Operation) -> None:
-        door = operation.run.door
-        self._of(self._running, door).dec()
-        self._of(self._runs, door, operation.status or "failed").inc()
-        self._of(self._run_seconds, door).observe(operation.seconds)
-        if operation.cost:
-            self._of(self._cost, self._models.label(operation.name)).inc(operation.cost)
-
-    def _chat_ended(self, operation: Operation) -> None:
-        labels, (prompt, completion, cached) = self._chat(operation), operation.usage
-        error = self._errors.label(operation.error) if operation.error else ""
-        self._of(self._chat_seconds, *labels, error).observe(operation.seconds)
-        self._of(self._tokens, *labels, "input").observe(prompt)
-        self._of(self._tokens, *labels, "output").observe(completion)
-        if cached:
-            self._of(self._cached, labels[2]).inc(cached)

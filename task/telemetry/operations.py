@@ -76,14 +76,20 @@ class Operation:
     """
 
     __slots__ = (
-        "_telemetry", "_token", "attributes", "cost", "error", "first_at", "kind", "name", "parent", "run", "seconds",
-        "span", "started", "status", "usage",
-    )  # fmt: skip
+        *("_telemetry", "_token", "attributes", "cost", "error", "first_at", "kind", "name", "parent", "run"),
+        *("seconds", "span", "started", "status", "usage"),
+    )
 
     def __init__(
-        self, telemetry: Telemetry, kind: Kind, name: str, run: RunInfo, parent: Operation | None = None,
-        attributes: Mapping[str, Value] | None = None, headers: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        telemetry: Telemetry,
+        kind: Kind,
+        name: str,
+        run: RunInfo,
+        parent: Operation | None = None,
+        attributes: Mapping[str, Value] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._telemetry, self.name, self.run, self.parent = telemetry, name, run, parent
         self.kind: Kind = kind
         self.attributes: Mapping[str, Value] = attributes or {}

@@ -21,8 +21,10 @@ AGENT = "general-purpose-agent"
 SEND_SECONDS = 5
 _PROPAGATOR = TraceContextTextMapPropagator()
 _KINDS: Mapping[Kind, SpanKind] = {
-    "invoke_agent": SpanKind.SERVER, "chat": SpanKind.CLIENT, "execute_tool": SpanKind.INTERNAL,
-}  # fmt: skip
+    "invoke_agent": SpanKind.SERVER,
+    "chat": SpanKind.CLIENT,
+    "execute_tool": SpanKind.INTERNAL,
+}
 
 
 def collector_at(url: str, seconds: float | None = SEND_SECONDS) -> SpanExporter:
@@ -74,32 +76,20 @@ class OtelSpans:
 
 def _attributes(operation: Operation) -> dict[str, Value]:
     run, (prompt, completion, cached) = operation.run, operation.usage
-    found: dict[str, Value] = {"gen_ai.operation.name": operation.kind, **operation.attributes}
+    found: dict[str, Value | None] = {"gen_ai.operation.name": operation.kind, **operation.attributes}
     if operation.kind == "execute_tool":
         found["gen_ai.tool.name"] = operation.name
     else:
-        found |= {
-            "gen_ai.provider.name": run.provider, "gen_ai.request.model": operation.name,
-            "gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion,
-        }  # fmt: skip
-    if cached:
-        found["gen_ai.usage.cache_read.input_tokens"] = cached
+        found |= {"gen_ai.provider.name": run.provider, "gen_ai.request.model": operation.name}
+        found |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
     if operation.kind == "invoke_agent":
-        found |= _of_run(operation)
+        found |= {"gen_ai.agent.name": AGENT, "gen_ai.conversation.id": conversation_id(run.conversation)}
+        found |= {"dial_agent.door": run.door, "dial_agent.status": operation.status}
+        found |= {"dial_agent.cost": operation.cost, "dial_agent.trace_id": run.trace_id}
     elif operation.kind == "chat" and operation.first_at is not None:
         found["gen_ai.response.time_to_first_chunk"] = operation.first_at - operation.started
-    if operation.error is not None:
-        found["error.type"] = operation.error
-    return found
-
-
-def _of_run(operation: Operation) -> dict[str, Value]:
-    optional = {
-        "gen_ai.conversation.id": conversation_id(operation.run.conversation), "dial_agent.status": operation.status,
-        "dial_agent.cost": operation.cost, "dial_agent.trace_id": operation.run.trace_id,
-    }  # fmt: skip
-    named = {name: value for name, value in optional.items() if value not in (None, "")}
-    return {"gen_ai.agent.name": AGENT, "dial_agent.door": operation.run.door, **named}
+    found |= {"gen_ai.usage.cache_read.input_tokens": cached or None, "error.type": operation.error}
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def conversation_id(name: str) -> str:
