@@ -12,7 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local.model.tables import (
+from task.local.model.frames import frames_of
+from task.local.model.table_step import (
     ASK,
     CORRECT,
     DESCRIBE,
@@ -28,8 +29,7 @@ URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
 TOOLS = ("file_content_extraction_tool", "execute_code", "calculator")
 QUESTION = "What is the total of A, or B|C, above 900.5 in October 2025?"
-LOADED = "keep_default_na=False, na_values=['']"
-LOADING = f"import pandas as pd\ndf = pd.read_csv('my sales.csv', thousands=',', {LOADED}, parse_dates=['Date'])"
+LOADING = f"import pandas as pd\n{frames_of('my sales.csv', TABLE)[0].program('df')}"
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
@@ -219,7 +219,7 @@ def computed(rows: str, result: str) -> Any:
     [(_, arguments)] = step.calls(selected(rows, result))
     table = io.StringIO(BILLS.replace("| --- | --- | --- | --- |\n", "").replace(" ", "").replace("each", " each"))
     bills = pd.read_csv(table, sep="|", usecols=range(1, 5), parse_dates=["Day"])
-    *lines, last = arguments["code"].splitlines()[2:]
+    *lines, last = arguments["code"].splitlines()[4:]
     space = {"df": bills}
     exec("\n".join(lines), space)
     return eval(last, space)
@@ -276,11 +276,11 @@ def test_a_column_of_that_name_is_itself() -> None:
     assert arguments["code"].endswith(")\nrows = df\nrows['a * b'].sum()")
 
 
-@pytest.mark.parametrize("question", ["How many in May?", "Wie viele im Mai?", "Combien en mai ?", "¿Cuántos en mayo?"])
-def test_rows_of_a_month_are_selected_where_the_question_names_it_in_some_language(question: str) -> None:
-    dotted = replace(step_of(read("| Tag |\n| --- |\n| 03.05.2025 |\n| 11.12.2024 |\n")), question=question)
+def test_rows_of_a_month_are_selected_where_the_question_names_it() -> None:
+    dotted = replace(step_of(read("| Tag |\n| --- |\n| 03.05.2025 |\n| 11.11.2024 |\n")), question="How many in May?")
     assert is_allowed(dotted, rows="df[(df['Tag month'] == '2025-05')]")
-    assert not is_allowed(dotted, rows="df[(df['Tag month'] == '2024-12')]")
+    assert not is_allowed(dotted, rows="df[(df['Tag month'] == '2024-11')]")
+    assert is_allowed(replace(dotted, question="Combien en novembre ?"), rows="df[(df['Tag month'] == '2024-11')]")
     assert not is_allowed(replace(dotted, question="Which is first?"), rows="df[(df['Tag month'] == '2025-05')]")
 
 
@@ -344,7 +344,8 @@ def test_several_tables_have_variables_of_their_own() -> None:
     assert step.messages[-1].text().endswith(f"\ndf2: more.csv, 1 rows with the columns 'x' (number: 1)\n\n{QUESTION}")
     assert is_allowed(step, rows="df2", result="rows['x'].sum() - df['Sales'].sum()")
     [(_, arguments)] = step.calls(selected("df2", "len(rows)"))
-    assert arguments["code"] == f"{LOADING}\ndf2 = pd.read_csv('more.csv', {LOADED})\nrows = df2\nlen(rows)"
+    assert arguments["code"].startswith(f"{LOADING}\ndf2 = pd.read_csv('more.csv', ")
+    assert arguments["code"].endswith("\nrows = df2\nlen(rows)")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolSchema
 from task.local.model.frames import PAGES, is_table
 from task.local.model.prompt import CARDS
-from task.local.model.tables import READER, RUNNER, names_of, with_names
+from task.local.model.table_step import READER, RUNNER, names_of, with_names
 
 REPLY = "reply"
 CALLS = 4  # in one step

@@ -1,195 +1,197 @@
-"""Tables that were read, as programs find them: loaded with the reader's delimiter, decimal sign, columns and types."""
+"""Tables that were read, as programs find them: loaded with the place, columns and types that the reader has found."""
 
 from __future__ import annotations
 
-import codecs
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import Any, Literal
 
 import orjson
 
-from task.documents.tables import EMPTY, ESCAPED, LEFT_OUT, NAMES, SPACED
-from task.local.model.columns import Column, column_of, has_signs, sign_options, type_options, without_signs
+from task.documents.tables import ESCAPED, NAMES, SPACED
 
 LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".xls": "read_excel"}
-DELIMITERS = {name: mark for mark, name in NAMES.items()}  # others are named by themselves
-TABLES = frozenset({*LOADERS, ".json"})
 PAGES = "**Page #"  # below a text with several pages
-_SHEET = re.compile(r"^## Sheet: (.+)$", re.MULTILINE)
-_TABLE = re.compile(r"^\|(.+)\|\n\|[ |:-]+\|\n((?:\|.*\|(?:\n|$))*)", re.MULTILINE)
-_CELLS = re.compile(r"(?<!\\)\|")
-_SEPARATED = re.compile(r"cells separated by ([^;\n]+|;)")
-_ENCODED = re.compile(r"\*\*Report\*\*: (?:[^\n]*; )?encoding ([\w-]+)")
-_QUOTED = re.compile(r"cells quoted by (.)")
-_HEADER = re.compile(r"header in line (\d+)")
-_PLACED = re.compile(r"header in row (\d+), columns ([A-Z:,]+)(?=, |;|$)", re.MULTILINE)
-_REPAIRED = re.compile(r"(?:kept as they are|separated by \S+) \(line ")
-_ROWS = re.compile(r"(?<![\d,])([\d,]{1,20}) rows?, ")
+MISSING = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "-"})
+SHOWN = {"text": 8, "number": 2, "date": 2}  # values of a column in its description
+_DELIMITERS = {name: mark for mark, name in NAMES.items()}  # others are named by themselves
+_TABLE = re.compile(r"^\|(.+)\|\n\|[ |:-]+\|\n((?:\|.*\|(?:\n|$))+)", re.MULTILINE)
+_AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
+_NUMBER = re.compile(rf"(?![-+]?0\d)(?:[^\w\s.,+-] ?)?({_AMOUNT})(?: ?(?:%|[^\w\s.,]|[A-Z]{{3}}))?")  # 007 is a code
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
+_DOTTED = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
+_COMMA_DECIMALS = re.compile(r"\.\d{3},\d|^[-+]?\d+,(?:\d{1,2}|\d{4,})$|^[-+]?0,\d")
+_POINT_DECIMALS = re.compile(r",\d{3}\.\d|^[-+]?\d*\.(?:\d{1,2}|\d{4,})$|^[-+]?0\.\d")
+# Without currencies and percent signs, but with an exponent; then with a decimal point, where commas are decimal signs
+_BARE = r"column.astype(str).str.replace(r'[^\d.,e+-]|e(?![-+]?\d)', '', regex=True)"
+_POINTED = {True: ".str.replace('.', '').str.replace(',', '.')", False: ".str.replace(',', '')"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column with its different values as far as the read page shows them."""
+
+    name: str
+    kind: Literal["number", "date", "text"]
+    values: tuple[str, ...]
+
+    @property
+    def days(self) -> list[str]:
+        """The values of a column of dates as ISO dates."""
+        return ["-".join(f"{part:0>2}" for part in reversed(value.split(".")))[:10] for value in self.values]
+
+    def __str__(self) -> str:
+        shown = [value[:30] for value in self.values[: SHOWN[self.kind]]]
+        return f"{self.name!r} ({self.kind}: {', '.join(shown)}{', …' if len(self.values) > len(shown) else ''})"
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One table: its title, its columns, how many rows it has, and the expression that loads it.
+    """One table: its title, columns, and number of rows, and the expression that loads its cells as text.
 
-    `is_whole`: the columns' values are those of all rows, not only a first page. `amounts` are the columns of numbers
-    with a currency or a percent sign, which pandas leaves as text; `comma`: it is their decimal sign.
+    `comma`: it is the decimal sign. `is_whole`: the columns' values are those of all rows, not only of a first page.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: str
     loaded: str
-    is_whole: bool = True
-    amounts: tuple[str, ...] = ()
     comma: bool = False
+    is_whole: bool = True
+
+    def names(self, kind: str) -> list[str]:
+        return [column.name for column in self.columns if column.kind == kind]
 
     def __str__(self) -> str:
-        listed = ", ".join(map(str, self.columns))
-        amounts = [each.name for each in self.columns if each.kind == "number" and not each.is_numbering]
+        amounts = [column.name for column in self.columns if column.kind == "number" and not _only_counts(column)]
         # Named here, a small model thinks of it where a price belongs to a quantity.
         product = f" (for sums also {' * '.join(amounts)!r})" if len(amounts) == 2 else ""
-        return f"{self.title}, {self.rows} rows{product} with the columns {listed}"
+        return f"{self.title}, {self.rows} rows{product} with the columns {', '.join(map(str, self.columns))}"
 
-    def program(self, variable: str) -> str:
-        """The lines that put the table into a variable."""
-        repairs = (without_signs(f"{variable}[{name!r}]", self.comma) for name in self.amounts)
-        return "\n".join([f"{variable} = {self.loaded}", *repairs])
+    def program(self, table: str) -> str:
+        """The lines that put the table, with numbers and dates as such, into a variable of this name."""
+        day_first = any(_DOTTED.fullmatch(value) for column in self.columns for value in column.values)
+        kinds = {
+            "number": f"pd.to_numeric({_BARE}{_POINTED[self.comma]}, errors='coerce')",
+            "date": f"pd.to_datetime(column, format='mixed', dayfirst={day_first}, errors='coerce')",
+        }
+        named = [(self.names(kind), typed) for kind, typed in kinds.items()]
+        lines = [
+            f"{table}[{names}] = {table}[{names}].apply(lambda column: {typed})" for names, typed in named if names
+        ]
+        return "\n".join([f"{table} = {self.loaded}", *lines])
+
+
+def _only_counts(column: Column) -> bool:
+    numbers = [int(value) for value in column.values if re.fullmatch(r"[0-9]{1,18}", value)]
+    return len(numbers) == len(column.values) > 2 and all(b - a == 1 for a, b in itertools.pairwise(numbers))
 
 
 def is_table(name: str) -> bool:
     """Whether a file of this name may hold a table."""
-    return PurePosixPath(name).suffix.lower() in TABLES
+    return PurePosixPath(name).suffix.lower() in (*LOADERS, ".json")
 
 
-def frames_of(name: str, text: str) -> tuple[Frame, ...]:
-    """The tables in what the reader has made of the file `name`: one, or one for each sheet."""
-    if not is_table(name):
-        return ()
-    if name.lower().endswith(".json"):
-        return tuple(_json_frame(name, text))
-    before, *sheets = _SHEET.split(text)
-    if not sheets:
-        return tuple(_text_frame(name, text))
-    is_single = len(sheets) == 2
-    pairs = zip(sheets[::2], sheets[1::2], strict=True)
-    return tuple(frame for sheet, part in pairs for frame in _sheet_frame(name, before, sheet, part, is_single))
+def frames_of(name: str, text: str) -> list[Frame]:
+    """The tables in what the reader has made of the file `name`: one, or one for each sheet or list of records."""
+    if not is_table(name) or name.lower().endswith(".json"):
+        return list(_json_frames(name, text)) if is_table(name) else []
+    before, *parts = re.split(r"^## Sheet: (.+)$", text, flags=re.MULTILINE)
+    if not parts:
+        return list(_text_frame(name, text))
+    sheets = list(zip(parts[::2], parts[1::2], strict=True))
+    return [frame for sheet, part in sheets for frame in _sheet_frame(name, before, sheet, part, len(sheets) == 1)]
 
 
 def _text_frame(name: str, text: str) -> Iterator[Frame]:
-    for found in _tables(text)[-1:]:  # what stands above a table may be one as well
-        above = text[: found.start()].strip()
-        report = above.partition("\n")[0] if above.startswith("**Report**") else ""
-        if _REPAIRED.search(report):  # pandas reads damaged rows in another way
-            return
-        columns = _columns(found)
-        yield from _frame(name, text, found, columns, _text_options(name, report, columns, _cells(found[1])), report)
+    tables = list(_TABLE.finditer(text))
+    if not tables:
+        return
+    found = tables[-1]  # a title above a table may look like a table
+    above = text[: found.start()].strip()
+    report = above.partition("\n")[0] if above.startswith("**Report**") else ""
+    if re.search(r"(?:kept as they are|separated by \S+) \(line ", report):
+        return  # pandas reads damaged rows in another way
+
+    def noted(pattern: str, otherwise: str) -> str:
+        match = re.search(pattern, report)
+        return match[1] if match else otherwise
+
+    delimiter = noted(r"cells separated by ([^;\n]+|;)", "\t" if name.lower().endswith(".tsv") else ",")
+    options = {
+        "sep": _DELIMITERS.get(delimiter, delimiter),
+        "skiprows": int(noted(r"header in line (\d+)", "1")),
+        "encoding": noted(r"\*\*Report\*\*: (?:[^\n]*; )?encoding ([\w-]+)", "utf-8"),
+        "quotechar": noted("cells quoted by (.)", '"'),
+        "escapechar": "\\" if ESCAPED in report else None,
+        "skipinitialspace": SPACED in report,
+    }
+    yield from _frame(name, name, found, report, options, PAGES in text)
 
 
 def _sheet_frame(name: str, before: str, sheet: str, text: str, is_single: bool) -> Iterator[Frame]:
     own = sheet.removesuffix(" (hidden)") if "hidden sheets: " in before else sheet
-    noted = re.search(rf"(?:: |; )sheet {re.escape(own)}: ([^;\n]*)", before)
+    noted, found = re.search(rf"(?:: |; )sheet {re.escape(own)}: ([^;\n]*)", before), _TABLE.search(text)
     report = noted[1] if noted else ""
-    place = _PLACED.match(report)
-    for found in _tables(text)[:1]:
-        if report.startswith("header") and place is None:  # in too many columns that are apart
-            return
-        columns, options = _columns(found), [] if is_single else [f"sheet_name={own!r}"]
-        if place:
-            names = [column.name for column in columns]
-            options.append(f"skiprows={place[1]}, header=None, names={names!r}, usecols={place[2]!r}")
-        yield from _frame(name, text, found, columns, options, report, "" if is_single else f", sheet {sheet}")
-
-
-def _tables(text: str) -> list[re.Match[str]]:
-    return [each for each in _TABLE.finditer(text) if each[2]]
-
-
-def _columns(table: re.Match[str]) -> tuple[Column, ...]:
-    rows = [_cells(line[1:-1]) for line in table[2].splitlines()]
-    names = [cell or f"column {place}" for place, cell in enumerate(_cells(table[1]), 1)]
-    return tuple(column_of(name, [row[place] for row in rows]) for place, name in enumerate(names))
+    place = re.match(r"header in row (\d+), columns ([A-Z:,]+)(?=, |$)", report)
+    if found and (place or not report.startswith("header")):  # otherwise in too many columns that are apart
+        options = {"skiprows": int(place[1]), "usecols": place[2]} if place else {"skiprows": 1}
+        title = name if is_single else f"{name}, sheet {sheet}"
+        yield from _frame(title, name, found, report, {"sheet_name": own, **options}, PAGES in text)
 
 
 def _frame(
-    name: str,
-    text: str,
-    table: re.Match[str],
-    columns: tuple[Column, ...],
-    options: Sequence[str],
-    report: str,
-    part: str = "",
+    title: str, name: str, table: re.Match[str], report: str, options: Mapping[str, Any], has_pages: bool
 ) -> Iterator[Frame]:
-    if len({column.name for column in columns}) < len(columns):
+    lines = (re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in table[0].splitlines())
+    head, _, *rows = ([cell.strip().replace("\\|", "|") for cell in line] for line in lines)
+    columns = [
+        _column(name or f"column {place}", [row[place - 1] for row in rows]) for place, name in enumerate(head, 1)
+    ]
+    names = [column.name for column in columns]
+    if len(set(names)) < len(names):
         return
-    given = [repr(name), *options, *type_options(columns)]
-    loaded = f"pd.{LOADERS[PurePosixPath(name).suffix.lower()]}({', '.join(given)})"
-    if "skipinitialspace=True" in options:
-        loaded += r".replace(r'\s+$', '', regex=True)"
-    if EMPTY in report:
-        loaded += ".dropna(how='all')"
-    amounts = tuple(column.name for column in columns if has_signs(column))
-    counted, shown = _ROWS.search(report), len(table[2].splitlines())
-    size = counted[1] if counted else str(shown)
-    is_whole = size.replace(",", "") == str(shown) and PAGES not in text
-    yield Frame(f"{name}{part}", columns, size, loaded, is_whole, amounts, "decimal=','" in options)
+    numbers = (_NUMBER.fullmatch(value) for column in columns if column.kind == "number" for value in column.values)
+    amounts = [match[1] for match in numbers if match]
+    comma = any(map(_COMMA_DECIMALS.search, amounts)) or (options.get("sep") == ";" and "," in "".join(amounts))
+    # The header is skipped and named here: pandas would refuse longer rows, and change names.
+    given = {"header": None, "names": names, "usecols": range(len(names)), **options}
+    given |= {"dtype": "str", "keep_default_na": False, "na_values": [""]}
+    arguments = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in given.items())])
+    loaded = f"pd.{LOADERS[PurePosixPath(name).suffix.lower()]}({arguments})"
+    loaded += r".replace(r'\s+$', '', regex=True)" if SPACED in report else ""
+    counted = re.search(r"(?<![\d,])([\d,]{1,20}) rows?, ", report)
+    size = counted[1] if counted else str(len(rows))
+    is_whole = size.replace(",", "") == str(len(rows)) and not has_pages
+    comma = comma and not any(map(_POINT_DECIMALS.search, amounts))
+    yield Frame(title, tuple(columns), size, f"{loaded}.dropna(how='all')", comma, is_whole)
 
 
-def _text_options(name: str, report: str, columns: Sequence[Column], head: Sequence[str]) -> list[str]:
-    # How pandas reads what our reader has read: its report names whatever differs from plain UTF-8 with commas
-    options: list[str] = []
-    separated = _SEPARATED.search(report)
-    usual = "\t" if name.lower().endswith(".tsv") else ","
-    delimiter = DELIMITERS.get(separated[1], separated[1]) if separated else usual
-    if delimiter != ",":
-        options.append(f"sep={delimiter!r}")
-    options += sign_options(
-        [value for column in columns if column.kind == "number" for value in column.values], delimiter
-    )
-    if quoted := _QUOTED.search(report):
-        options.append(f"quotechar={quoted[1]!r}")
-    options += ["escapechar='\\\\'"] if ESCAPED in report else []
-    options += ["skipinitialspace=True"] if SPACED in report else []
-    header, names = _HEADER.search(report), [column.name for column in columns]
-    # Rows may be longer than the header, which pandas would refuse; and it keeps line ends and spaces in names
-    if names != head or header or SPACED in report or LEFT_OUT in report or any("<br>" in each for each in names):
-        options.append(f"skiprows={header[1] if header else 1}, names={names!r}, usecols=range({len(names)})")
-    encoded = _ENCODED.search(report)
-    if encoded and (codec := _codec(encoded[1])):
-        options.append(f"encoding={codec!r}")
-    return options
+def _column(name: str, cells: Sequence[str]) -> Column:
+    values = tuple(dict.fromkeys(filter(None, cells)))
+    known = tuple(value for value in values if value not in MISSING)
+    if known and all(map(_NUMBER.fullmatch, known)):
+        return Column(name, "number", known)
+    if known and any(all(map(pattern.fullmatch, known)) for pattern in (_ISO, _DOTTED)):
+        return Column(name, "date", known)
+    return Column(name, "text", values)
 
 
-def _codec(name: str) -> str:
-    try:
-        return codecs.lookup(name).name
-    except LookupError:
-        return ""
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line)]
-
-
-def _json_frame(name: str, text: str) -> Iterator[Frame]:
+def _json_frames(name: str, text: str) -> Iterator[Frame]:
     try:
         content: Any = orjson.loads(text)
     except orjson.JSONDecodeError:  # one page of several, or not JSON at all
         return
-    for key, value in ((None, content), *(content.items() if isinstance(content, dict) else ())):
-        if _is_records(value):
-            records = cast("list[dict[str, Any]]", value)
-            names = list(dict.fromkeys(field for record in records for field in record))
-            columns = tuple(column_of(field, [_shown(record.get(field)) for record in records]) for field in names)
+    for key, records in [(None, content), *(content.items() if isinstance(content, dict) else ())]:
+        if isinstance(records, list) and records and all(isinstance(record, dict) for record in records):
+            fields = dict.fromkeys(field for record in records for field in record)
+            columns = tuple(_column(field, [_shown(record.get(field)) for record in records]) for field in fields)
             opened = f"json.loads(Path({name!r}).read_bytes())" + (f"[{key!r}]" if key is not None else "")
             title = name if key is None else f"{name}, {key}"
             yield Frame(title, columns, str(len(records)), f"pd.DataFrame({opened})")
-
-
-def _is_records(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in cast("list[Any]", value))
 
 
 def _shown(value: Any) -> str:

@@ -30,7 +30,8 @@ from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
 from task.local.model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
 from task.local.model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
-from task.local.model.tables import CHART, HEAD, READER, RUNNER, earlier_tables, table_step, unread_tables
+from task.local.model.table_step import CHART, READER, RUNNER, earlier_tables, table_step, unread_tables
+from task.local.model.tables import HEAD
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2

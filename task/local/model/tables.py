@@ -1,23 +1,19 @@
-"""Lets a small model compute with a table it has just read: by choosing rows and a result, not from memory."""
+"""What a small model may look up or compute in tables: a grammar of rows that it selects, and a result over them."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-from urllib.parse import unquote
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import date
 
-import orjson
+from task.local.model.frames import Column, Frame
 
-from task.conversation.file_names import file_names
-from task.conversation.messages import Message, Role, ToolCall
-from task.local.model.frames import Frame, frames_of, is_table
-from task.local.model.selection import program, result_pattern, rows_pattern, variable
-
-READER, RUNNER, CHART = "file_content_extraction_tool", "execute_code", "chart"
-MOST_FILES = 4  # that are read at once
-# With other columns than the user's: a small model copies a selection that fits, including its values.
+MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
+AGGREGATE = r"\.(sum|mean|median|max|min)\(\)"
+PARTS = {"month": "%Y-%m", "year": "%Y"}  # of a date, by which rows are selected and grouped
+# Columns the user does not have: a small model copies an example that fits, including its values.
 HEAD = """\
 You answer questions about tables. The table is `df`; each row is one thing. Choose the next step as JSON:
 - {"rows":"...","result":"..."} to look up or compute something: first the rows that the question is about, then what \
@@ -62,159 +58,138 @@ Draw the prices of the red ones as bars -> {"rows":"df[(df['color'] == 'red')]",
 Save the red ones as an Excel file -> {"rows":"df[(df['color'] == 'red')]","chart":"rows.to_excel('red.xlsx')"}
 Summarise this table. -> {"reply":true}
 """
-ASK = "Next step as JSON."
-CORRECT = "The call failed. Next step as JSON: the call without that mistake."
-DESCRIBE = "Now answer the question with this result, in one short sentence in the user's language."
-_NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
-_LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
-_NOTHING = "**Output:**\n```\n(nothing was printed)\n```"  # before a table that is the result
-_UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
-_FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
-_Json = dict[str, Any]
+_SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
+_SUMS = re.compile(r"(?<!/ )rows\['([^']*)'\]\.sum\(\) \* rows\['([^']*)'\]\.sum\(\)")
 
 
-@dataclass(frozen=True, slots=True)
-class TableStep:
-    """The step after tables were read: they, and the conversation that ends with their description and the question.
+def variable(number: int) -> str:
+    """The name of the variable that holds the table of this number, from 0."""
+    return f"df{number + 1}" if number else "df"
 
-    `computed` is whether a program over them has already run without an error, whose result the conversation then ends
-    with; `ask` is the last sentence.
+
+def rows_pattern(frames: Sequence[Frame], question: str) -> str:
+    """All rows of a table, `df`, or those that fulfil conditions on its columns: `df[(df['a'] == 'x') & …]`.
+
+    What is compared with stands in the question, words perhaps in another form: a small model would make up conditions
+    for "the most" otherwise. Where the question names a value, rows are selected by some condition: a small model
+    would forget it.
     """
-
-    frames: tuple[Frame, ...]
-    messages: tuple[Message, ...]
-    question: str
-    computed: bool
-    ask: str
-
-    def schema(self) -> _Json:
-        """The JSON schema of this step: a selection, a program, or a reply."""
-        # A program that is written freely over all rows would forget the filter as well.
-        rows = {"type": "string", "pattern": rows_pattern(self.frames, self.question)}
-        result = {"type": "string", "pattern": result_pattern(self.frames)}
-        steps = (
-            {"rows": rows, "result": result},
-            {"rows": rows, CHART: {"type": "string"}},
-            {"reply": {"const": True}},
-        )
-        return {"anyOf": [_object(step) for step in steps]}
-
-    def calls(self, text: str) -> list[tuple[str, _Json]]:
-        """The call in the JSON that the schema allows; none for a reply, or for JSON that was cut off."""
-        try:
-            step: _Json = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return []
-        if "rows" not in step:
-            return []
-        lines = program(step["rows"], step.get(CHART) or step["result"], self.frames)
-        return [(RUNNER, {"code": f"{_loading(self.frames)}\n{lines}"})]
+    columns, tables, words = _columns(frames), _tables(frames), _words(question)
+    texts = [column for column in columns if column.kind == "text"]
+    is_known = all(frame.is_whole for frame in frames) and sum(len(each.values) for each in texts) <= MOST_VALUES
+    numbers = [number.replace(",", "") for number in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", question)]
+    conditions: list[str] = []
+    for column in columns:
+        cell, compared = rf"({tables})\['{_either([column.name])}'\]", "(==|!=|<|<=|>|>=)"
+        if column.kind == "text":
+            named = [value for value in column.values if _is_named(value, words)]
+            value = f"({_either(named)})" if is_known else r"[^'\"\\]+"
+            conditions += [rf"{cell} (==|!=) '{value}'"] if named or not is_known else []
+        elif column.kind == "date":
+            months = {day[:7]: date.fromisoformat(f"{day[:7]}-01").strftime("%B") for day in sorted(column.days)}
+            if named := [month for month, name in months.items() if _is_named(name, words)]:
+                cell_of_month = rf"({tables})\['{_either([column.name])} month'\]"
+                conditions.append(rf"{cell_of_month} (==|!=) '({_either(named)})'")
+            if numbers:
+                conditions.append(rf"{cell} {compared} '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'")
+                conditions.append(rf"{cell}\.dt\.(year|month|day) {compared} ({_either(numbers)})")
+        elif numbers:
+            conditions.append(rf"{cell} {compared} ({_either(numbers)})")
+    if not conditions:
+        return rf"^({tables})$"
+    is_needed = is_known and any(_is_meant(value, words) for column in texts for value in column.values)
+    condition = rf"\(({'|'.join(conditions)})\)"
+    return rf"^({tables})(\[{condition}( [&|] {condition})?\]){'' if is_needed else '?'}$"
 
 
-def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep | None:
-    """The next step when the last result is a table that was read, or a program over it; None otherwise."""
-    last = messages[-1]
-    call = _call_of(last, messages) if last.role is Role.TOOL and RUNNER in tools else None
-    if call is None or call.name not in (READER, RUNNER):
-        return None
-    asked = max(
-        place for place, message in enumerate(messages) if message.role is not Role.TOOL and not message.tool_calls
-    )
-    frames = tuple(frame for message in messages[asked:] for frame in _read(message, messages))
-    loading = _loading(frames)
-    if not frames or (call.name == RUNNER and not _code(call).startswith(loading)):
-        return None
-    question = _NOTE.sub("", messages[asked].text())
-    failed = call.name == RUNNER and _FAILED.search(last.text()) is not None
-    computed = call.name == RUNNER and not failed
-    described = "\n".join(f"{variable(number)}: {frame}" for number, frame in enumerate(frames))
-    parts = [question] if computed else [described, question]
-    if call.name == RUNNER:
-        parts.append(f"{_chosen(_code(call), loading)}\n\nResult:\n{_result(last, call)}")
-    ask = DESCRIBE if computed else CORRECT if failed else ASK
-    shown = (*_said(messages[:asked]), replace(messages[asked], content="\n\n".join(parts)))
-    return TableStep(frames, shown, question, computed, ask)
+def result_pattern(frames: Sequence[Frame]) -> str:
+    """What is wanted of `rows`: they, some of them, their number, or something computed from their columns.
+
+    Wherever a column of numbers may stand, two of them may, computed row by row: `'a * b'`; and rows can be grouped by
+    the month or year of a date: `'a month'`. `program` makes columns of these.
+    """
+    columns, tables = _columns(frames), _tables(frames)
+    names = {kind: [each.name for each in columns if each.kind == kind] for kind in ("number", "date", "text")}
+    numbers, dates = _either(names["number"]), _either(names["date"])
+    amount = rf"({numbers})( [-+*/] ({numbers}))?"
+    ranked = "|".join([amount] * bool(numbers) + [dates] * bool(dates))
+    groups = "|".join(filter(None, [_either(names["text"]), dates, rf"({dates}) (month|year)" if dates else ""]))
+    of_groups, most = rf"rows\.groupby\('({groups})'\)", r"(\.n(largest|smallest)\([0-9]+\))?"
+    term = rf"(rows\['{amount}'\]{AGGREGATE}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
+    of_all = rf"(({tables})\['{amount}'\]{AGGREGATE}|len\(({tables})\))"
+    results = {
+        r"rows(\.(head|tail)\([0-9]+\)|\.row\([1-9][0-9]*\))?|len\(rows\)": True,
+        rf"rows\['({_either(each.name for each in columns)})'\]\.(unique|nunique|value_counts)\(\)": columns,
+        rf"rows\.n(largest|smallest)\([0-9]+, '({ranked})'\)|rows\['({ranked})'\]\.(max|min)\(\)": ranked,
+        rf"rows\['{amount}'\]\.(sum|mean|median|std)\(\)": numbers,
+        rf"{term}( [-+*/] {term})+( [-/] {of_all})?|{term} [-/] {of_all}": numbers,
+        rf"{of_groups}\.size\(\){most}": groups,
+        rf"{of_groups}\['{amount}'\]{AGGREGATE}{most}": groups and numbers,
+    }
+    return rf"^({'|'.join(pattern for pattern, is_possible in results.items() if is_possible)})$"
 
 
-def _said(messages: Sequence[Message]) -> Iterator[Message]:
-    # What an earlier question's tools returned would only take time to read.
-    for message in messages:
-        if message.role is Role.USER:
-            yield replace(message, content=_NOTE.sub("", message.text()))
-        elif message.role is not Role.TOOL and not message.tool_calls:
-            yield message
+def program(rows: str, result: str, frames: Sequence[Frame]) -> str:
+    """The lines that compute `result` over `rows`, with the columns that neither table has by itself."""
+    result = re.sub(r"\.row\(([0-9]+)\)", lambda row: f".iloc[[{int(row[1]) - 1}]]", result)
+    # The row that has the highest or lowest value also shows whose it is.
+    result = re.sub(r"^rows\[('[^']*')\]\.max\(\)$", r"rows.nlargest(1, \1)", result)
+    result = re.sub(r"^rows\[('[^']*')\]\.min\(\)$", r"rows.nsmallest(1, \1)", result)
+    names = {column.name for frame in frames for column in frame.columns}
+    # A sum times a sum means nothing; what is meant is the sum of what each row comes to.
+    if (sums := _SUMS.search(result)) and names.issuperset(sums.groups()):
+        result = result.replace(sums[0], f"rows['{sums[1]} * {sums[2]}'].sum()")
+    named = dict.fromkeys(re.findall("'([^']*)'", f"{rows} {result}"))
+    computed = [(variable(number), _computed(variable(number), frame)) for number, frame in enumerate(frames)]
+    added = [f"{table}[{name!r}] = {of[name]}" for table, of in computed for name in named if name in of]
+    return "\n".join([*added, f"rows = {rows}", result])
 
 
-def _chosen(code: str, loading: str) -> str:
-    # What the model has chosen, without the columns that were computed for it
-    lines = code.removeprefix(loading).strip()
-    return lines[max(lines.find("rows = "), 0) :]
+def _computed(table: str, frame: Frame) -> dict[str, str]:
+    pairs = itertools.product(frame.names("number"), "*/+-", frame.names("number"))
+    computed = {f"{a} {sign} {b}": f"{table}[{a!r}] {sign} {table}[{b!r}]" for a, sign, b in pairs}
+    parts = itertools.product(frame.names("date"), PARTS)
+    computed |= {f"{name} {part}": f"{table}[{name!r}].dt.strftime({PARTS[part]!r})" for name, part in parts}
+    own = {column.name for column in frame.columns}
+    return {name: expression for name, expression in computed.items() if name not in own}
 
 
-def _result(result: Message, call: ToolCall) -> str:
-    # Without the program in front of its output
-    return result.text().rpartition(_code(call))[2].lstrip("`\n").removeprefix(_NOTHING).strip()
+def _words(text: str) -> list[str]:
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return re.findall(r"\w+", "".join(letter for letter in plain if not unicodedata.combining(letter)))
 
 
-def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
-    """The addresses of the tables attached to the question when it has just been asked; they are read first."""
-    return _tables_of(messages[-1]) if _is_asked(messages, tools) else []
+def _is_named(value: str, words: Sequence[str]) -> bool:
+    # "lamps" names Lamp and "Hämmer" Hammer: two forms of a word differ in their ends. Short words have to be the same.
+    def alike(word: str, part: str) -> bool:
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(word, part, strict=False)))
+        return word == part or shared >= max(3, len(word) - 3, len(part) - 3)
+
+    return any(alike(word, part) for part in _words(value) for word in words)
 
 
-def earlier_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
-    """The addresses of the tables attached last when a question without attachments has just been asked."""
-    if not _is_asked(messages, tools) or _NOTE.search(messages[-1].text()):
-        return []
-    return next((found for message in reversed(messages) if (found := _tables_of(message))), [])
+def _is_meant(value: str, words: Sequence[str]) -> bool:
+    # For certain: each of its words, or a little longer. Shorter values are often words of the question by chance.
+    def longer(part: str) -> int:
+        return len(part) + min(2, len(part) // 2)
+
+    parts = _words(value)
+    meant = (any(word.startswith(part) and len(word) <= longer(part) for word in words) for part in parts)
+    return any(len(part) > 2 for part in parts) and all(meant)
 
 
-def _is_asked(messages: Sequence[Message], tools: Iterable[str]) -> bool:
-    return messages[-1].role is Role.USER and {READER, RUNNER} <= set(tools)
+def _columns(frames: Sequence[Frame]) -> list[Column]:
+    columns = {column.name: column for frame in frames for column in frame.columns if _fits(column.name)}
+    return [Column(each.name, each.kind, tuple(filter(_fits, each.values))) for each in columns.values()]
 
 
-def _tables_of(message: Message) -> list[str]:
-    note = _NOTE.search(message.text()) if message.role is Role.USER else None
-    listed = _LISTED.findall(note[0]) if note else ()
-    return [url for title, url in listed if is_table(title) and url.startswith("files/")][:MOST_FILES]
+def _fits(text: str) -> bool:
+    return re.search(r"['\"\\\r\n]", text) is None
 
 
-def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]:
-    """The name under which a program finds each of the files."""
-    noted = (note[0] for message in messages if (note := _NOTE.search(message.text())))
-    titles = {url: title for note in noted for title, url in _LISTED.findall(note) if url.startswith("files/")}
-    names = dict(zip(titles, file_names((title, url) for url, title in titles.items()), strict=True))
-    return {url: names.get(url) or unquote(url.rsplit("/", 1)[-1]) for url in urls}
+def _tables(frames: Sequence[Frame]) -> str:
+    return _either(map(variable, range(len(frames))))
 
 
-def with_names(code: str, names: dict[str, str]) -> str:
-    """The program with the files' names in place of their addresses; no name can end the string that it stands in."""
-    for url in sorted(names, key=len, reverse=True):
-        code = code.replace(url, _UNSAFE.sub(lambda mark: f"\\U{ord(mark[0]):08x}", names[url]))
-    return code
-
-
-def _loading(frames: Sequence[Frame]) -> str:
-    uses_json = any("json.loads" in frame.loaded for frame in frames)
-    imports = [*(["import json", "from pathlib import Path"] if uses_json else []), "import pandas as pd"]
-    return "\n".join([*imports, *(frame.program(variable(number)) for number, frame in enumerate(frames))])
-
-
-def _object(properties: _Json) -> _Json:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _read(result: Message, messages: Sequence[Message]) -> tuple[Frame, ...]:
-    call = _call_of(result, messages) if result.role is Role.TOOL else None
-    if call is None or call.name != READER:
-        return ()
-    url = str(orjson.loads(call.function.arguments).get("file_url", ""))
-    return frames_of(names_of([url], messages)[url], result.text())
-
-
-def _code(call: ToolCall) -> str:
-    return str(orjson.loads(call.function.arguments).get("code", ""))
-
-
-def _call_of(result: Message, messages: Sequence[Message]) -> ToolCall | None:
-    calls = (call for message in reversed(messages) for call in message.tool_calls)
-    return next((call for call in calls if call.id == result.tool_call_id), None)
+def _either(texts: Iterable[str]) -> str:
+    return "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
