@@ -14,7 +14,6 @@ from task.cli.ollama_choice import chosen_of_ollama
 from task.errors import SettingsError
 from task.llm import openai
 from task.llm.ollama_request import OllamaModel
-from task.llm.openai import LISTING_TIMEOUT
 from task.llm.transport import new_session
 from task.local.model.server import EmbeddedModel
 from task.local.model.weights import CODER, WeightStore, gguf_fault
@@ -22,6 +21,7 @@ from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
+LISTING_SECONDS = 2
 
 Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 
@@ -84,7 +84,7 @@ async def listing_status(base_url: str, api_key: str) -> int | None:
     """The HTTP status of an upstream's list of models; None when it does not answer in time."""
     try:
         async with (
-            aiohttp.ClientSession(timeout=LISTING_TIMEOUT) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LISTING_SECONDS)) as session,
             session.get(
                 f"{base_url}/models", headers={"Authorization": f"Bearer {api_key}"} if api_key else {}
             ) as response,
