@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from task.api.edge.identity import ApiCaller, Identity
 from task.api.edge.rendering import EventStream, JsonResponse
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
-from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest
+from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, SystemMessage
 from task.conversation.inputs import CALLER
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
@@ -26,9 +25,9 @@ from task.permissions.decisions import PermissionMode
 from task.product import Product
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions
-from task.runs.runner import LiveRun, Prepare, Runner
+from task.runs.runner import LiveRun, Runner
 from task.store.access import StoreAccess
-from task.store.records import RequestKey, Run
+from task.store.records import RequestKey
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P = 0.7, 1.0
@@ -49,71 +48,49 @@ class Service:
     transcription: str
 
     async def options(
-        self,
-        door: str,
-        body: AnswerRequest,
-        asked: ModelOptions,
-        *prompts: str | None,
-        **more: Any,
+        self, door: str, body: AnswerRequest, asked: ModelOptions, *prompts: str | None, **more: Any
     ) -> RunOptions:
         """How to answer with the options that are `asked` for; the system prompt is the first of `prompts`.
 
         Raises:
             InvalidRequest: there is no such persona.
         """
-        persona = body.persona or ""
-        await self.product.context_prompt(persona)
-        model = self.product.model if body.model in (None, "", AGENT) else body.model
-        options = self.product.options(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P))
-        prompt = next((prompt for prompt in prompts if prompt is not None), None)
+        product, persona, messages = self.product, body.persona or "", body.chat_messages
+        await product.context_prompt(persona)
+        model = product.model if body.model in (None, "", AGENT) else body.model
+        warnings = [*product.without_effect(model, asked, body.unknown)]
+        if len(messages) > 1 and isinstance(messages[0], SystemMessage) and messages[0].scrub_pii:
+            warnings.append("scrub_pii had no effect on the system prompt")
+        tokens = asked.max_tokens or 0
+        if tokens > DOCUMENTED_TOKENS:
+            above = f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is"
+            warnings.append(above)
+        given = [prompt for prompt in prompts if prompt is not None]
         return RunOptions(
-            door, model, prompt, options, mode=PermissionMode(body.permission_mode),
-            experiment=body.experiment, warnings=self._warnings(body, model, asked),
-            persona=persona, **more,
-        )  # fmt: skip
+            door,
+            model,
+            given[0] if given else None,
+            product.options(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P)),
+            mode=PermissionMode(body.permission_mode),
+            experiment=body.experiment,
+            warnings=tuple(warnings),
+            persona=persona,
+            **more,
+        )
 
     async def completion_options(
         self, door: str, body: ChatCompletionRequest, received: IncomingMessages
     ) -> RunOptions:
         choice, asked = body.tool_choice, ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS)))
         return await self.options(
-            door, body, asked, received.prompt, body.system_prompt,
-            tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.offered_tools),
+            door,
+            body,
+            asked,
+            received.prompt,
+            body.system_prompt,
+            tools=tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools]),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
-        )  # fmt: skip
-
-    def _warnings(self, body: AnswerRequest, model: str, asked: ModelOptions) -> tuple[str, ...]:
-        found = self.product.without_effect(model, asked, body.unknown)
-        if body.scrubs_prompt:
-            found = (*found, "scrub_pii had no effect on the system prompt")
-        tokens = asked.max_tokens or 0
-        if tokens <= DOCUMENTED_TOKENS:
-            return found
-        return (*found, f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
-
-    async def start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> LiveRun:
-        """The run of the request: a new one, or an earlier one whose answer is given again."""
-        run = await self.runner.start_once(caller.owner, await _key(request), prepare)
-        assert run is not None
-        return await self.runner.follow(caller.owner, run.run_id)
-
-    async def start_in_background(self, request: Request, caller: ApiCaller, prepare: Prepare) -> Run | None:
-        """The same, for a caller that does not wait for its end; None: the request starts none."""
-        run = await self.runner.start_once(caller.owner, await _key(request), prepare)
-        if run is not None:
-            self.runner.detach(run.run_id)
-        return run
-
-
-async def _key(request: Request) -> RequestKey | None:
-    name = request.headers.get(KEY_HEADER)
-    if name is None:
-        return None
-    if not 0 < len(name) <= KEY_CHARS:
-        raise InvalidRequest(f"An Idempotency-Key has 1 to {KEY_CHARS} characters.")
-    digest = sha256(f"{request.method} {request.url.path}\n".encode())
-    digest.update(await request.body())
-    return RequestKey(name, digest.hexdigest())
+        )
 
 
 class ApiRoute(APIRoute):
@@ -127,7 +104,7 @@ class ApiRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_of_caller(request: Request) -> Response:
-            service = await _service(request)
+            service: Service = request.app.state.service
             request.scope[CALLER] = await service.identity.caller(request.headers)
             return await handle(request)
 
@@ -147,11 +124,23 @@ async def _caller(request: Request) -> ApiCaller:
 
 
 async def _store(request: Request) -> StoreAccess:
-    return (await _service(request)).product.store
+    return request.app.state.service.product.store
+
+
+async def _key(request: Request) -> RequestKey | None:
+    name = request.headers.get(KEY_HEADER)
+    if name is None:
+        return None
+    if not 0 < len(name) <= KEY_CHARS:
+        raise InvalidRequest(f"An Idempotency-Key has 1 to {KEY_CHARS} characters.")
+    digest = sha256(f"{request.method} {request.url.path}\n".encode())
+    digest.update(await request.body())
+    return RequestKey(name, digest.hexdigest())
 
 
 CurrentService = Annotated[Service, Depends(_service)]
 CurrentCaller = Annotated[ApiCaller, Depends(_caller)]
+CurrentKey = Annotated[RequestKey | None, Depends(_key)]  # the request's `Idempotency-Key`
 # Opened by the routes: a request is found malformed before the store is found unavailable.
 CurrentStore = Annotated[StoreAccess, Depends(_store)]
 
@@ -190,7 +179,7 @@ class Answers:
             await parts.aclose()
             await asyncio.shield(live.ended)
             raise _failed(live)
-        return EventStream(_following(first, parts), self.heartbeat)
+        return EventStream(parts, self.heartbeat, first)
 
 
 def _failed(live: LiveRun) -> RunFailed:
@@ -198,15 +187,3 @@ def _failed(live: LiveRun) -> RunFailed:
     assert state.failure is not None
     ids = {"X-Run-Id": live.run.run_id, "X-Trace-Id": live.run.trace_id or ""}
     return RunFailed(Failure.recorded(state.failure, state.ids, ids))
-
-
-async def _following(first: asyncio.Future[bytes], parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    async with aclosing(parts):
-        try:
-            yield await first
-        finally:
-            if not first.done():
-                first.cancel()
-                await asyncio.wait({first})
-        async for part in parts:
-            yield part

@@ -65,7 +65,6 @@ TABLE: Mapping[tuple[str, str], str] = {
     ("card", "an answered question"): "repeated",
     ("results", "no run of ours"): "new",
     ("results", "their calls"): "new",
-    ("results", "their calls and answered questions"): "resumed",
     ("results", "results that came before"): "repeated",
     ("results", "results that came before, their run failed"): "retried",
     ("message", "nothing"): "new",
@@ -333,14 +332,12 @@ class _Incoming:
             run_id = last.resumes if used else last.run_id
             found = await self.store.approvals.list(owner, run_id=run_id, waiting=False)
             asked = {item.call_id: item for item in found if item.call_id in {call.id for call in calls}}
-        # Results of the caller's calls let what was approved run; after another message it does not run.
-        answered = [item for item in asked.values() if item.status != "waiting" and results and not used]
         since = max((n for n, message in enumerate(session.messages) if message.role is Role.USER), default=-1)
         held = {message.tool_call_id for message in session.messages[since + 1 :]} - {call.id for call in calls}
         if not results:
             row = ("message", "calls or questions" if calls else "nothing")
         elif not all(message.tool_call_id in held for message in new):
-            row = ("results", "their calls and answered questions" if answered else "their calls")
+            row = ("results", "their calls")
         elif last is not None and last.status in ANSWERED:
             row = ("results", "results that came before")
         else:
@@ -348,7 +345,7 @@ class _Incoming:
         if TABLE[row] == "repeated" and last is not None:
             return RunRequest.repeat(self.caller, last.run_id)
         new = () if TABLE[row] == "retried" else new
-        closed = await self._closed(calls, new, asked, [item.call_id for item in answered], results=results, used=used)
+        closed = await self._closed(calls, new, asked, results=results, used=used)
         if not session.title and not session.messages and new:
             await self.store.sessions.rename(owner, session.session_id, session_title(new))
         return RunRequest(
@@ -358,8 +355,6 @@ class _Incoming:
             session.messages,
             session,
             files_of([*session.messages, *new]),
-            tuple(answered),
-            resumes=last.run_id if last is not None and answered else None,
         )
 
     async def _closed(
@@ -367,7 +362,6 @@ class _Incoming:
         calls: Sequence[ToolCall],
         new: Sequence[Message],
         asked: Mapping[str, Approval],
-        run_now: Collection[str],
         *,
         results: bool,
         used: bool,
@@ -377,7 +371,7 @@ class _Incoming:
         theirs, closed = {tool["name"] for tool in self.options.tools}, list[Message]()
         given = {message.tool_call_id for message in new if message.role is Role.TOOL}
         for call in calls:
-            if call.id in run_now or call.id in given or (results and call.name not in theirs):
+            if call.id in given or (results and call.name not in theirs):
                 continue
             question = asked.get(call.id)
             if question is None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.store.records import Approval, RequestKey, Session
+from task.store.records import Approval, Session
 
 TITLE_CHARS = 80
 _HANDED_OUT = re.compile(r"call_([0-9a-f]{16})_\d+", re.ASCII)
@@ -47,29 +47,18 @@ class RunOptions:
     persona: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        options = {
-            "temperature": self.model_options.temperature,
-            "top_p": self.model_options.top_p,
-            "max_tokens": self.model_options.max_tokens,
-            "stop": self.model_options.stop,
-            "seed": self.model_options.seed,
-            "reasoning_effort": self.model_options.reasoning_effort,
-            "extra": dict(self.model_options.extra),
-        }
-        return {
-            "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
-            "tools": [dict(tool) for tool in self.tools], "mode": self.mode.value, "experiment": self.experiment,
-            "choice": self.choice, "previous": self.previous,
-            "metadata": dict(self.metadata), "warnings": list(self.warnings), "persona": self.persona,
-        }  # fmt: skip
+        data = asdict(self)
+        return {**data, "options": data.pop("model_options")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunOptions:
-        return cls(
-            data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
-            data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
-            data.get("metadata") or {}, tuple(data.get("warnings") or ()), data.get("persona") or "",
-        )  # fmt: skip
+        read: dict[str, Any] = {
+            "model_options": ModelOptions(**data["options"]),
+            "tools": tuple(data["tools"]),
+            "mode": PermissionMode(data["mode"]),
+            "warnings": tuple(data["warnings"]),
+        }
+        return cls(**{name: value for name, value in data.items() if name != "options"} | read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,6 @@ class RunRequest:
 
     `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with;
     `resumes` is the run that made these calls. With `again` no run starts: the answer of that run is given again.
-    `key` is the request's `Idempotency-Key`.
     """
 
     caller: RunCaller
@@ -90,7 +78,6 @@ class RunRequest:
     answered: tuple[Approval, ...] = ()
     resumes: str | None = None
     again: str | None = None
-    key: RequestKey | None = None
 
     @classmethod
     def repeat(cls, caller: RunCaller, run_id: str) -> RunRequest:

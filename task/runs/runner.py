@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -31,7 +32,6 @@ logger = logging.getLogger(__name__)
 CLOSING_SECONDS = 5.0
 UNSTORED = "The answer could not be stored yet. Ask again in a moment."
 
-Prepare = Callable[[], Awaitable[RunRequest | None]]
 Describe = Callable[[BaseException, str], RunError]
 
 
@@ -102,25 +102,19 @@ class Runner:
         self._live: dict[str, LiveRun] = {}
         self._preparing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def start_once(self, owner: str, key: RequestKey | None, prepare: Prepare) -> Run | None:
-        """The run of a request that its client may send again under `key`; None: the request starts none.
-
-        Raises: as `start`.
-        """
+    @asynccontextmanager
+    async def once(self, owner: str, key: RequestKey | None) -> AsyncGenerator[Run | None]:
+        """Hold off a repeat of the request with this key until the block has started its run; the run that the request
+        has started before, if it has."""
         if key is None:
-            request = await prepare()
-            return await self.start(request) if request is not None else None
-        # The same request again waits until the first one has started its run.
+            yield None
+            return
         async with self._preparing.setdefault(f"{owner} {key.name}", asyncio.Lock()):
-            earlier = await (await self._product.store.get()).runs.started_by(owner, key)
-            if earlier is not None:
-                return earlier
-            request = await prepare()
-            return await self.start(replace(request, key=key)) if request is not None else None
+            yield await (await self._product.store.get()).runs.started_by(owner, key)
 
-    async def start(self, request: RunRequest) -> Run:
+    async def start(self, request: RunRequest, key: RequestKey | None = None) -> Run:
         """Start the run in the background, or find the one that the same request, or another answer to the same
-        question, has started.
+        question, has started. `key` is the request's `Idempotency-Key`.
 
         Raises:
             Conflict: the session is being answered, was changed, or has ended.
@@ -131,11 +125,28 @@ class Runner:
         owner, store, again = request.caller.owner, await self._product.store.get(), request.again
         if again is None:
             try:
-                return self._started(await self._stored(request, store), request, store)
+                run = await store.runs.start(
+                    owner,
+                    session=request.session,
+                    messages=request.new,
+                    trace_id=await store.traces.new_id(),
+                    experiment=request.options.experiment,
+                    resumes=request.resumes,
+                    key=key,
+                    most=self._most,
+                )
             except AlreadyStarted as earlier:
                 again = earlier.run_id
-        if request.key is not None:
-            again = await store.runs.claim(owner, request.key, again)
+            else:
+                state = RunState(run, request.options, run.session_id)
+                ended = asyncio.get_running_loop().create_future()
+                live = LiveRun(state, ended, store, detaches=run.session_id is not None or key is not None)
+                self._live[run.run_id] = live
+                live.task = asyncio.create_task(self._work(live, request))
+                live.task.add_done_callback(partial(self._over, live))
+                return run
+        if key is not None:
+            again = await store.runs.claim(owner, key, again)
         return await store.runs.get(owner, again)
 
     async def follow(self, owner: str, run_id: str) -> LiveRun:
@@ -235,26 +246,6 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
 
-    async def _stored(self, request: RunRequest, store: Store) -> Run:
-        return await store.runs.start(
-            request.caller.owner,
-            session=request.session,
-            messages=request.new,
-            trace_id=await store.traces.new_id(),
-            experiment=request.options.experiment,
-            resumes=request.resumes,
-            key=request.key,
-            most=self._most,
-        )
-
-    def _started(self, run: Run, request: RunRequest, store: Store) -> Run:
-        state = RunState(run, request.options, run.session_id)
-        detaches = run.session_id is not None or request.key is not None
-        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store, detaches)
-        live.task = asyncio.create_task(self._work(live, request))
-        live.task.add_done_callback(lambda task: self._over(live, task))
-        return run
-
     async def _stop_without_listener(self, live: LiveRun) -> None:
         seconds = self._detach_seconds
         while seconds > 0:
@@ -264,51 +255,65 @@ class Runner:
         live.stop()
 
     async def _work(self, live: LiveRun, request: RunRequest) -> None:
-        run, store = live.run, live.store
-        assert run.trace_id is not None
+        run, store, options = live.run, live.store, request.options
 
         def emit(event: RunEvent) -> None:
             live.state.apply(store.runs.append_event(run.run_id, event.type, **data_of(event)))
 
-        choice = RunChoice(emit)
-        observer = TraceRecorder(store.traces, _start(request, run), run.trace_id)
-        stopping = asyncio.create_task(self._stopped(live))
+        questions = [message.text() for message in request.history if message.role is Role.USER]
+        start = TraceStart(
+            request.caller.owner,
+            options.door,
+            options.model,
+            options.model_options,
+            request.new,
+            history=len(request.history),
+            session_id=run.session_id,
+            run_id=run.run_id,
+            experiment=options.experiment,
+            warnings=options.warnings,
+            question=questions[-1] if questions else "",
+        )
+        observer = TraceRecorder(store.traces, start, run.trace_id)
+        stopping = asyncio.create_task(self._stop_on_request(live))
         try:
-            options, before = request.options, len(request.history)
+            before = len(request.history)
             emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, options.as_dict()))
-            outcome, session_id = await answer(
-                self._product, request, run, choice, observer, store, self._limits, self._aliases
-            )
+            choice, limits = RunChoice(emit), self._limits
+            answered = answer(self._product, request, run, choice, observer, store, limits, self._aliases)
+            outcome, session_id = await answered
         finally:
             stopping.cancel()
         live.keep()
-        live.trace = _recorded(observer, outcome, run, session_id)
-        self._emit_end(live, request, outcome, session_id, emit)
+        if session_id is not None and session_id != run.session_id:
+            observer.in_session(session_id)
+        observer.end(outcome.status, outcome.error)
+        live.trace = observer.record()
+        await self._end(live, request, outcome, session_id, emit)
+
+    async def _end(
+        self, live: LiveRun, request: RunRequest, outcome: RunOutcome, session_id: str | None, emit: Emit
+    ) -> None:
+        run, trace, model, failed = live.run, live.trace, request.options.model, outcome.error
+        cost, duration = (trace.cost, trace.duration_ms) if trace is not None else (None, None)
+        emit(RunUsage(**usage_data(outcome.usage), cost=cost, duration_ms=duration))
+        if failed is not None:
+            emit(self._describe(failed, model))
+        reason = finish_reason(outcome, calls=bool(live.state.calls))
+        now = len(request.history) + len(request.new) + len(outcome.added)
+        emit(RunFinished(outcome.status, run.run_id, session_id, run.trace_id, reason, outcome.limit, now))
+        error = with_reference(str(failed), reference_of(failed)) if failed is not None else None
         try:
-            failed = outcome.error
-            error = with_reference(str(failed), reference_of(failed)) if failed is not None else None
-            await store.runs.finish(run, outcome.status, added=outcome.added, error=error, session_id=session_id)
+            await live.store.runs.finish(run, outcome.status, added=outcome.added, error=error, session_id=session_id)
         except StoreUnavailable as failure:
             logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)
-            live.state.fail(data_of(self._describe(failure, request.options.model)))
+            live.state.fail(data_of(self._describe(failure, model)))
             live.unstored = True
         self._live.pop(run.run_id)
         live.ended.set_result(None)
         self._ended(request, live.state)
 
-    def _emit_end(
-        self, live: LiveRun, request: RunRequest, outcome: RunOutcome, session_id: str | None, emit: Emit
-    ) -> None:
-        trace, run = live.trace, live.run
-        cost, duration = (trace.cost, trace.duration_ms) if trace is not None else (None, None)
-        emit(RunUsage(**usage_data(outcome.usage), cost=cost, duration_ms=duration))
-        if outcome.error is not None:
-            emit(self._describe(outcome.error, request.options.model))
-        reason = finish_reason(outcome, calls=bool(live.state.calls))
-        now = len(request.history) + len(request.new) + len(outcome.added)
-        emit(RunFinished(outcome.status, run.run_id, session_id, run.trace_id, reason, outcome.limit, now))
-
-    async def _stopped(self, live: LiveRun) -> None:
+    async def _stop_on_request(self, live: LiveRun) -> None:
         await live.store.runs.cancel_requested(live.run.run_id)
         live.stop()
 
@@ -322,20 +327,3 @@ class Runner:
         failure = error or StoreUnavailable("The answer was interrupted. Try again.")
         live.state.fail(data_of(self._describe(failure, "")))
         live.ended.set_result(None)
-
-
-def _recorded(observer: TraceRecorder, outcome: RunOutcome, run: Run, session_id: str | None) -> Trace:
-    if session_id is not None and session_id != run.session_id:
-        observer.in_session(session_id)
-    observer.end(outcome.status, outcome.error)
-    return observer.record()
-
-
-def _start(request: RunRequest, run: Run) -> TraceStart:
-    options = request.options
-    questions = (message.text() for message in reversed(request.history) if message.role is Role.USER)
-    return TraceStart(
-        request.caller.owner, options.door, options.model, options.model_options, request.new,
-        history=len(request.history), session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
-        warnings=options.warnings, question=next(questions, ""),
-    )  # fmt: skip

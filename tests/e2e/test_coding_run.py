@@ -108,7 +108,7 @@ async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> No
         events = done.events()
         kinds = [event["type"] for event in events if event["type"] != "stage_text"]
         assert kinds == [
-            "started", "task_started", "plan", "step_started", "stage_opened", "stage_closed", "changed",
+            "started", "task_started", "plan", "step_started", *["stage_opened", "stage_closed"] * 2, "changed",
             "step_started", "text", "command_started", "command_ended", "task_ended", "finished",
         ]  # fmt: skip
         assert events[1] | {"planner": "", "coder": ""} == {

@@ -16,7 +16,7 @@ from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.summaries import SUMMARISE
 from task.console.teps import TEPSManager, ToolHandlerInterface
-from task.console.ui_manager import PermissionAnswer
+from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants
 from task.store.records import Session
 from task.store.trace_records import Trace
@@ -201,7 +201,7 @@ async def test_always_is_offered_where_confirmations_are_remembered(tmp_path: Pa
         openai_upstream(writes("a.txt"), writes("b.txt"), says("Done.")) as upstream,
         command_console(tmp_path, upstream.url, teps=teps) as console,
     ):
-        console.output.answers[:] = [PermissionAnswer(True, always=True)] * 2
+        console.output.answers[:] = [Answer(True, always=True)] * 2
         await console.types("Write")
         asked, patience = console.output.asked, console.output.patience
     assert [bool(question.grant) for question in asked] == ([True] if remembers else [False, False])
@@ -223,7 +223,7 @@ async def test_a_handler_of_a_programs_own_is_offered_to_the_model_and_asked_abo
     ):
         handlers = TEPSManager({}, product=console.product)
         await asyncio.to_thread(handlers.register_handler, "lamp", Lamp())
-        console.output.answers += [PermissionAnswer(True)]
+        console.output.answers += [Answer(True)]
         await console.types("Light")
         [question] = console.output.asked
     assert (question.request["tool_name"], question.card["intent"]) == ("lamp", "Light")
@@ -235,7 +235,7 @@ async def test_an_answer_with_other_arguments_is_what_runs(tmp_path: Path) -> No
         openai_upstream(writes("a.txt"), says("Done.")) as upstream,
         command_console(tmp_path, upstream.url) as console,
     ):
-        console.output.answers[:] = [PermissionAnswer(True, arguments={"file_path": "b.txt", "content": "y"})]
+        console.output.answers[:] = [Answer(True, arguments={"file_path": "b.txt", "content": "y"})]
         await console.types("Write")
     assert (tmp_path / "work" / "b.txt").read_text() == "y"
     assert not (tmp_path / "work" / "a.txt").exists()

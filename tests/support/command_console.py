@@ -16,10 +16,11 @@ from typing import Any
 
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
-from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
+from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
+from task.conversation.replies import Answer
 
 OWNER, MODEL = "local", "test-model"
-Reply = PermissionAnswer | None | Callable[[], PermissionAnswer | None]
+Reply = Answer | None | Callable[[], Answer | None]
 
 
 class Person(UserInterfaceManager):
@@ -31,7 +32,7 @@ class Person(UserInterfaceManager):
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
-    ) -> PermissionAnswer | None:
+    ) -> Answer | None:
         self.asked.append(question)
         self.patience.append(seconds)
         answer = self.answers.pop(0) if self.answers else None

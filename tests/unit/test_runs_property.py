@@ -27,7 +27,7 @@ from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta,
 from task.permissions.decisions import Effect
 from task.product import Backend, Product
 from task.runs.preparing import Preparing
-from task.runs.request import RunCaller, RunOptions, RunRequest
+from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
 from task.settings import Settings
 from task.store import tables
@@ -239,13 +239,11 @@ class World:
 
     async def said(self, process: Process, text: str, session_id: str | None, key: RequestKey | None = None) -> Run:
         options = RunOptions("test", "eager")
-
-        async def prepare() -> RunRequest:
-            return await process.preparing.in_session(self.me, [user(text)], options, session_id)
-
-        run = await process.runner.start_once(self.me.owner, key, prepare)
-        assert run is not None
-        return run
+        async with process.runner.once(self.me.owner, key) as run:
+            if run is not None:
+                return run
+            request = await process.preparing.in_session(self.me, [user(text)], options, session_id)
+            return await process.runner.start(request, key)
 
     async def asked(self, process: Process) -> tuple[Approval, ...]:
         return await process.store.approvals.list(self.me.owner, waiting=False)

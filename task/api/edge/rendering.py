@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -38,33 +38,39 @@ def sse(value: Any, *, event: str | None = None, number: int | None = None) -> b
 class EventStream(Response):
     """A stream of server-sent events; the SDK's middleware cancels it when its listener leaves.
 
-    `parts` is closed in every case; after `heartbeat` seconds without a part a comment keeps the connection alive.
+    `parts` is closed in every case, and so is `first`, the wait for the first part where it has begun already; after
+    `heartbeat` seconds without a part a comment keeps the connection alive.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, parts: AsyncGenerator[bytes], heartbeat: float, headers: Mapping[str, str] | None = None
+        self, parts: AsyncGenerator[bytes], heartbeat: float, first: asyncio.Future[bytes] | None = None
     ) -> None:
-        super().__init__(None, 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})})
+        super().__init__(None, 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._parts, self._heartbeat, self._sent = parts, heartbeat, 0
+        self._parts, self._heartbeat, self._first, self._sent = parts, heartbeat, first, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         beating = asyncio.create_task(self._beat(send))
+        first = self._first or asyncio.ensure_future(anext(self._parts, b""))
         try:
-            await self._write(send)
+            async with aclosing(self._parts) as parts:
+                try:
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    part = await first
+                finally:
+                    if not first.done():
+                        first.cancel()
+                        await asyncio.wait({first})
+                while part:
+                    self._sent += 1
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    part = await anext(parts, b"")
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             beating.cancel()
             await asyncio.wait({beating})
-
-    async def _write(self, send: Send) -> None:
-        async with aclosing(self._parts) as parts:
-            async for part in parts:
-                self._sent += 1
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _beat(self, send: Send) -> None:
         while True:

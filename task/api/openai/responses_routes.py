@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Query, Request
+from fastapi import Query
 
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
 from task.api.edge.rendering import stream_of
-from task.api.openai.incoming import IncomingMessages
-from task.api.openai.responses_input import ResponseRequest, messages_of, options_of
+from task.api.openai.responses_input import NamedResponseTool, ResponseRequest, messages_of, options_of
 from task.api.openai.responses_output import response_body, response_events
 from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted, ResponseEvent
 from task.api.openai.responses_stored import (
@@ -22,9 +21,9 @@ from task.api.openai.responses_stored import (
     previous_response,
     stored_response,
 )
-from task.api.service import CurrentCaller, CurrentService, CurrentStore, Service, router
+from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, Service, router
 from task.errors import InvalidRequest
-from task.runs.request import RunOptions, RunRequest
+from task.runs.request import RunRequest
 
 routes = router("OpenAI", "/v1")
 
@@ -35,10 +34,13 @@ routes = router("OpenAI", "/v1")
     responses={**stream_of(ResponseEvent), **failures(404, 409, 413, 415)},
 )
 async def create_response(
-    body: ResponseRequest, request: Request, service: CurrentService, caller: CurrentCaller
+    body: ResponseRequest, key: CurrentKey, service: CurrentService, caller: CurrentCaller
 ) -> Any:
     """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
-    live = await service.start(request, caller, lambda: _run_request(service, caller, body))
+    async with service.runner.once(caller.owner, key) as run:
+        if run is None:
+            run = await service.runner.start(await _run_request(service, caller, body), key)
+    live = await service.runner.follow(caller.owner, run.run_id)
     if body.stream:
         return await service.answers.stream(live, response_events(service.runner, live))
     await service.answers.wait(live)
@@ -75,23 +77,21 @@ async def delete_response(response_id: str, caller: CurrentCaller, store: Curren
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-async def _options(service: Service, body: ResponseRequest, received: IncomingMessages) -> RunOptions:
-    choice = body.tool_choice
-    return await service.options(
-        DOOR, body, options_of(body), received.prompt,
-        tools=tuple(tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()),
-        choice=choice if choice is None or isinstance(choice, str) else _function_choice(choice.name),
-        previous=body.previous_response_id, metadata=body.metadata or {},
-    )  # fmt: skip
-
-
-def _function_choice(name: str) -> dict[str, object]:
-    return {"type": "function", "function": {"name": name}}
-
-
 async def _run_request(service: Service, caller: ApiCaller, body: ResponseRequest) -> RunRequest:
     received = await service.reader.read(caller, messages_of(body))
-    options, sent = await _options(service, body, received), received.messages
+    choice, sent = body.tool_choice, received.messages
+    options = await service.options(
+        DOOR,
+        body,
+        options_of(body),
+        received.prompt,
+        tools=tuple(tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()),
+        choice={"type": "function", "function": {"name": choice.name}}
+        if isinstance(choice, NamedResponseTool)
+        else choice,
+        previous=body.previous_response_id,
+        metadata=body.metadata or {},
+    )
     store = await service.product.store.get()
     previous = body.previous_response_id
     found = await previous_response(store, caller.owner, previous) if previous is not None else None

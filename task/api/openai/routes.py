@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import Depends, Form, Query, Request, UploadFile
+from fastapi import Depends, Form, Query, UploadFile
 from fastapi import File as FormFile
 from starlette.responses import Response
 
@@ -17,9 +17,8 @@ from task.api.openai.completions import ChunkBody, CompletionBody, completion, c
 from task.api.openai.files import MAX_LISTED, UNKNOWN_TYPE, USER_DATA, FileBody, OpenFile, Purpose
 from task.api.openai.responses_stored import Order, page_of_items
 from task.api.openai.schemas import ChatCompletionRequest
-from task.api.service import AGENT, CurrentCaller, CurrentService, Service, router
+from task.api.service import AGENT, CurrentCaller, CurrentKey, CurrentService, Service, router
 from task.errors import NotFound
-from task.runs.request import RunRequest
 
 BYTES = {UNKNOWN_TYPE: {}}
 
@@ -59,16 +58,16 @@ routes = router("OpenAI", "/v1")
     responses={**stream_of(ChunkBody), **failures(404, 409, 413, 415)},
 )
 async def create_chat_completion(
-    body: ChatCompletionRequest, request: Request, service: CurrentService, caller: CurrentCaller
+    body: ChatCompletionRequest, key: CurrentKey, service: CurrentService, caller: CurrentCaller
 ) -> Any:
     """Answer a conversation; with `stream` as server-sent events."""
-
-    async def prepare() -> RunRequest:
-        received = await service.reader.read(caller, body.messages)
-        options = await service.completion_options("v1", body, received)
-        return await service.preparing.prepare(caller, received.messages, options, body.session_id)
-
-    live = await service.start(request, caller, prepare)
+    async with service.runner.once(caller.owner, key) as run:
+        if run is None:
+            received = await service.reader.read(caller, body.messages)
+            options = await service.completion_options("v1", body, received)
+            prepared = await service.preparing.prepare(caller, received.messages, options, body.session_id)
+            run = await service.runner.start(prepared, key)
+    live = await service.runner.follow(caller.owner, run.run_id)
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         return await service.answers.stream(live, completion_chunks(service.runner, live, usage=usage))

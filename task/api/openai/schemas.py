@@ -166,12 +166,6 @@ class AnswerRequest(OpenRequest):
         """The request's messages as those of chat completions."""
         return ()
 
-    @property
-    def scrubs_prompt(self) -> bool:
-        """Whether personal data is to be removed from the message that becomes the system prompt."""
-        first, *rest = self.chat_messages or (None,)
-        return bool(rest) and isinstance(first, SystemMessage) and bool(first.scrub_pii)
-
 
 class ChatFields(AnswerRequest):
     """The fields of both chat endpoints. A `max_tokens` above 4096 is accepted with a warning.

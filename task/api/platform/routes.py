@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Request
+from fastapi import Header, Query
 from starlette.responses import Response
 
 from task.api.edge.failures import failures
@@ -27,13 +27,12 @@ from task.api.platform.schemas import (
     RunList,
     RunStart,
 )
-from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
+from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
 from task.errors import StoreUnavailable
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.product import Product
 from task.runs.events import sent
-from task.runs.request import RunRequest
 from task.runs.runner import Runner
 from task.tools.toolbox import named
 
@@ -49,19 +48,20 @@ run_routes = router("Runs")
 
 
 @routes.post("/chat", response_model=ChatBody, responses=failures(404, 409, 413, 415))
-async def chat(body: ChatRequest, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
+async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService, caller: CurrentCaller) -> Any:
     """Answer a conversation in a session, which is made where none is named."""
-
-    async def prepare() -> RunRequest:
-        received = await service.reader.read(caller, body.messages)
-        asked = ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS & ChatRequest.model_fields.keys())))
-        asked = replace(asked, max_tokens=asked.max_tokens or CHAT_TOKENS)
-        given_prompt = body.system_prompt if received.prompt is None else received.prompt
-        prompt = await _chat_prompt(service.product) if given_prompt is None else given_prompt
-        options = await service.options("chat", body, asked, prompt)
-        return await service.preparing.in_session(caller, received.messages, options, body.session_id)
-
-    live = await service.start(request, caller, prepare)
+    async with service.runner.once(caller.owner, key) as run:
+        if run is None:
+            received = await service.reader.read(caller, body.messages)
+            fields = REQUEST_FIELDS & ChatRequest.model_fields.keys()
+            asked = ModelOptions.requested(body.model_dump(include=set(fields)))
+            asked = replace(asked, max_tokens=asked.max_tokens or CHAT_TOKENS)
+            given = body.system_prompt if received.prompt is None else received.prompt
+            prompt = await _chat_prompt(service.product) if given is None else given
+            options = await service.options("chat", body, asked, prompt)
+            prepared = await service.preparing.in_session(caller, received.messages, options, body.session_id)
+            run = await service.runner.start(prepared, key)
+    live = await service.runner.follow(caller.owner, run.run_id)
     await service.answers.wait(live)
     state = live.state
     return {
@@ -85,15 +85,17 @@ async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
 
 
 @run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))
-async def start_run(body: RunStart, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
+async def start_run(body: RunStart, key: CurrentKey, service: CurrentService, caller: CurrentCaller) -> Any:
     """Start an answer in a session and return at once; its events follow it."""
-
-    async def prepare() -> RunRequest:
-        received = await service.reader.read(caller, body.messages)
-        options = await service.completion_options("runs", body, received)
-        return await service.preparing.in_session(caller, received.messages, options, body.session_id, body.origin)
-
-    return await service.start_in_background(request, caller, prepare)
+    async with service.runner.once(caller.owner, key) as run:
+        if run is None:
+            received = await service.reader.read(caller, body.messages)
+            options = await service.completion_options("runs", body, received)
+            session = (body.session_id, body.origin)
+            prepared = await service.preparing.in_session(caller, received.messages, options, *session)
+            run = await service.runner.start(prepared, key)
+    service.runner.detach(run.run_id)
+    return run
 
 
 @run_routes.get("/runs", response_model=RunList, responses=failures())
@@ -156,7 +158,7 @@ async def list_approvals(
 async def answer_approval(
     approval_id: str,
     body: ApprovalAnswer,
-    request: Request,
+    key: CurrentKey,
     service: CurrentService,
     caller: CurrentCaller,
     store: CurrentStore,
@@ -166,12 +168,14 @@ async def answer_approval(
     After the last answer of a run another run continues it.
     """
 
-    async def prepare() -> RunRequest | None:
-        answered = await service.preparing.answer(caller, approval_id, body.answer)
-        return await service.preparing.resumed(caller, answered.run_id) if answered.run_id is not None else None
-
     async def answer_and_resume() -> dict[str, Any]:
-        resumed = await service.start_in_background(request, caller, prepare)
+        async with service.runner.once(caller.owner, key) as resumed:
+            if resumed is None:
+                answered = await service.preparing.answer(caller, approval_id, body.answer)
+                prepared = await service.preparing.resumed(caller, answered.run_id or "")
+                resumed = await service.runner.start(prepared, key) if prepared is not None else None
+        if resumed is not None:
+            service.runner.detach(resumed.run_id)
         return {"approval": await (await store.get()).approvals.get(caller.owner, approval_id), "resumed": resumed}
 
     return await run_to_completion(answer_and_resume())  # a person who leaves after the click has still decided

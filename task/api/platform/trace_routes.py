@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path
 from starlette.responses import Response
 
 from task.api.edge.failures import failures
@@ -19,9 +19,8 @@ from task.api.platform.trace_body import (
     TraceBody,
     TraceList,
 )
-from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
+from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, router
 from task.runs.replay import asked_again
-from task.runs.request import RunRequest
 from task.store.records import RunStatus
 from task.store.trace_records import Rating, TraceFilter
 
@@ -103,18 +102,18 @@ async def retract_rating(trace_id: str, caller: CurrentCaller, store: CurrentSto
 async def replay(
     trace_id: str,
     body: ReplayRequest,
-    request: Request,
+    key: CurrentKey,
     service: CurrentService,
     caller: CurrentCaller,
     store: CurrentStore,
 ) -> Any:
     """Ask again what a trace of the caller's own was asked, with another model, in a new session; the tools run, and
     ask, as in any other run."""
-
-    async def prepare() -> RunRequest:
-        return await asked_again(await store.get(), caller, trace_id, body.model)
-
-    return await service.start_in_background(request, caller, prepare)
+    async with service.runner.once(caller.owner, key) as run:
+        if run is None:
+            run = await service.runner.start(await asked_again(await store.get(), caller, trace_id, body.model), key)
+    service.runner.detach(run.run_id)
+    return run
 
 
 def _readable_by(caller: ApiCaller) -> str | None:
