@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from scripts.pages import publish
 from task.api.openai import routes as openai_routes
 from task.api.platform import routes as platform_routes
-from task.api.platform import sessions, trace_routes
+from task.api.platform import sessions, traces
 
 CONTRACT = Path(__file__).resolve().parent.parent / "tests" / "contract"
 DOCUMENTS = {
@@ -36,7 +36,7 @@ OPERATIONS = (
     ("GET", "/traces/{trace_id}"),
 )
 MARK = r"\*"
-ROUTES = (openai_routes.routes, platform_routes.routes, sessions.routes, trace_routes.routes)
+ROUTES = (openai_routes.routes, platform_routes.routes, sessions.routes, traces.routes)
 PACKAGES = {
     "framework_core.config_loader": "task.console.configuration",
     "framework_core.message_manager": "task.conversation.message_manager",

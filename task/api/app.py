@@ -11,21 +11,19 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.types import ASGIApp
 
-from task.api.edge.failures import ErrorBody, failure_of
+from task.api.edge.failures import ErrorBody, add_failure_handlers, failure_of
 from task.api.edge.guard import Guard, Rules
-from task.api.edge.handlers import add_failure_handlers
 from task.api.edge.identity import Identity, Mode
 from task.api.edge.schemas import SCHEMA_REFERENCE
-from task.api.openai import responses_routes
+from task.api.openai import responses
 from task.api.openai import routes as openai_routes
 from task.api.openai.completions import ChunkBody
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
-from task.api.platform import health_routes, trace_routes
-from task.api.platform import prompts as prompt_routes
 from task.api.platform import routes as platform_routes
 from task.api.platform import sessions as session_routes
+from task.api.platform import traces
 from task.api.platform.events import RunEvent
 from task.api.service import Answers, Service
 from task.api.web.page import add_page
@@ -123,12 +121,12 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     add_failure_handlers(app)
     routers = [
         openai_routes.routes,
-        responses_routes.routes,
+        responses.routes,
         platform_routes.routes,
         session_routes.routes,
-        trace_routes.routes,
-        prompt_routes.routes,
-        health_routes.routes,
+        traces.routes,
+        platform_routes.prompt_routes,
+        platform_routes.health_routes,
         platform_routes.run_routes,
     ]
     for router in [*routers, *([page_routes] if ui else [])]:

@@ -77,7 +77,7 @@ def difference(parted: Parting, one: str, other: str) -> str:
 
 def json_line(trace: Trace) -> str:
     """The trace in its documented shape, with the owner, as one line of JSON."""
-    from task.api.platform.trace_body import TraceBody
+    from task.api.platform.schemas import TraceBody
 
     shape = TraceBody.model_validate(trace, from_attributes=True).model_dump()
     return orjson.dumps({**shape, "owner": trace.owner}).decode() + "\n"

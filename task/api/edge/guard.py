@@ -1,4 +1,4 @@
-"""The guard before every route of the process: which hosts, origins, content types and bodies are accepted."""
+"""Before every route of the process: the request's id, which hosts, origins and bodies are accepted, and who calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +18,10 @@ from task.api.edge.failures import FILE_TOO_LARGE, Failure, failure_of, refused
 from task.api.edge.identity import Identity
 from task.conversation.inputs import CALLER
 from task.errors import AgentError
+from task.telemetry.requests import REQUEST_ID, RequestInfo, begin, end
+
+if TYPE_CHECKING:
+    from task.telemetry.metrics import PrometheusMetrics
 
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UPLOADS = frozenset({"/v1/files", "/transcription"})
@@ -235,3 +240,46 @@ def _preflight(asked: Headers) -> Mapping[str, str]:
         "Access-Control-Allow-Headers": asked.get("access-control-request-headers") or _ALLOWED,
         "Access-Control-Max-Age": "600",
     }
+
+
+_DOORS = {"openai": "dial", "session": "sessions"} | {
+    name: name for name in ("approvals", "chat", "health", "metrics", "ready", "runs", "sessions", "traces", "v1")
+}
+LEFT = 499  # what proxies note for a client that left before an answer started
+
+
+def door_of(path: str) -> str:
+    """The part of the product that answers a path, of which there are few."""
+    return _DOORS.get(path.lstrip("/").partition("/")[0], "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An application whose answers carry the id that is in the log's lines about them."""
+
+    app: ASGIApp
+    metrics: PrometheusMetrics | None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        info = RequestInfo.of(Headers(scope=scope))
+        door, token = door_of(scope["path"]), begin(info)
+        status = LEFT
+
+        async def answering(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                nonlocal status
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (REQUEST_ID.encode(), info.request_id.encode())]
+            await send(message)
+
+        if self.metrics is not None:
+            self.metrics.http_started(door)
+        try:
+            await self.app(scope, receive, answering)
+        finally:
+            if self.metrics is not None:
+                self.metrics.http_ended(door, status)
+            end(token)

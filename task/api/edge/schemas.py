@@ -1,4 +1,4 @@
-"""What request and response bodies are made of."""
+"""What request and response bodies are made of, and the parameters that listings have in common."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import orjson
+from fastapi import Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from task.store.records import iso
+from task.store.records import iso, position
 
 INTEGERS = 2**63
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
@@ -113,3 +114,15 @@ class AttachmentBody(ResponseModel):
     file_id: str | None = None
     reference_url: str | None = None
     reference_type: str | None = None
+
+
+def _checked(cursor: str | None) -> str | None:
+    if cursor is not None:
+        position(cursor)
+    return cursor
+
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+QueryText = Annotated[str | None, Query(max_length=200)]
+Cursor = Annotated[str | None, Query(max_length=200), AfterValidator(_checked)]
+QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from task.api.edge.rendering import DONE, sse
 from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody
-from task.api.platform.trace_body import TraceBody
+from task.api.platform.schemas import TraceBody
 from task.llm.base import Usage
 from task.runs.runner import LiveRun, Runner
 from task.runs.state import RunState, usage_data

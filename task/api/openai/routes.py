@@ -15,7 +15,7 @@ from task.api.edge.rendering import ByteStream, stream_of
 from task.api.edge.schemas import ResponseModel
 from task.api.openai.completions import ChunkBody, CompletionBody, completion, completion_chunks
 from task.api.openai.files import MAX_LISTED, UNKNOWN_TYPE, USER_DATA, FileBody, OpenFile, Purpose
-from task.api.openai.responses_stored import Order, page_of_items
+from task.api.openai.responses import Order, page_of_items
 from task.api.openai.schemas import ChatCompletionRequest
 from task.api.service import AGENT, CurrentCaller, CurrentKey, CurrentService, Service, router
 from task.errors import NotFound

@@ -1,20 +1,22 @@
-"""The platform API: `/chat`, personas, runs with their events, approvals and grants."""
+"""The platform API: `/chat`, personas, prompts, the tools' health, runs with their events, approvals and grants."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import Header, Query
+from fastapi import Header, Path, Query
+from pydantic import Field
 from starlette.responses import Response
 
 from task.api.edge.failures import failures
 from task.api.edge.rendering import EventStream, sse, stream_of
+from task.api.edge.schemas import Cursor, Limit, QueryText, RequestModel, ResponseModel, Text
 from task.api.platform.events import RunEvent
-from task.api.platform.queries import Cursor, Limit, QueryText
 from task.api.platform.schemas import (
     AnsweredBody,
     ApprovalAnswer,
@@ -31,9 +33,13 @@ from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentS
 from task.blocking import run_to_completion
 from task.errors import StoreUnavailable
 from task.llm.base import REQUEST_FIELDS, ModelOptions
+from task.llm.window import schema_tokens
 from task.product import Product
 from task.runs.events import sent
 from task.runs.runner import Runner
+from task.store.records import Prompt
+from task.telemetry.operations import ToolFigures
+from task.tools.base import BaseTool
 from task.tools.toolbox import named
 
 logger = logging.getLogger(__name__)
@@ -45,6 +51,8 @@ CHAT_TOOLS = {"duckduckgo_web_search": "web search", "calculator": "calculator"}
 
 routes = router("Platform")
 run_routes = router("Runs")
+prompt_routes = router("Prompts")
+health_routes = router("Health")
 
 
 @routes.post("/chat", response_model=ChatBody, responses=failures(404, 409, 413, 415))
@@ -213,3 +221,88 @@ async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncG
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
+
+
+MAX_CHARS = 20_000
+# The length stands apart: in the pattern it would copy the table of Unicode's letters 60 times, 6 MB in all.
+PromptName = Annotated[str, Path(pattern=r"^[\w-]+$", max_length=60, description="Letters, digits, `_` and `-`.")]
+
+
+class PromptBody(ResponseModel):
+    name: str
+    text: str
+
+
+class PromptList(ResponseModel):
+    prompts: list[PromptBody]
+
+
+class PromptText(RequestModel):
+    """`{{name}}` in a text is asked for before the prompt is used."""
+
+    text: Text = Field(min_length=1, max_length=MAX_CHARS)
+
+
+@prompt_routes.get("/prompts", response_model=PromptList, responses=failures())
+async def list_prompts(caller: CurrentCaller, store: CurrentStore) -> Any:
+    """The caller's saved prompts by name."""
+    return {"prompts": await (await store.get()).prompts.list(caller.owner)}
+
+
+@prompt_routes.put("/prompts/{name}", response_model=PromptBody, responses=failures(413, 415))
+async def save_prompt(name: PromptName, body: PromptText, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """Save a prompt in place of the one of that name."""
+    prompt = Prompt(name, body.text)
+    await (await store.get()).prompts.save(caller.owner, prompt)
+    return prompt
+
+
+@prompt_routes.delete("/prompts/{name}", status_code=204, response_class=Response, responses=failures(404))
+async def delete_prompt(name: PromptName, caller: CurrentCaller, store: CurrentStore) -> None:
+    """Remove a saved prompt."""
+    await (await store.get()).prompts.delete(caller.owner, name)
+
+
+class ToolHealth(ResponseModel):
+    """`calls`, `failed` and `mean_seconds` are since the start; nothing is counted where metrics are off."""
+
+    name: str
+    schema_tokens: int
+    calls: int
+    failed: int
+    mean_seconds: float | None
+
+
+class ServerIssue(ResponseModel):
+    """A server whose tools are missing."""
+
+    server: str
+    reason: str
+
+
+class ToolsHealth(ResponseModel):
+    """The tools that answer, and the servers that do not."""
+
+    tools: list[ToolHealth]
+    issues: list[ServerIssue]
+    schema_tokens: int
+
+
+@health_routes.get("/health/tools", response_model=ToolsHealth, responses=failures())
+async def tools_health(service: CurrentService, _: CurrentCaller) -> Any:
+    """The tools with their calls, failures, mean time and tokens of their schemas, and the servers that are down."""
+    tools, issues = await service.product.offered()
+    metrics = service.product.telemetry.metrics
+    figures = await asyncio.to_thread(metrics.tools) if metrics is not None else {}
+    return {
+        "tools": [_tool_health(tool, figures.get(tool.name, ToolFigures())) for tool in tools],
+        "issues": [{"server": issue.server, "reason": issue.summary} for issue in issues],
+        "schema_tokens": schema_tokens([tool.schema for tool in tools]),
+    }
+
+
+def _tool_health(tool: BaseTool, figures: ToolFigures) -> dict[str, Any]:
+    return {
+        "name": tool.name, "schema_tokens": schema_tokens([tool.schema]), "calls": figures.calls,
+        "failed": figures.failed, "mean_seconds": figures.seconds / figures.calls if figures.calls else None,
+    }  # fmt: skip

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
-from task.api.platform.queries import Cursor, Limit, QueryText, QueryTime
-from task.api.platform.schemas import RunBody
-from task.api.platform.trace_body import (
+from task.api.edge.schemas import Cursor, Limit, QueryText, QueryTime
+from task.api.platform.schemas import (
     RatingCounts,
     RatingRequest,
     ReplayRequest,
     ResultBody,
+    RunBody,
     TraceBody,
     TraceList,
 )
