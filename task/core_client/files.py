@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -31,6 +31,12 @@ if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads
 
 logger = logging.getLogger(__name__)
 _SECONDS = 60.0
+_REFUSALS = {
+    400: "DIAL Core refuses {subject} as malformed. Use the URL exactly as it stands in the attachments.",
+    401: "DIAL Core does not accept this request's key, so {subject} cannot be reached. Answer without it.",
+    403: "No access to {subject}. Ask the user to attach it to the message: only attached files can be read.",
+    404: "There is no {subject}. Check the URL, or ask the user to attach the file again.",
+}
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
 
 
@@ -100,10 +106,14 @@ class DialFiles:
         the request was not made to an application. A chart is stored without remote sources.
         """
         if is_chart(content_type):
-            content = await _local_chart(name, content)
+            try:
+                content = await asyncio.to_thread(without_remote_sources, content)
+            except ValueError as error:
+                raise ToolError(f"{shortened(name)} is not a chart: {error}") from error
         async with self._client(api_key, f"the new file {shortened(name)}") as client:
             home = await client.bucket.get_raw()
-            unique = _unique(name)
+            readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
+            unique = f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
             url = f"files/{home.appdata or home.bucket}/{folder_of(api_key)}{quote(unique, safe='')}"
             item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
             return item.url
@@ -144,8 +154,16 @@ class DialFiles:
         # Every answer with tools needs it, and the client library takes longer than the rest of the answer.
         url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", core_headers(api_key)
         try:
-            async with asyncio.timeout(self._seconds), self._plain_session() as session:
-                home = orjson.loads(await _got(session, url, headers))
+            async with asyncio.timeout(self._seconds), AsyncExitStack() as opened:
+                session = self._session or await opened.enter_async_context(new_session())
+                try:
+                    found = await _got(session, url, headers)
+                except (aiohttp.ClientConnectionError, aiohttp.ClientResponseError) as error:
+                    # The first try may meet a connection that has died, or a failing server.
+                    if isinstance(error, aiohttp.ClientResponseError) and error.status < 500:
+                        raise
+                    found = await _got(session, url, headers)
+                home = orjson.loads(found)
                 return str(home.get("appdata") or home["bucket"]).partition("/")[0]
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             raise ToolError(_explanation(error, "the user's bucket")) from error
@@ -174,14 +192,6 @@ class DialFiles:
     async def _lent_pool(self) -> AsyncGenerator[AsyncDialClientPool]:
         yield await self.open()
 
-    @asynccontextmanager
-    async def _plain_session(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        if self._session is not None:
-            yield self._session
-            return
-        async with new_session() as session:
-            yield session
-
 
 class UnpooledFiles(DialFiles):
     """`DialFiles` of a tool that nobody closes: each call opens and closes connections of its own."""
@@ -195,24 +205,7 @@ class UnpooledFiles(DialFiles):
             await pool.aclose()
 
 
-async def _local_chart(name: str, chart: bytes) -> bytes:
-    try:
-        return await asyncio.to_thread(without_remote_sources, chart)
-    except ValueError as error:
-        raise ToolError(f"{shortened(name)} is not a chart: {error}") from error
-
-
 async def _got(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
-    # The first try may meet a connection that has died, or a failing server.
-    try:
-        return await _got_once(session, url, headers)
-    except (aiohttp.ClientConnectionError, aiohttp.ClientResponseError) as error:
-        if isinstance(error, aiohttp.ClientResponseError) and error.status < 500:
-            raise
-    return await _got_once(session, url, headers)
-
-
-async def _got_once(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
     async with session.get(url, headers=headers, allow_redirects=False) as response:
         response.raise_for_status()
         return await response.read()
@@ -222,12 +215,11 @@ def _new_pool() -> AsyncDialClientPool:
     import httpx
     from aidial_client import AsyncDialClientPool
 
+    async def join(request: httpx.Request) -> None:
+        join_trace(request.headers)
+
     limits = httpx.Limits(max_connections=1000, keepalive_expiry=KEEP_ALIVE_SECONDS)
-    return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies(), event_hooks={"request": [_join_trace]})
-
-
-async def _join_trace(request: httpx.Request) -> None:
-    join_trace(request.headers)
+    return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies(), event_hooks={"request": [join]})
 
 
 async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:
@@ -249,28 +241,18 @@ def _explanation(error: BaseException, subject: str) -> str:
     chain = list(_chain(error))
     if isinstance(error, TimeoutError) or any(isinstance(link, httpx.TimeoutException) for link in chain):
         return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
+    status: int | None = None
     for link in chain:
         if isinstance(link, httpx.HTTPStatusError):
-            return _refused(link.response.status_code, subject)
-        if isinstance(link, aiohttp.ClientResponseError):
-            return _refused(link.status, subject)
-        if isinstance(link, httpx.TransportError | aiohttp.ClientError):
+            status = link.response.status_code
+        elif isinstance(link, aiohttp.ClientResponseError):
+            status = link.status
+        elif isinstance(link, httpx.TransportError | aiohttp.ClientError):
             return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
+        if status is not None:
+            other = "DIAL Core answered status {status} about {subject}. Try again later or tell the user."
+            return _REFUSALS.get(status, other).format(status=status, subject=subject)
     return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
-
-
-def _refused(status: int, subject: str) -> str:
-    match status:
-        case 404:
-            return f"There is no {subject}. Check the URL, or ask the user to attach the file again."
-        case 403:
-            return f"No access to {subject}. Ask the user to attach it to the message: only attached files can be read."
-        case 401:
-            return f"DIAL Core does not accept this request's key, so {subject} cannot be reached. Answer without it."
-        case 400:
-            return f"DIAL Core refuses {subject} as malformed. Use the URL exactly as it stands in the attachments."
-        case _:
-            return f"DIAL Core answered status {status} about {subject}. Try again later or tell the user."
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -279,11 +261,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__ or link.__context__
-
-
-def _unique(name: str) -> str:
-    readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
-    return f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
 
 
 def _unquoted(etag: str | None) -> str | None:

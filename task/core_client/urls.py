@@ -60,7 +60,9 @@ def file_url(url: str, endpoint: str) -> str:
     if relative is None:
         raise ToolError(f"{quoted} is not on this DIAL Core; only its files can be read. Use {FORM}.")
     segments = relative.split("/")
-    if len(segments) < 3 or segments[0] != "files" or not all(map(_is_name, segments)):
+    names = [unquote(segment) for segment in segments]
+    unfit = any(name in {"", ".", ".."} or "/" in name or _CONTROL_CHARACTER.search(name) for name in names)
+    if len(segments) < 3 or segments[0] != "files" or unfit:
         raise ToolError(f"{quoted} is not the URL of a DIAL file. Use {FORM}.")
     return relative
 
@@ -107,11 +109,6 @@ def _on_endpoint(url: str, endpoint: str) -> str | None:
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
-
-
-def _is_name(segment: str) -> bool:
-    name = unquote(segment)
-    return name not in {"", ".", ".."} and "/" not in name and not _CONTROL_CHARACTER.search(name)
 
 
 def file_id_of(url: str) -> str:

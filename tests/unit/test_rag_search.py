@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from task.documents.model import Block
 from task.search.chunks import ChunkedDocument, chunk_document
@@ -16,7 +17,8 @@ from task.search.ranking import (
     build_index,
     indexed_texts,
     phrases_of,
-    search,
+    ranked,
+    similarities,
     tokens,
 )
 from tests.support.embedding import word_vector
@@ -34,6 +36,12 @@ def made(sections: dict[str, str], name: str = "manual.md") -> DocumentIndex:
     text = "\n\n".join(f"# {title}\n\n{body}" for title, body in sections.items())
     document = chunk_document(name, [Block(text)])
     return build_index(document, np.stack([word_vector(text) for text in indexed_texts(document)]))
+
+
+def search(
+    indexes: list[DocumentIndex], query: str, vector: NDArray[np.float32], options: SearchOptions | None = None
+) -> list[Hit]:
+    return ranked(indexes, query, [similarities(index.dense, vector) for index in indexes], options)
 
 
 def best(index: DocumentIndex, query: str, options: SearchOptions | None = None) -> str:
