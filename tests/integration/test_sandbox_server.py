@@ -14,7 +14,7 @@ from time import monotonic
 
 import pytest
 
-from task.tools.workspace.launcher import _SERVER, Ran, Sandbox, launched
+from task.tools.workspace.launcher import _LAUNCHER_PROCESS, Ran, Sandbox, launched
 from task.tools.workspace.python_exec import PyRunResult, run_python
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands, ShellResult
@@ -97,7 +97,7 @@ async def test_a_run_whose_starter_ends_before_it_begins_is_started_by_the_next_
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace, gated=True, sandbox=Sandbox(TIER)) as commands:
             await commands.run("true")
-            starter, requests = _SERVER._process, _SERVER._requests
+            starter, requests = _LAUNCHER_PROCESS._process, _LAUNCHER_PROCESS._requests
             assert starter is not None and requests is not None  # noqa: PT018
             starter.send_signal(signal.SIGSTOP)
             await asyncio.to_thread(os.waitpid, starter.pid, os.WUNTRACED)

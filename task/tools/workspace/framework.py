@@ -10,7 +10,7 @@ from typing import Any
 from task.conversation.messages import ToolCall
 from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import WorkspaceAccess
-from task.tools.base import BaseTool
+from task.tools.base import BaseTool, text
 from task.tools.workspace import fs
 from task.tools.workspace.fs import FSResult
 from task.tools.workspace.root import PathEscape, Workspace
@@ -145,8 +145,7 @@ class BashTool(ShellRunTool):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        own = super().parameters
-        folder = {"type": "string", "minLength": 1, "description": "The folder of the workspace in which it runs"}
+        own, folder = super().parameters, text("The folder of the workspace in which it runs", minLength=1)
         return {**own, "properties": {**own["properties"], "working_directory": folder}}
 
     def parse(self, call: ToolCall) -> dict[str, Any]:

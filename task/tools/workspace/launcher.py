@@ -73,35 +73,35 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
 
     Of each output the first and last `output_bytes / 2` are kept.
     """
-    mark = 2**61 + int.from_bytes(os.urandom(7))
+    mark, fault, message = 2**61 + int.from_bytes(os.urandom(7)), "", b""
     try:
         message = "\0".join([json.dumps({**policy, "mark": mark}), *argv]).encode(errors="surrogateescape")
     except UnicodeEncodeError:
-        return Ran(NOT_EXECUTABLE, "", "a command has no halves of characters")
-    if message.count(b"\0") != len(argv):
-        return Ran(NOT_EXECUTABLE, "", "a command has no NUL characters")
-    if len(message) > _MOST_BYTES:
-        return Ran(NOT_EXECUTABLE, "", f"the command is too long: {len(message):,} bytes, at most {_MOST_BYTES:,}")
-    starting = asyncio.ensure_future(asyncio.to_thread(_SERVER.started, message))
+        fault = "a command has no halves of characters"
+    if not fault and message.count(b"\0") != len(argv):
+        fault = "a command has no NUL characters"
+    elif len(message) > _MOST_BYTES:
+        fault = f"the command is too long: {len(message):,} bytes, at most {_MOST_BYTES:,}"
+    if fault:
+        return Ran(NOT_EXECUTABLE, "", fault)
+    starting = asyncio.ensure_future(asyncio.to_thread(_LAUNCHER_PROCESS.started, message))
     try:
         run = await asyncio.shield(starting)
     except asyncio.CancelledError:
         (await starting).abandon()
         raise
-    outputs = [_Output(pipe, output_bytes) for pipe in run.pipes]
-    reading = asyncio.gather(_ended(run.control), *(output.read() for output in outputs))
+    outputs = [_PipeReader(pipe, output_bytes) for pipe in run.pipes]
+    ended = asyncio.get_running_loop().sock_recv(run.control, _PIECE)
+    reading = asyncio.gather(ended, *(output.read() for output in outputs))
     try:
         done, _ = await asyncio.wait({reading}, timeout=seconds)
     finally:
         if not reading.done():
             await run_to_completion(_end(run.pid, mark, reading))
         run.control.close()
-    return Ran(reading.result()[0] if done else None, *(output.text() for output in outputs))
-
-
-async def _ended(control: socket.socket) -> int:
-    """The exit code; of a launcher that was itself ended, the one of a refusal."""
-    return int(await asyncio.get_running_loop().sock_recv(control, _PIECE) or REFUSED)
+    # A launcher that was itself ended sends no exit code.
+    code = int(reading.result()[0] or REFUSED) if done else None
+    return Ran(code, *(output.text() for output in outputs))
 
 
 async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
@@ -122,7 +122,7 @@ async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _LaunchedRun:
     """A run: the socket that gets its exit code, its output and errors, and its launcher's process once it is there."""
 
     control: socket.socket
@@ -136,7 +136,7 @@ class _Run:
             os.close(pipe)
 
 
-class _Server:
+class _LauncherProcess:
     """The launcher's process that starts all runs of this one; it ends when this one ends."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _Server:
         self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def started(self, message: bytes) -> _Run:
+    def started(self, message: bytes) -> _LaunchedRun:
         """A new run; where the launcher's process has ended, there is a new one first.
 
         Raises:
@@ -156,17 +156,13 @@ class _Server:
             except (BrokenPipeError, ConnectionResetError):
                 return self._ask(self._opened(), message)
 
-    def _ask(self, requests: socket.socket, message: bytes) -> _Run:
+    def _ask(self, requests: socket.socket, message: bytes) -> _LaunchedRun:
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (output, to_output), (errors, to_errors) = os.pipe(), os.pipe()
-        run = _Run(control, (output, errors))
+        run = _LaunchedRun(control, (output, errors))
         try:
-            try:
+            with theirs, open(to_output, "wb"), open(to_errors, "wb"):
                 socket.send_fds(requests, [message], [to_output, to_errors, theirs.fileno()])
-            finally:
-                theirs.close()
-                os.close(to_output)
-                os.close(to_errors)
             pid = control.recv(_PIECE)
             if not pid:
                 raise ConnectionResetError("the launcher ended before the run began")
@@ -189,14 +185,18 @@ class _Server:
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603
                 launcher_command("--serve"),
-                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env=_ENVIRONMENT, cwd="/", start_new_session=True,
-            )  # fmt: skip
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=_ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
         return self._requests
 
 
-_SERVER = _Server()
-atexit.register(_SERVER.close)
+_LAUNCHER_PROCESS = _LauncherProcess()
+atexit.register(_LAUNCHER_PROCESS.close)
 
 
 def launcher_command(*arguments: str) -> list[str]:
@@ -204,7 +204,7 @@ def launcher_command(*arguments: str) -> list[str]:
     return [sys.executable, "-I", "-S", _LAUNCHER, *arguments]
 
 
-class _Output:
+class _PipeReader:
     """The head and the tail of what comes out of a pipe."""
 
     def __init__(self, pipe: int, most: int) -> None:
