@@ -14,6 +14,7 @@ from task.llm.base import ToolSchema
 from task.local.model.frames import PAGES, is_table
 from task.local.model.prompt import CARDS
 from task.local.model.table_step import READER, RUNNER, names_of, with_names
+from task.local.model.tables import closed_object
 
 REPLY = "reply"
 CALLS = 4  # in one step
@@ -92,7 +93,7 @@ def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choi
     wanted = [{"type": "array", "minItems": 1, "maxItems": CALLS, "items": call} for call in calls]
     if forced is not None or tool_choice == "required":
         return {"anyOf": wanted}
-    reply = _object({"tool": {"const": REPLY}}, ["tool"])
+    reply = closed_object({"tool": {"const": REPLY}}, ["tool"])
     return {"anyOf": [{"type": "array", "minItems": 1, "maxItems": 1, "items": reply}, *wanted]}
 
 
@@ -139,11 +140,13 @@ def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
     name = str(function["name"])
     schema = function.get("parameters") or {}
     parameters = _simple(schema, addresses, DEPTH, schema)
-    arguments = _object(parameters.get("properties", {}), parameters.get("required", []))
+    arguments = closed_object(parameters.get("properties", {}), parameters.get("required", []))
     if card := CARDS.get(name):
         shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
-        arguments = _object(_narrowed(shown, card.patterns), [key for key in arguments["required"] if key in shown])
-    return _object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
+        arguments = closed_object(
+            _narrowed(shown, card.patterns), [key for key in arguments["required"] if key in shown]
+        )
+    return closed_object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
 
 
 def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
@@ -155,12 +158,6 @@ def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
         elif value.get("type") == "string" and name not in LONG:
             narrow[name] = value | {"maxLength": TEXT}
     return narrow
-
-
-def _object(properties: _Json, required: Sequence[str]) -> _Json:
-    ordered = {name: properties[name] for name in sorted(properties, key=lambda name: name not in required)}
-    known = [name for name in required if name in properties]
-    return {"type": "object", "properties": ordered, "required": known, "additionalProperties": False}
 
 
 def _possible(function: Mapping[str, Any], addresses: Addresses) -> bool:
@@ -183,7 +180,7 @@ def _simple(schema: Mapping[str, Any], addresses: Addresses, depth: int, root: M
             name: _one_of(known, value) if (known := addresses.of(name)) else _simple(value, addresses, depth - 1, root)
             for name, value in properties.items()
         }
-        simple |= _object(kept, schema.get("required") or ())
+        simple |= closed_object(kept, schema.get("required") or ())
     return simple
 
 

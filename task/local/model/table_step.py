@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +13,7 @@ import orjson
 from task.conversation.file_names import file_names
 from task.conversation.messages import Message, Role, ToolCall
 from task.local.model.frames import Frame, frames_of, is_table
-from task.local.model.tables import program, result_pattern, rows_pattern, variable
+from task.local.model.tables import closed_object, program, result_pattern, rows_pattern, variable
 
 READER, RUNNER, CHART = "file_content_extraction_tool", "execute_code", "chart"
 MOST_FILES = 4  # that are read at once
@@ -52,7 +52,7 @@ class TableStep:
             {"rows": rows, CHART: {"type": "string"}},
             {"reply": {"const": True}},
         )
-        return {"anyOf": [_object(step) for step in steps]}
+        return {"anyOf": [closed_object(step, list(step)) for step in steps]}
 
     def calls(self, text: str) -> list[tuple[str, _Json]]:
         """The call in the JSON that the schema allows; none for a reply, or for JSON that was cut off."""
@@ -68,63 +68,62 @@ class TableStep:
 
 def table_step(messages: Sequence[Message], tools: Iterable[str]) -> TableStep | None:
     """The next step when the last result is a table that was read, or a program over it; None otherwise."""
-    last = messages[-1]
-    call = _call_of(last, messages) if last.role is Role.TOOL and RUNNER in tools else None
-    if call is None or call.name not in (READER, RUNNER):
+    calls = {call.id: call for message in messages for call in message.tool_calls}
+    call = calls.get(messages[-1].tool_call_id or "")
+    if call is None or RUNNER not in tools or call.name not in (READER, RUNNER):
         return None
-    asked = max(
+    texts = [
         place for place, message in enumerate(messages) if message.role is not Role.TOOL and not message.tool_calls
-    )
-    frames = tuple(frame for message in messages[asked:] for frame in _read(message, messages))
-    loading = _loading(frames)
-    if not frames or (call.name == RUNNER and not _code(call).startswith(loading)):
+    ]
+    asked, result = texts[-1], messages[-1].text()
+    frames = _frames(messages, asked, calls)
+    code, loading = str(orjson.loads(call.function.arguments).get("code", "")), _loading(frames)
+    if not frames or (call.name == RUNNER and not code.startswith(loading)):
         return None
     question = _NOTE.sub("", messages[asked].text())
-    failed = call.name == RUNNER and _FAILED.search(last.text()) is not None
+    failed = call.name == RUNNER and _FAILED.search(result) is not None
     computed = call.name == RUNNER and not failed
-    described = "\n".join(f"{variable(number)}: {frame}" for number, frame in enumerate(frames))
-    parts = [question] if computed else [described, question]
+    parts = [] if computed else ["\n".join(f"{variable(number)}: {frame}" for number, frame in enumerate(frames))]
+    parts.append(question)
     if call.name == RUNNER:
-        parts.append(f"{_chosen(_code(call), loading)}\n\nResult:\n{_result(last, call)}")
-    ask = DESCRIBE if computed else CORRECT if failed else ASK
-    shown = (*_said(messages[:asked]), replace(messages[asked], content="\n\n".join(parts)))
-    return TableStep(frames, shown, question, computed, ask)
-
-
-def _said(messages: Sequence[Message]) -> Iterator[Message]:
+        # What the model has chosen, and what came of it, without the loading and the columns computed for the choice
+        chosen = code[max(code.find("\nrows = "), len(loading)) :].strip()
+        output = result.rpartition(code)[2].lstrip("`\n").removeprefix(_NOTHING).strip()
+        parts.append(f"{chosen}\n\nResult:\n{output}")
     # What an earlier question's tools returned would only take time to read.
-    for message in messages:
-        if message.role is Role.USER:
-            yield replace(message, content=_NOTE.sub("", message.text()))
-        elif message.role is not Role.TOOL and not message.tool_calls:
-            yield message
+    said = (replace(messages[place], content=_NOTE.sub("", messages[place].text())) for place in texts[:-1])
+    shown = (*said, replace(messages[asked], content="\n\n".join(parts)))
+    return TableStep(frames, shown, question, computed, DESCRIBE if computed else CORRECT if failed else ASK)
 
 
-def _chosen(code: str, loading: str) -> str:
-    # What the model has chosen, without the columns that were computed for it
-    lines = code.removeprefix(loading).strip()
-    return lines[max(lines.find("rows = "), 0) :]
+def _frames(messages: Sequence[Message], asked: int, calls: Mapping[str, ToolCall]) -> tuple[Frame, ...]:
+    frames: list[Frame] = []
+    for message in messages[asked:]:
+        call = calls.get(message.tool_call_id or "")
+        if call and call.name == READER:
+            url = str(orjson.loads(call.function.arguments).get("file_url", ""))
+            frames += frames_of(names_of([url], messages)[url], message.text())
+    return tuple(frames)
 
 
-def _result(result: Message, call: ToolCall) -> str:
-    # Without the program in front of its output
-    return result.text().rpartition(_code(call))[2].lstrip("`\n").removeprefix(_NOTHING).strip()
+def _loading(frames: Sequence[Frame]) -> str:
+    uses_json = any("json.loads" in frame.loaded for frame in frames)
+    imports = [*(["import json", "from pathlib import Path"] if uses_json else []), "import pandas as pd"]
+    return "\n".join([*imports, *(frame.program(variable(number)) for number, frame in enumerate(frames))])
 
 
 def unread_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
     """The addresses of the tables attached to the question when it has just been asked; they are read first."""
-    return _tables_of(messages[-1]) if _is_asked(messages, tools) else []
+    is_asked = messages[-1].role is Role.USER and {READER, RUNNER} <= set(tools)
+    return _tables_of(messages[-1]) if is_asked else []
 
 
 def earlier_tables(messages: Sequence[Message], tools: Iterable[str]) -> list[str]:
     """The addresses of the tables attached last when a question without attachments has just been asked."""
-    if not _is_asked(messages, tools) or _NOTE.search(messages[-1].text()):
+    is_asked = messages[-1].role is Role.USER and {READER, RUNNER} <= set(tools)
+    if not is_asked or _NOTE.search(messages[-1].text()):
         return []
     return next((found for message in reversed(messages) if (found := _tables_of(message))), [])
-
-
-def _is_asked(messages: Sequence[Message], tools: Iterable[str]) -> bool:
-    return messages[-1].role is Role.USER and {READER, RUNNER} <= set(tools)
 
 
 def _tables_of(message: Message) -> list[str]:
@@ -146,30 +145,3 @@ def with_names(code: str, names: dict[str, str]) -> str:
     for url in sorted(names, key=len, reverse=True):
         code = code.replace(url, _UNSAFE.sub(lambda mark: f"\\U{ord(mark[0]):08x}", names[url]))
     return code
-
-
-def _loading(frames: Sequence[Frame]) -> str:
-    uses_json = any("json.loads" in frame.loaded for frame in frames)
-    imports = [*(["import json", "from pathlib import Path"] if uses_json else []), "import pandas as pd"]
-    return "\n".join([*imports, *(frame.program(variable(number)) for number, frame in enumerate(frames))])
-
-
-def _object(properties: _Json) -> _Json:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _read(result: Message, messages: Sequence[Message]) -> list[Frame]:
-    call = _call_of(result, messages) if result.role is Role.TOOL else None
-    if call is None or call.name != READER:
-        return []
-    url = str(orjson.loads(call.function.arguments).get("file_url", ""))
-    return frames_of(names_of([url], messages)[url], result.text())
-
-
-def _code(call: ToolCall) -> str:
-    return str(orjson.loads(call.function.arguments).get("code", ""))
-
-
-def _call_of(result: Message, messages: Sequence[Message]) -> ToolCall | None:
-    calls = (call for message in reversed(messages) for call in message.tool_calls)
-    return next((call for call in calls if call.id == result.tool_call_id), None)

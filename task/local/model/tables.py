@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import date
+from typing import Any
 
 from task.local.model.frames import Column, Frame
 
@@ -185,6 +186,13 @@ def _columns(frames: Sequence[Frame]) -> list[Column]:
 
 def _fits(text: str) -> bool:
     return re.search(r"['\"\\\r\n]", text) is None
+
+
+def closed_object(properties: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The JSON schema of an object with these properties only, the required ones first."""
+    ordered = {name: properties[name] for name in sorted(properties, key=lambda name: name not in required)}
+    known = [name for name in required if name in properties]
+    return {"type": "object", "properties": ordered, "required": known, "additionalProperties": False}
 
 
 def _tables(frames: Sequence[Frame]) -> str:
