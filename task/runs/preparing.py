@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from task.approvals.questions import without_question
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
+from task.conversation.merging import merged
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, tool_message
 from task.conversation.replies import Answer, codes_in, read_reply
 from task.core_client.models import Caller
@@ -17,7 +18,6 @@ from task.permissions.gate import digest
 from task.product import Product
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
-from task.store.merge import merged
 from task.store.records import Approval, Origin, Run, Session, packed
 from task.tools.client_tools import NO_RESULT
 from task.tools.toolbox import named

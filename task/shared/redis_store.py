@@ -151,8 +151,8 @@ class RedisStore:
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one of `per_minute` requests: 0, or the seconds until there is one; None: Redis cannot be used."""
-        wait = await self._run("script", lambda redis: redis.eval(_TAKE, 1, f"{SHARED}limit:{name}", per_minute),
-                               self._short)  # fmt: skip
+        key = f"{SHARED}limit:{name}"
+        wait = await self._run("script", lambda redis: redis.eval(_TAKE, 1, key, per_minute), self._short)
         return float(wait) if wait is not None else None
 
     async def hold(self, place: str, holder: str, most: int | None = None) -> int | None:

@@ -106,14 +106,19 @@ class StoreAccess:
         from task.store.store import Retention, open_store
         from task.store.trace_records import Price
 
-        prices = {model: Price(*pair) for model, pair in self.prices.items()}
-        retention = Retention(self.days, self.sessions, self.traces)
-        secret = await asyncio.to_thread(self.fingerprint) if self.fingerprint is not None else None
         try:
             return await open_store(
-                self.url, prices=prices, retention=retention, chores=self.chores, data_dir=self.data_dir,
-                shared=self.shared, may_migrate=self.migrate, secret=secret, clock=self.clock, redis=self.redis,
-            )  # fmt: skip
+                self.url,
+                prices={model: Price(*pair) for model, pair in self.prices.items()},
+                retention=Retention(self.days, self.sessions, self.traces),
+                clock=self.clock,
+                chores=self.chores,
+                data_dir=self.data_dir,
+                shared=self.shared,
+                may_migrate=self.migrate,
+                secret=await asyncio.to_thread(self.fingerprint) if self.fingerprint is not None else None,
+                redis=self.redis,
+            )
         except StoreVersionError as error:
             self.refused = str(error)
             raise

@@ -11,17 +11,16 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, selec
 from task.conversation.replies import Answer, new_code
 from task.errors import Conflict, NotFound
 from task.store import tables
-from task.store.database import Database, insert_new
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
 
 MOST_LISTED = 200
 _approvals, _grants = tables.approvals, tables.grants
-_COLUMNS = ("owner", "session_id", "run_id", "status", "asked_at", "expires_at", "answered_at", "code")
 _IN_DATA = ("call_id", "tool", "arguments", "digest", "card", "answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Approvals:
+class StoredApprovals:
     """The questions of the store. Methods raise `NotFound` for a question that is not the owner's."""
 
     database: Database
@@ -55,7 +54,7 @@ class Approvals:
                 raise Conflict(f"the run {run_id} has ended; ask again")
             while True:
                 coded = replace(asked, code=new_code())
-                row = {"id": coded.approval_id, "data": _data(coded), **{n: getattr(coded, n) for n in _COLUMNS}}
+                row = to_row(_approvals, coded, id=coded.approval_id, data=_data(coded))
                 if insert_new(connection, _approvals, row):  # else another open question of the owner has the code
                     return coded
 
@@ -123,13 +122,10 @@ class Approvals:
         await self.database.execute(update(_approvals).where(*mine).values(status="expired"))
 
     def _approval(self, row: Row[Any]) -> Approval:
-        columns: dict[str, Any] = {name: getattr(row, name) for name in _COLUMNS}
-        if row.status == "waiting" and row.expires_at <= self.clock():
-            columns["status"] = "expired"
-        stored = unpacked(row.data)
-        data = {name: stored[name] for name in _IN_DATA}  # older versions have stored more
+        late = row.status == "waiting" and row.expires_at <= self.clock()
+        data = unpacked(row.data)
         data["answer"] = Answer(**data["answer"]) if data["answer"] else None
-        return Approval(row.id, **columns, **data)
+        return from_row(Approval, row, approval_id=row.id, status="expired" if late else row.status, **data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +142,7 @@ class StoredGrants:
         now = self.clock()
         expires_at = now + seconds if seconds is not None else None
         grant = StoredGrant(new_id("grant", 16), owner, data, now, session_id, expires_at)
-        row = {
-            "id": grant.grant_id, "owner": owner, "session_id": session_id, "created_at": now,
-            "expires_at": expires_at, "data": packed(data),
-        }  # fmt: skip
-        await self.database.execute(insert(_grants), row)
+        await self.database.execute(insert(_grants), to_row(_grants, grant, id=grant.grant_id, data=packed(data)))
         return grant
 
     async def list(self, owner: str, session_id: str | None = None) -> tuple[StoredGrant, ...]:
@@ -161,10 +153,7 @@ class StoredGrants:
         if session_id is not None:
             query = query.where(or_(columns.session_id.is_(None), columns.session_id == session_id))
         rows = await self.database.rows(query.order_by(columns.created_at, columns.id))
-        return tuple(
-            StoredGrant(row.id, row.owner, unpacked(row.data), row.created_at, row.session_id, row.expires_at)
-            for row in rows
-        )
+        return tuple(from_row(StoredGrant, row, grant_id=row.id, data=unpacked(row.data)) for row in rows)
 
     async def revoke(self, owner: str, grant_id: str) -> None:
         """Remove the grant.

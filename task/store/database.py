@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import fields
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,7 +154,8 @@ class SqliteDatabase(Database):
         self.writer = engine(pool_size=1)
         for engine in (self.reader, self.writer):
             event.listen(engine, "connect", partial(_prepare, patience))
-        event.listen(self.writer, "begin", _begin_to_write)
+        # A transaction that reads first is refused when it writes after another one has written in between.
+        event.listen(self.writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         self._reading = ThreadPoolExecutor(READERS, "store-read")
         self._writing = ThreadPoolExecutor(1, "store-write")
 
@@ -185,10 +187,14 @@ class PostgresDatabase(Database):
         from sqlalchemy.ext.asyncio import create_async_engine
 
         self._engine = create_async_engine(
-            address.set(drivername="postgresql+asyncpg", query={}), pool_size=max(connections - 1, 1), max_overflow=0,
-            pool_use_lifo=True, pool_timeout=patience, connect_args={"timeout": patience, **_tls(address)},
+            address.set(drivername="postgresql+asyncpg", query={}),
+            pool_size=max(connections - 1, 1),
+            max_overflow=0,
+            pool_use_lifo=True,
+            pool_timeout=patience,
+            connect_args={"timeout": patience, **_tls(address)},
             hide_parameters=True,
-        )  # fmt: skip
+        )
         event.listen(self._engine.sync_engine, "checkout", _not_closed)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -206,6 +212,24 @@ class PostgresDatabase(Database):
         await self._engine.dispose()
         if self.reserved is not self:
             await self.reserved.close()
+
+
+def to_row(table: Table, record: object, **given: Any) -> dict[str, Any]:
+    """The fields of the record that are columns of the table, and what is `given` in their place."""
+    names = [name for name in _fields_of(type(record)) if name in table.c and name not in given]
+    return {name: getattr(record, name) for name in names} | given
+
+
+def from_row(kind: type[T], row: Row[Any], **given: Any) -> T:
+    """The record whose fields are the row's columns of their names, and what is `given` in their place."""
+    columns = row._mapping
+    names = [name for name in _fields_of(kind) if name in columns and name not in given]
+    return kind(**{name: columns[name] for name in names}, **given)
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
@@ -268,11 +292,6 @@ def _prepare(patience: float, connection: Any, _: Any) -> None:
     cursor.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
-
-
-def _begin_to_write(connection: Connection) -> None:
-    # A transaction that reads first is refused when it writes after another one has written in between.
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _call(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, insert, select, text, update
 from task.errors import InvalidRequest, NotFound
 from task.shared.limits import taken, waiting_time
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, from_row, to_row
 from task.store.records import ApiKey, new_id
 
 PREFIX = "dga-"
@@ -56,11 +56,7 @@ class Keys:
             raise InvalidRequest("an owner does not begin with a dot")
         secret = PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(new_id("key"), owner, label, operator, self.clock())
-        row = {
-            "id": key.key_id, "owner": owner, "label": label, "digest": _digest(secret), "operator": operator,
-            "created_at": key.created_at,
-        }  # fmt: skip
-        await self.database.execute(insert(_keys), row)
+        await self.database.execute(insert(_keys), to_row(_keys, key, id=key.key_id, digest=_digest(secret)))
         return key, secret
 
     async def verify(self, secret: str) -> ApiKey | None:
@@ -135,4 +131,4 @@ def _digest(secret: str) -> str:
 
 
 def _key(row: Row[Any]) -> ApiKey:
-    return ApiKey(row.id, row.owner, row.label, row.operator, row.created_at, row.revoked_at)
+    return from_row(ApiKey, row, key_id=row.id)

@@ -30,7 +30,7 @@ from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
 from task.conversation.messages import Message, Role, assistant, tool_message
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
-from task.store.database import Database, insert_new
+from task.store.database import Database, from_row, insert_new
 from task.store.records import FINISHED, new_id, packed, unpacked
 from task.store.sessions import add_messages, messages_of
 from task.store.trace_records import Trace, TracedTurn, config_of
@@ -66,20 +66,15 @@ class DatabaseClock:
 
     database: Database
     own: Callable[[], float]
-    _ahead: float = 0.0
+    ahead: float = 0.0  # seconds by which the database's was ahead of this machine's when it was last read
 
     def __call__(self) -> float:
-        return self.own() + self._ahead
-
-    @property
-    def ahead(self) -> float:
-        """Seconds by which the database's clock was ahead of this machine's when it was last read."""
-        return self._ahead
+        return self.own() + self.ahead
 
     async def set(self) -> None:
         if not self.database.is_sqlite:
             [row] = await self.database.reserved.rows(_NOW)
-            self._ahead = float(row[0]) - self.own()
+            self.ahead = float(row[0]) - self.own()
 
 
 @dataclass(slots=True)
@@ -252,12 +247,9 @@ def _close(connection: Connection, run: Row[Any], now: float) -> None:
     _leave_trace(connection, run, next((event for event in events if event["type"] == STARTED), None), text, now)
     # Listeners wait for this event, and the dead process did not write it.
     number = events[-1]["id"] + 1 if events else 1
-    event = {
-        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None, "finish_reason": None,
-        "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,
-    }  # fmt: skip
-    row = {"run_id": run.id, "first": number, "last": number, "data": packed([event])}
-    connection.execute(insert(tables.events), row)
+    event = {"id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None, "finish_reason": None}
+    last = packed([{**event, "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id}])
+    connection.execute(insert(tables.events), {"run_id": run.id, "first": number, "last": number, "data": last})
     if run.session_id is not None and text:
         # Its tool results died with the process.
         left = [*_results_lost(connection, run), replace(assistant(text), unsourced=True)]
@@ -291,9 +283,19 @@ def _leave_trace(
         turns.append(TracedTurn.of(assistant(text), now, 0.0, Usage(), content=True))
     questions = (message.text() for message in reversed(asked) if message.role is Role.USER)
     model, config = request["model"], config_of(ModelOptions(**request["options"]))
-    trace = Trace(
-        run.trace_id, run.owner, request["door"], model, INTERRUPTED, run.started_at, now, tuple(turns),
-        config=config, usage={model: Usage()}, error=ERROR, session_id=run.session_id, run_id=run.id,
-        experiment=run.experiment, history=history, asked=len(asked), question=next(questions, None),
-    )  # fmt: skip
+    trace = from_row(
+        Trace,
+        run,
+        run_id=run.id,
+        door=request["door"],
+        model=model,
+        status=INTERRUPTED,
+        completed_at=now,
+        turns=tuple(turns),
+        config=config,
+        usage={model: Usage()},
+        history=history,
+        asked=len(asked),
+        question=next(questions, None),
+    )
     write_trace(connection, trace)

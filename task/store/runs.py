@@ -7,15 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooManyRuns
 from task.store import tables
-from task.store.database import Database, insert_new
-from task.store.events import EventLog, stored_events
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
     ENDING_SECONDS,
@@ -32,7 +31,7 @@ from task.store.records import (
     unpacked,
 )
 from task.store.sessions import add_messages, append, shorten
-from task.store.writer import Writer
+from task.store.writer import EventLog, Writer, stored_events
 
 if TYPE_CHECKING:
     from task.shared.redis_store import RedisStore
@@ -94,10 +93,7 @@ class Runs:
         answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         if session is not None and await self._database.first(answering) is not None:
             await self._processes.interrupt_orphans()
-        row = {
-            "id": run.run_id, "owner": owner, "session_id": session_id, "trace_id": trace_id, "experiment": experiment,
-            "status": run.status, "process": self._processes.own_id, "started_at": now, "resumes": resumes,
-        }  # fmt: skip
+        row = to_row(_runs, run, id=run.run_id, process=self._processes.own_id, added=None)
 
         def work(connection: Connection) -> None:
             _admit(connection, run, key, most)
@@ -189,11 +185,7 @@ class Runs:
             KeyReused: it came with another request before.
         """
         now = self._clock()
-        try:
-            await self._database.write(lambda connection: _claim(connection, owner, key, run_id, now))
-        except AlreadyStarted as earlier:
-            return earlier.run_id
-        return run_id
+        return await self._database.write(lambda connection: _claimed(connection, owner, key, run_id, now))
 
     async def list(
         self, owner: str, session_id: str | None = None, limit: int = 50, cursor: str | None = None
@@ -347,7 +339,9 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
         if earlier is not None:
             raise AlreadyStarted(earlier.id)
     if key is not None:
-        _claim(connection, run.owner, key, run.run_id, run.started_at)
+        named = _claimed(connection, run.owner, key, run.run_id, run.started_at)
+        if named != run.run_id:
+            raise AlreadyStarted(named)
     if run.session_id is not None and connection.execute(running.where(_runs.c.session_id == run.session_id)).first():
         raise Conflict(
             f"the session {run.session_id} is being answered already; wait for that answer, or cancel its run"
@@ -356,18 +350,19 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
         raise TooManyRuns(f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it.")
 
 
-def _claim(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> None:
+def _claimed(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> str:
+    """The run that the key stands for: this one, unless it stands for an earlier one. Raises `KeyReused`."""
     mine = (_keys.c.owner == owner, _keys.c.name == key.name)
     connection.execute(delete(_keys).where(*mine, _keys.c.created_at < now - KEY_SECONDS))
     row = {"owner": owner, "name": key.name, "digest": key.digest, "run_id": run_id, "created_at": now}
-    if not insert_new(connection, _keys, row):
-        earlier = connection.execute(select(_keys.c.run_id, _keys.c.digest).where(*mine)).one()
-        raise AlreadyStarted(earlier.run_id) if earlier.digest == key.digest else KeyReused(KEY_REUSED)
+    if insert_new(connection, _keys, row):
+        return run_id
+    earlier = connection.execute(select(_keys.c.run_id, _keys.c.digest).where(*mine)).one()
+    if earlier.digest != key.digest:
+        raise KeyReused(KEY_REUSED)
+    return earlier.run_id
 
 
 def _run(row: Row[Any]) -> Run:
     added = tuple(map(message_from, unpacked(row.added))) if row.added else ()
-    return Run(
-        row.id, row.owner, cast("RunStatus", row.status), row.started_at, row.session_id, row.trace_id,
-        row.experiment, row.ended_at, row.error, row.resumes, added,
-    )  # fmt: skip
+    return from_row(Run, row, run_id=row.id, added=added)

@@ -58,14 +58,10 @@ def snippet(messages: Iterable[Message], text: str) -> str:
         plain = unicodedata.normalize("NFKC", written)
         for word in _WORD.finditer(plain):
             if any(part in word[0].casefold() for part in wanted):
-                return _cut(plain, word.start(), word.end())
+                first, last = max(0, word.start() - AROUND), min(len(plain), word.end() + AROUND)
+                inside = " ".join(plain[first:last].split())
+                return f"{'…' if first else ''}{inside}{'…' if last < len(plain) else ''}"
     return ""
-
-
-def _cut(text: str, start: int, end: int) -> str:
-    first, last = max(0, start - AROUND), min(len(text), end + AROUND)
-    inside = " ".join(text[first:last].split())
-    return f"{'…' if first else ''}{inside}{'…' if last < len(text) else ''}"
 
 
 def _texts(messages: Iterable[Message]) -> Iterator[str]:

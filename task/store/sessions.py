@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
 
+from task.conversation.merging import merged
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
 from task.store import tables
-from task.store.database import Database, insert_new
-from task.store.merge import merged
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import Origin, Page, Run, Session, SessionFilter, new_id, packed, short_title, unpacked
 from task.store.search import add_words, matches, reindex, snippet
 from task.store.versions import Versions, versions_of
@@ -159,10 +159,8 @@ class Sessions:
         def work(connection: Connection) -> Session:
             row = _row_of(connection, owner, session_id)
             kept = messages_of(connection, session_id)[:keep]
-            made = Session(
-                new_id("sess"), owner, now, now, title=row.title, parent=session_id, family=row.family, fork=len(kept),
-                origin=row.origin, pinned=row.pinned,
-            )  # fmt: skip
+            about = {"title": row.title, "family": row.family, "origin": row.origin, "pinned": row.pinned}
+            made = Session(new_id("sess"), owner, now, now, parent=session_id, fork=len(kept), **about)
             made = _insert(connection, made)
             append(connection, owner, made.session_id, kept, made.version, now)
             return _load(connection, owner, made.session_id)
@@ -263,9 +261,7 @@ def shorten(connection: Connection, session_id: str, length: int, now: float, *c
 def _insert(connection: Connection, made: Session) -> Session:
     while True:
         made = replace(made, family=made.family if made.parent else made.session_id)
-        names = ("owner", "title", "parent", "started_at", "updated_at", "origin", "family", "fork", "pinned")
-        row = {"id": made.session_id, "version": 0, "length": 0, **{name: getattr(made, name) for name in names}}
-        if insert_new(connection, _sessions, row):
+        if insert_new(connection, _sessions, to_row(_sessions, made, id=made.session_id)):
             reindex(connection, made.session_id)
             return made
         made = replace(made, session_id=new_id("sess"))  # ids are short
@@ -296,11 +292,8 @@ def _load(connection: Connection, owner: str, session_id: str) -> Session:
     row, columns = _row_of(connection, owner, session_id), tables.traces.c
     query = select(columns.id).where(columns.session_id == session_id).order_by(columns.started_at, columns.id)
     traces = tuple(found.id for found in connection.execute(query))
-    return _session(row, messages_of(connection, session_id), traces)
+    return _session(row, messages=messages_of(connection, session_id), traces=traces)
 
 
-def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:
-    return Session(
-        row.id, row.owner, row.started_at, row.updated_at, row.ended_at, row.title, row.parent, row.version,
-        row.length, row.family, row.fork, messages, traces, row.origin, row.pinned,
-    )  # fmt: skip
+def _session(row: Row[Any], **more: Any) -> Session:
+    return from_row(Session, row, session_id=row.id, **more)

@@ -15,7 +15,7 @@ from sqlalchemy import Column, Connection, Table, delete, or_, select, tuple_
 from task.errors import StoreUnavailable
 from task.shared.limits import MemoryBuckets, RateLimits
 from task.store import tables
-from task.store.approvals import Approvals, StoredGrants
+from task.store.approvals import StoredApprovals, StoredGrants
 from task.store.coding import SNAPSHOTS, CodingRuns
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, StoredBuckets
@@ -55,7 +55,7 @@ class Store:
     sessions: Sessions
     runs: Runs
     traces: Traces
-    approvals: Approvals
+    approvals: StoredApprovals
     grants: StoredGrants
     keys: Keys
     limits: RateLimits
@@ -153,7 +153,7 @@ async def open_store(
         Sessions(database, now),
         runs,
         Traces(database, writer, processes.own_id, prices or {}, now),
-        Approvals(database, now),
+        StoredApprovals(database, now),
         StoredGrants(database, now),
         Keys(database, now),
         RateLimits(StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now), redis),
@@ -189,9 +189,11 @@ async def _forget(database: Database, retention: Retention, clock: Callable[[], 
     ):
         removed += await _forget_rows(database, table, time_column, oldest, most)
     for time_column in (
-        tables.approvals.c.expires_at, tables.grants.c.expires_at, tables.counters.c.filled_at,
+        tables.approvals.c.expires_at,
+        tables.grants.c.expires_at,
+        tables.counters.c.filled_at,
         tables.request_keys.c.created_at,
-    ):  # fmt: skip
+    ):
         await database.execute(delete(time_column.table).where(time_column < clock() - DAY))
     return removed
 

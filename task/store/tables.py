@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
 HEAD = "0011"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
@@ -11,13 +13,16 @@ ID = String(40)
 OWNER = String(200)
 
 
+def _table(name: str, *parts: Column[Any] | Index, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **options)
+
+
 def _parent(column: str) -> ForeignKey:
     return ForeignKey(column, ondelete="CASCADE")
 
 
-sessions = Table(
+sessions = _table(
     "sessions",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("title", Text, nullable=False, default=""),
@@ -37,25 +42,22 @@ sessions = Table(
     Index("sessions_by_parent", "parent"),
 )
 
-messages = Table(
+messages = _table(
     "messages",
-    metadata,
     Column("session_id", ID, _parent("sessions.id"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("data", Text, nullable=False),
 )
 
 # Distinct words, folded, of title and messages: a session is found in them, whatever their language.
-session_words = Table(
+session_words = _table(
     "session_words",
-    metadata,
     Column("session_id", ID, _parent("sessions.id"), primary_key=True),
     Column("words", Text, nullable=False),
 )
 
-runs = Table(
+runs = _table(
     "runs",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("session_id", ID, _parent("sessions.id")),
@@ -77,18 +79,16 @@ runs = Table(
 )
 
 # One row holds the events of a short while: a row for every piece of text would cost more than the text.
-events = Table(
+events = _table(
     "events",
-    metadata,
     Column("run_id", ID, _parent("runs.id"), primary_key=True),
     Column("first", Integer, primary_key=True, autoincrement=False),
     Column("last", Integer, nullable=False),
     Column("data", Text, nullable=False),
 )
 
-traces = Table(
+traces = _table(
     "traces",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("door", String(20), nullable=False),
@@ -121,27 +121,24 @@ traces = Table(
 
 # What filters look for in a trace, beside it, because its own row is long. `tools` are names between spaces; `text`,
 # in lower case, is what was asked and answered, and empty where contents are not kept.
-trace_words = Table(
+trace_words = _table(
     "trace_words",
-    metadata,
     Column("trace_id", ID, _parent("traces.id"), primary_key=True),
     Column("tools", Text, nullable=False),
     Column("text", Text, nullable=False),
     sqlite_with_rowid=False,
 )
 
-calls = Table(
+calls = _table(
     "calls",
-    metadata,
     Column("trace_id", ID, _parent("traces.id"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("result", Text, nullable=False),
 )
 
 _OPEN = text("status = 'waiting' AND code <> ''")
-approvals = Table(
+approvals = _table(
     "approvals",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("session_id", ID),
@@ -157,9 +154,8 @@ approvals = Table(
     Index("approvals_by_run", "run_id"),
 )
 
-coding_runs = Table(
+coding_runs = _table(
     "coding_runs",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("task", Text, nullable=False),
@@ -175,9 +171,8 @@ coding_runs = Table(
     Index("coding_runs_by_age", "started_at", "id"),
 )
 
-checkpoints = Table(
+checkpoints = _table(
     "checkpoints",
-    metadata,
     Column("run_id", ID, _parent("coding_runs.id"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("kind", String(20), nullable=False),
@@ -187,9 +182,8 @@ checkpoints = Table(
 )
 
 # What clients call their requests, for as long as they may send them again.
-request_keys = Table(
+request_keys = _table(
     "request_keys",
-    metadata,
     Column("owner", OWNER, primary_key=True),
     Column("name", String(255), primary_key=True),
     Column("digest", String(64), nullable=False),
@@ -198,9 +192,8 @@ request_keys = Table(
     Index("request_keys_by_age", "created_at"),
 )
 
-grants = Table(
+grants = _table(
     "grants",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("session_id", ID),
@@ -210,17 +203,15 @@ grants = Table(
     Index("grants_by_owner", "owner", "session_id"),
 )
 
-prompts = Table(
+prompts = _table(
     "prompts",
-    metadata,
     Column("owner", OWNER, primary_key=True),
     Column("name", String(60), primary_key=True),
     Column("text", Text, nullable=False),
 )
 
-keys = Table(
+keys = _table(
     "keys",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
     Column("label", Text, nullable=False),
@@ -230,9 +221,8 @@ keys = Table(
     Column("revoked_at", Double),
 )
 
-processes = Table(
+processes = _table(
     "processes",
-    metadata,
     Column("id", ID, primary_key=True),
     Column("place", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
@@ -240,9 +230,8 @@ processes = Table(
     Column("secret", String(32)),  # the fingerprint of the secret with which it seals hidden state
 )
 
-counters = Table(
+counters = _table(
     "counters",
-    metadata,
     Column("name", OWNER, primary_key=True),
     Column("level", Double, nullable=False),
     Column("filled_at", Double, nullable=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from task.conversation.messages import Message, Role, frozen_data
@@ -43,11 +43,11 @@ class TracedTurn:
             {"id": call.id, "name": call.name, "arguments": call.function.arguments if content else None}
             for call in message.tool_calls
         )
-        result = message.role is Role.TOOL
-        return cls(
-            message.role.value, message.content if content else None, at, len(message.text()), calls,
-            message.tool_call_id if result else None, message.name if result else None, seconds, usage,
-        )  # fmt: skip
+        kept = message.content if content else None
+        turn = cls(message.role.value, kept, at, len(message.text()), calls, seconds=seconds, usage=usage)
+        if message.role is not Role.TOOL:
+            return turn
+        return replace(turn, tool_call_id=message.tool_call_id, name=message.name)
 
 
 @frozen_data

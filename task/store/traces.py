@@ -12,13 +12,14 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete
 from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
-from task.store.database import Database, insert_new
+from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import Page, new_id, packed, storable, unpacked
 from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn, TraceFilter
 from task.store.writer import Writer
 
 _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
 SEARCHED = 2000  # characters of a question, and of an answer, in which filters look for a text
+_IN_DATA = ("decisions", "usage", "config", "limits", "warnings", "history", "asked", "content", "question")
 _OF_A_RUN = re.compile(r"(run_|resp_|chatcmpl-)")  # what stands before a run's number in the names of its answer
 _TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
 _SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
@@ -180,35 +181,31 @@ def _named(name: str) -> ColumnElement[bool]:
 
 
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:
-    names = ("owner", "door", "session_id", "run_id", "experiment", "model", "status", "started_at", "completed_at")
-    in_data = ("decisions", "usage", "config", "limits", "warnings", "history", "asked", "content", "question")
     # A tool's result is stored with its call.
     turns = [
         replace(turn, content=turn.content[:CUT]) if turn.role == "tool" and turn.content else turn
         for turn in trace.turns
     ]
     calls = [replace(call, result=call.result[: CUT + 1]) for call in trace.tool_calls]
-    data = {"turns": turns, "calls": calls, **{name: getattr(trace, name) for name in in_data}}
-    return {
-        **{name: getattr(trace, name) for name in names},
-        "id": trace.trace_id, "process": process, "total_tokens": trace.total_tokens, "cost": trace.cost,
-        "error": storable(trace.error) if trace.error is not None else None, "response_id": trace.response_id,
-        "data": packed(data),
-    }  # fmt: skip
+    data = packed({"turns": turns, "tool_calls": calls, **{name: getattr(trace, name) for name in _IN_DATA}})
+    error = storable(trace.error) if trace.error is not None else None
+    about = {"id": trace.trace_id, "process": process, "total_tokens": trace.total_tokens, "error": error}
+    row = to_row(_traces, trace, data=data, **about)
+    del row["rating"], row["comment"]  # they stay when a later state replaces the row
+    return row
 
 
 def _trace(row: Row[Any]) -> Trace:
     data = unpacked(row.data)
-    return Trace(
-        row.id, row.owner, row.door, row.model, row.status, row.started_at, row.completed_at,
-        tuple(_turn(item) for item in data["turns"]),
-        tuple(TracedCall(**item) for item in data["calls"]),
-        data["config"], {model: Usage(**item) for model, item in data["usage"].items()}, row.cost,
-        tuple(data["limits"]), tuple(TracedDecision(**item) for item in data["decisions"]), row.error,
-        row.session_id, row.run_id, row.experiment, data["history"], data["content"],
-        data["asked"], warnings=tuple(data.get("warnings", ())), question=data.get("question"),
-        response_id=row.response_id, rating=row.rating, comment=row.comment,
-    )  # fmt: skip
+    made = {
+        "turns": tuple(map(_turn, data["turns"])),
+        "tool_calls": tuple(TracedCall(**item) for item in data["tool_calls"]),
+        "decisions": tuple(TracedDecision(**item) for item in data["decisions"]),
+        "usage": {model: Usage(**item) for model, item in data["usage"].items()},
+        "limits": tuple(data["limits"]),
+        "warnings": tuple(data["warnings"]),
+    }
+    return from_row(Trace, row, **{**data, **made, "trace_id": row.id})
 
 
 def _turn(item: dict[str, Any]) -> TracedTurn:

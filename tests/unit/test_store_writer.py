@@ -18,9 +18,8 @@ from task.loop import SilentObserver
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.store.access import StoreAccess
 from task.store.database import open_database
-from task.store.events import EventLog
 from task.store.store import open_store
-from task.store.writer import MOST_QUEUED, Writer
+from task.store.writer import MOST_QUEUED, EventLog, Writer
 from tests.support.stores import OWNER, opened, sqlite_url
 
 

@@ -4,8 +4,6 @@ from alembic import context
 
 from task.store.tables import metadata
 
-context.configure(
-    connection=context.config.attributes["connection"], target_metadata=metadata, transactional_ddl=False,
-    render_as_batch=True,
-)  # fmt: skip
+held = context.config.attributes["connection"]
+context.configure(connection=held, target_metadata=metadata, transactional_ddl=False, render_as_batch=True)
 context.run_migrations()

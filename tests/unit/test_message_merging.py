@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from task.conversation.merging import Merged, merged
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
-from task.store.merge import Merged, merged
 
 CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
 COUNTED = [user("25*47?"), assistant("Let me count.", [CALL]), tool_message(CALL, "1175"), assistant("It is 1175.")]
