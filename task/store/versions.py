@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
@@ -40,70 +39,42 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
     columns = _sessions.c
     query = select(columns.id, columns.parent, columns.fork, columns.started_at, columns.updated_at)
     which = query.where(columns.family == family, columns.owner == owner).order_by(columns.updated_at.desc())
-    relatives = [Relative(*row) for row in connection.execute(which.limit(MOST_SESSIONS))]
-    if len(relatives) < 2:
+    relatives = {row.id: Relative(*row) for row in connection.execute(which.limit(MOST_SESSIONS))}
+    if len(relatives) < 2 or session_id not in relatives:
         return ()
-    forks = {relative.fork for relative in relatives}
-    ids = [relative.session_id for relative in relatives]
-    texts = select(_messages).where(_messages.c.session_id.in_(ids), _messages.c.position.in_(forks))
-    rows = connection.execute(texts)
-    return Family(relatives, {(row.session_id, row.position): row.data for row in rows}).versions_of(session_id)
+    forks = {relative.fork for relative in relatives.values()}
+    at_forks = select(_messages).where(_messages.c.session_id.in_(relatives), _messages.c.position.in_(forks))
+    texts = {(row.session_id, row.position): row.data for row in connection.execute(at_forks)}
+    return tuple(each for fork in sorted(forks) for each in _at(fork, session_id, relatives, texts))
 
 
-class Family:
-    """Sessions that branched off each other, the last used first; `texts` has the messages at their forks."""
-
-    def __init__(self, relatives: Sequence[Relative], texts: Mapping[tuple[str, int], str]) -> None:
-        self._relatives, self._texts = relatives, texts
-        known = {each.session_id: each for each in relatives}
-        # How many messages each session has in common with each one above it, the nearest first.
-        self._shared: dict[str, dict[str, float]] = {}
-        for each in relatives:
-            above, limit, current = {each.session_id: math.inf}, math.inf, known.get(each.session_id)
-            while current is not None and current.parent is not None and current.parent not in above:
-                limit = min(limit, current.fork)
-                above[current.parent] = limit
-                current = known.get(current.parent)
-            self._shared[each.session_id] = above
-
-    def versions_of(self, own: str) -> tuple[Versions, ...]:
-        """The versions of the messages of one of the sessions, in their order."""
-        found = list[Versions]()
-        others = [each.session_id for each in self._relatives if each.session_id != own]
-        for fork in sorted({self._common(own, other) for other in others} - {-1} if own in self._shared else ()):
-            alike = [each for each in self._relatives if self._common(own, each.session_id) >= fork]
-            there = [each for each in alike if (each.session_id, fork) in self._texts]
-            if _has(there, own):
-                found += self._at(int(fork), own, there)
-        return tuple(found)
-
-    def _at(self, fork: int, own: str, there: Sequence[Relative]) -> list[Versions]:
-        branches = list[list[Relative]]()  # those in one list continue together beyond the fork
-        for each in there:
-            same = (one for one in branches if self._common(one[0].session_id, each.session_id) > fork)
-            if (branch := next(same, None)) is not None:
-                branch.append(each)
-            else:
-                branches.append([each])
-        questions = dict[str, list[Relative]]()
-        for branch in branches:
-            questions.setdefault(self._texts[branch[0].session_id, fork], []).extend(branch)
-        asked = next(text for text, having in questions.items() if _has(having, own))
-        answers = [branch for branch in branches if self._texts[branch[0].session_id, fork] == asked]
-        made = (_ordered(fork, own, list(questions.values())), _ordered(fork + 1, own, answers))
-        return [each for each in made if len(each.sessions) > 1]
-
-    def _common(self, one: str, other: str) -> float:
-        above = self._shared[other]
-        return next((min(limit, above[name]) for name, limit in self._shared[one].items() if name in above), -1)
+def _at(fork: int, own: str, relatives: Mapping[str, Relative], texts: Mapping[tuple[str, int], str]) -> list[Versions]:
+    if (own, fork) not in texts:
+        return []
+    before = _origin(own, fork - 1, relatives)
+    branches = dict[str, list[Relative]]()  # those of one origin continue together beyond the fork
+    for name, relative in relatives.items():
+        if (name, fork) in texts and _origin(name, fork - 1, relatives) == before:
+            branches.setdefault(_origin(name, fork, relatives), []).append(relative)
+    questions = dict[str, list[Relative]]()
+    for branch in branches.values():
+        questions.setdefault(texts[branch[0].session_id, fork], []).extend(branch)
+    asked = texts[own, fork]
+    answers = [branch for branch in branches.values() if texts[branch[0].session_id, fork] == asked]
+    made = (_ordered(fork, own, questions.values()), _ordered(fork + 1, own, answers))
+    return [each for each in made if len(each.sessions) > 1]
 
 
-def _ordered(position: int, own: str, choices: Sequence[Sequence[Relative]]) -> Versions:
+def _origin(session_id: str, position: int, relatives: Mapping[str, Relative]) -> str:
+    """The session in which this one's message was written; of -1 the first of all that are above it."""
+    name = session_id
+    while (relative := relatives.get(name)) is not None and relative.parent is not None and position < relative.fork:
+        name = relative.parent
+    return name
+
+
+def _ordered(position: int, own: str, choices: Collection[Sequence[Relative]]) -> Versions:
     oldest_first = sorted(choices, key=lambda choice: min((each.started_at, each.session_id) for each in choice))
     newest = (max(choice, key=lambda each: (each.updated_at, each.session_id)).session_id for choice in oldest_first)
-    shown = next(place for place, choice in enumerate(oldest_first) if _has(choice, own))
+    shown = next(place for place, choice in enumerate(oldest_first) if own in {each.session_id for each in choice})
     return Versions(position, tuple(newest), shown)
-
-
-def _has(choice: Sequence[Relative], session_id: str) -> bool:
-    return any(each.session_id == session_id for each in choice)
