@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi.routing import APIRoute
 
+from scripts.documented_names import PLANNER_PLACES
 from scripts.pages import publish
 from task.api.openai import routes as openai_routes
 from task.api.platform import routes as platform_routes
@@ -50,13 +51,8 @@ PACKAGES = {
     "framework_core.component_managers.teps_manager": "task.console.teps",
     "framework_core.teps": "task.console.teps",
     "framework_core.exceptions": "task.errors",
-    "agent.core.config": "task.coding.settings",
-    "agent.core.planner": "task.coding.planner",
-    "agent.core.executor": "task.coding.executor",
+    **PLANNER_PLACES,
     "agent.core.orchestrator": "dial-agent run",
-    "agent.tools.fs": "task.tools.workspace.fs",
-    "agent.tools.shell": "task.tools.workspace.shell",
-    "agent.tools.python_exec": "task.tools.workspace.python_exec",
     "dapr.clients.grpc._request": "task.llm.conversation_input",
     "ToolHelper.format_tool": "task.tools.formats.in_format",
     "RequestHandler.process_params": "task.tools.toolset.ToolSet",

@@ -10,7 +10,7 @@ from task.llm.scripted import Pause, Reply, says, wants
 from tests.support.api_client import NOTES
 from tests.support.console import console, openai
 from tests.support.terminal import KEYS
-from tests.support.upstream import Item, always, broken_off, error_in_stream, hanging, openai_upstream
+from tests.support.upstream import Item, broken_off, error_in_stream, hanging, openai_upstream
 
 pytestmark = pytest.mark.timeout(180)
 LINES = [f"- line {number} of the answer\n" for number in range(60)]
@@ -112,26 +112,3 @@ async def test_a_lost_terminal_ends_the_program_and_keeps_the_session(tmp_path: 
             again.seen |= person.seen
             assert (await again.say("Go on.")).answer == "The rest."
         assert "Half of it" in str(upstream.requests[1].messages)
-
-
-@pytest.mark.fault("console: two consoles in one session")
-@pytest.mark.system
-async def test_two_consoles_in_one_session_take_turns(tmp_path: Path) -> None:
-    async with openai_upstream(
-        says("Hello."), hanging(says("Thinking ", "long"), chunks=2), then=always(says("Free again."))
-    ) as upstream:
-        environ = openai(upstream.url)
-        async with console(tmp_path, **environ) as first:
-            await first.say("Hi.")
-            async with console(tmp_path, "--resume", first.session_id, ready="Hello.", **environ) as second:
-                await first.window.send("Think." + KEYS["enter"])
-                await first.window.wait_for("Thinking")
-                await second.window.send("And me?" + KEYS["enter"])
-                await second.window.wait_for("session")
-                await first.window.send(KEYS["ctrl-c"])
-                stopped = await first.exchange()
-                assert stopped.run.status == "cancelled"
-                second.seen |= first.seen
-                assert (await second.say("And now?")).answer == "Free again."
-            texts = [message.text() for message in await first.messages()]
-    assert texts == ["Hi.", "Hello.", "Think.", "Thinking ", "And now?", "Free again."]

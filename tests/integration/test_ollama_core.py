@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -14,18 +13,14 @@ import pytest
 
 from task.cli.core import core_settings
 from task.cli.model_choice import choose_model
-from task.llm.scripted import says, wants
+from task.llm.scripted import says
 from task.settings import load_settings
 from tests.support.core import RunningCore, local_core
 from tests.support.mcp_processes import ServerProcess
-from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, scripted_peer
+from tests.support.ollama import MODEL, OllamaPeer, ollama_process, scripted_peer
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
 NAME = f"{MODEL}:latest"
-CALCULATOR = {
-    "type": "function",
-    "function": {"name": "calculator", "parameters": {"type": "object", "properties": {"expression": {}}}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +50,6 @@ def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [choice["delta"] for chunk in chunks for choice in chunk.get("choices", ())]
 
 
-async def test_answers_come_through_the_native_api_with_the_context_named(
-    process: ServerProcess, tmp_path: Path
-) -> None:
-    async with scripted_peer(process, says("Hello.") & wants("calculator", expression="1+1")) as peer:
-        async with core_before(peer, tmp_path) as core:
-            found = deltas(await events(core, tools=[CALCULATOR]))
-        (body,) = (await peer.seen(requests=1)).bodies
-    assert "".join(delta.get("content") or "" for delta in found) == "Hello."
-    (call,) = [call for delta in found for call in delta.get("tool_calls", ())]
-    assert json.loads(call["function"]["arguments"]) == {"expression": "1+1"}
-    assert body["truncate"] is False
-    assert body["options"]["num_ctx"] >= 8192
-
-
 async def test_the_listing_has_the_models_context_and_abilities(process: ServerProcess, tmp_path: Path) -> None:
     eye = {"capabilities": ["completion", "vision"], "context": 9000}
     async with (
@@ -95,30 +76,6 @@ async def test_loading_is_a_stage_that_ends_before_the_text(process: ServerProce
     assert last < next(number for number, delta in enumerate(found) if delta.get("content"))
 
 
-async def test_a_picture_in_local_core_reaches_the_model_inline(process: ServerProcess, tmp_path: Path) -> None:
-    eye = {"capabilities": ["completion", "vision"]}
-    data = base64.b64encode(b"png").decode()
-    question = {
-        "role": "user",
-        "content": "What is it?",
-        "custom_content": {"attachments": [{"type": "image/png", "title": "it.png", "data": data}]},
-    }
-    async with scripted_peer(process, says("A fox."), models={NAME: eye}) as peer:
-        async with core_before(peer, tmp_path) as core:
-            await events(core, messages=[question])
-        (body,) = (await peer.seen(requests=1)).bodies
-    assert body["messages"][-1] == {"role": "user", "content": "What is it?", "images": [data]}
-
-
-async def test_a_structured_answer_is_enforced_by_ollama(process: ServerProcess, tmp_path: Path) -> None:
-    shape = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    async with scripted_peer(process, says('{"n": 1}')) as peer:
-        async with core_before(peer, tmp_path) as core:
-            await events(core, response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": shape}})
-        (body,) = (await peer.seen(requests=1)).bodies
-    assert body["format"] == shape
-
-
 async def test_a_model_that_is_deleted_between_two_turns_is_an_error_with_the_command_that_gets_it(
     process: ServerProcess,
     tmp_path: Path,
@@ -128,20 +85,3 @@ async def test_a_model_that_is_deleted_between_two_turns_is_an_error_with_the_co
         await peer.script(models={NAME: None})
         errors = [chunk["error"] for chunk in await events(core) if "error" in chunk]
     assert f"ollama pull {NAME}" in errors[0]["display_message"]
-
-
-async def test_a_server_that_is_killed_in_mid_answer_is_an_error_after_the_text_and_may_come_back(
-    process: ServerProcess,
-    tmp_path: Path,
-) -> None:
-    async with (
-        scripted_peer(process, answer({"text": "half "}, {"end": "reset"})) as peer,
-        core_before(peer, tmp_path) as core,
-    ):
-        chunks = await events(core)
-        assert "".join(delta.get("content") or "" for delta in deltas(chunks)) == "half "
-        assert "error" in chunks[-1]
-        peer.kill()
-        assert "error" in (await events(core))[-1]
-        peer.start()
-        assert "".join(delta.get("content") or "" for delta in deltas(await events(core))) == "Hello from the peer."

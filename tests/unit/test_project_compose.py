@@ -8,7 +8,6 @@ import re
 import subprocess
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,22 +18,9 @@ from tests.support.compose import FILLED, REQUIRED, ROOT, MissingVariable, as_wr
 SOURCE = as_written()
 COMPOSE = composed(FILLED)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-CONFIG: dict[str, Any] = json.loads((ROOT / "core_config" / "config.json").read_text(encoding="utf-8"))
-SETTINGS: dict[str, Any] = json.loads((ROOT / "core_config" / "settings.json").read_text(encoding="utf-8"))
 ONE_SHOT = {"core-config", "ollama-pull"}
 UNWATCHED = {"collector", "dapr"}  # images with one program and nothing that could ask for its health
 WRITABLE = {"chat", "core", "ollama", "ollama-pull"}  # images that write beside their data
-PROFILES = {
-    "adapter-dial": {"adapter-dial"},
-    "dapr": {"dapr"},
-    "interpreters": {"interpreters", "python-interpreter-2"},
-    "observability": {"collector", "grafana", "prometheus"},
-    "ollama": {"ollama", "ollama-pull"},
-    "pgvector": {"pgvector"},
-    "postgres": {"postgres"},
-    "redis-index": {"redis-index"},
-    "replicas": {"agent-2", "balancer"},
-}
 # The container's port mapping and its health check need these.
 FIXED = {"AGENT_HOST", "AGENT_PORT"}
 SECRET_NAMES = re.compile(r"KEY$|SECRET$|\.key$|\.secret$|PASSWORD|TOKEN")
@@ -42,28 +28,6 @@ SECRET_NAMES = re.compile(r"KEY$|SECRET$|\.key$|\.secret$|PASSWORD|TOKEN")
 
 def profiles(name: str) -> set[str]:
     return set(SERVICES[name].get("profiles", []))
-
-
-def addresses(document: Any) -> set[str]:
-    if isinstance(document, dict):
-        return {found for value in document.values() for found in addresses(value)}
-    if isinstance(document, list):
-        return {found for value in document for found in addresses(value)}
-    return {document} if isinstance(document, str) and "://" in document else set()
-
-
-def test_the_product_is_core_chat_themes_redis_an_adapter_the_agent_and_its_two_servers() -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {
-        "agent", "adapter-openai", "chat", "core", "core-config", "python-interpreter", "redis", "search", "themes",
-    }  # fmt: skip
-
-
-def test_everything_else_is_added_by_a_profile() -> None:
-    added: dict[str, set[str]] = {}
-    for name, service in SERVICES.items():
-        for profile in service.get("profiles", []):
-            added.setdefault(profile, set()).add(name)
-    assert added == PROFILES
 
 
 @pytest.mark.parametrize("agent", ["agent", "agent-2"])
@@ -221,12 +185,6 @@ def test_every_service_is_limited_and_every_lasting_one_restarts_and_is_watched(
     assert "healthcheck" in service or "build" in service or name in UNWATCHED
 
 
-@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" in service])
-def test_every_image_of_ours_asks_its_server_for_its_health(name: str) -> None:
-    dockerfile = SERVICES[name]["build"].get("dockerfile", "Dockerfile")
-    assert "HEALTHCHECK" in (ROOT / dockerfile).read_text(encoding="utf-8")
-
-
 def test_no_secret_stands_in_the_file() -> None:
     for service in SOURCE["services"].values():
         for name, value in service.get("environment", {}).items():
@@ -238,33 +196,6 @@ def test_the_example_environment_names_every_required_variable_without_a_value()
     lines = (ROOT / ".env.example").read_text(encoding="utf-8").splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     assert given == dict.fromkeys(REQUIRED, "")
-
-
-def test_every_host_that_a_service_gets_is_a_service() -> None:
-    named = addresses(CONFIG) | addresses(SETTINGS) | addresses([s.get("environment", {}) for s in SERVICES.values()])
-    hosts = {urlsplit(address).hostname for address in named}
-    assert hosts - {"localhost", "api.openai.com"} <= set(SERVICES)
-
-
-def test_services_wait_only_for_services_that_can_become_what_is_waited_for() -> None:
-    for name, service in SERVICES.items():
-        for other, wait in service.get("depends_on", {}).items():
-            expected = "service_completed_successfully" if other in ONE_SHOT else "service_healthy"
-            assert wait["condition"] == expected
-            assert wait.get("required", True) == (not profiles(other) or profiles(other) <= profiles(name))
-
-
-def test_named_volumes_are_declared_and_mounted_files_exist() -> None:
-    sources = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-    files = {source for source in sources if source.startswith("./")}
-    assert sources - files == set(COMPOSE["volumes"])
-    assert all((ROOT / file).exists() for file in files)
-
-
-def test_what_the_image_takes_for_its_build_can_be_given_to_docker_compose() -> None:
-    taken = set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE))
-    for name in ("agent", "agent-2", "core-config"):
-        assert SOURCE["services"][name]["build"]["args"] == {argument: f"${{{argument}:-}}" for argument in taken}
 
 
 def test_the_image_runs_as_an_ordinary_user_and_asks_the_agent_for_its_health() -> None:

@@ -14,7 +14,7 @@ from mcp_servers.python_interpreter.__main__ import _parser as interpreter_parse
 from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
 from task.tools.py_interpreter.execution import AFFINITY
-from tests.support.chart import RELEASE, chart, named, objects, values
+from tests.support.chart import RELEASE, chart, named, values
 from tests.support.compose import ROOT, as_written
 from tests.support.stores import sqlite_url
 from tests.support.up import dial_agent
@@ -40,11 +40,6 @@ def test_the_chart_its_images_and_the_product_have_one_version() -> None:
     assert {chart()["version"], chart()["appVersion"]} == {VERSION}
     assert images == built
     assert JOB["containers"][0]["image"].endswith(f"/dial-general-purpose-agent:{VERSION}")
-
-
-def test_each_alias_is_the_same_version_of_epams_chart() -> None:
-    assert [each["alias"] for each in chart()["dependencies"]] == list(ALIASES)
-    assert len({(each["name"], each["version"], each["repository"]) for each in chart()["dependencies"]}) == 1
 
 
 def test_the_agents_environment_is_accepted_by_its_settings(tmp_path: Path) -> None:
@@ -204,12 +199,6 @@ def test_a_conversation_has_its_server_and_code_is_never_sent_twice() -> None:
     for route in (ready, calls):
         assert route["hash_policy"][0] == {"header": {"header_name": AFFINITY}, "terminal": True}
     assert (calls["retry_policy"]["retry_on"], calls["timeout"]) == ("connect-failure", "0s")
-
-
-def test_objects_are_in_the_namespace_of_the_release_and_have_names_of_their_own() -> None:
-    assert {each["metadata"]["namespace"] for each in objects()} == {RELEASE["Namespace"]}
-    found = [(each["kind"], each["metadata"]["name"]) for each in objects()]
-    assert len(found) == len(set(found))
 
 
 @pytest.mark.system

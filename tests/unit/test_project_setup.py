@@ -111,11 +111,3 @@ def test_run_installs_neither_the_tests_nor_the_search_in_documents_and_the_test
     assert asked[:2] == ["-m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev]",
                          "embedding, torch from "]  # fmt: skip
     assert not any("venv" in line for line in asked)
-
-
-def test_clean_removes_every_environment(project: Path) -> None:
-    for name in (".venv", ".venv-kernel", ".venv-embedding", "task", "mcp_servers", "tests", "scripts", "evaluation"):
-        (project / name / "__pycache__").mkdir(parents=True, exist_ok=True)
-    assert make(project, "clean", "python3").returncode == 0
-    assert not list(project.glob(".venv*"))
-    assert not list(project.rglob("__pycache__"))
