@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -17,14 +18,29 @@ from task.approvals.questions import said_in
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, system, tool_message
-from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink, StageStatus
-from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
+from task.conversation.sinks import (
+    ChoiceSink,
+    ForwardingChoice,
+    ForwardingStage,
+    StageProcessor,
+    StageSink,
+    StageStatus,
+)
+from task.conversation.state import (
+    NO_TOOLS,
+    TOOL_CALL_HISTORY_KEY,
+    StateRejected,
+    StateSeal,
+    TurnState,
+    turn_history,
+)
 from task.dial.approvals import DialApprovals, DirectAnswer
 from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
-from task.loop import LoopObserver, RunOutcome, SilentObserver
-from task.product import Product, bare_product
+from task.loop import ForwardingObserver, LoopObserver, RunOutcome, SilentObserver
+from task.product import Profile, Services
+from task.product.opening import new_seal, opened_bare
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
@@ -41,8 +57,9 @@ TITLE = "Further steps"
 class GeneralPurposeAgent:
     """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
 
-    `state` is the hidden state of the last request. Without the process's `product` the agent makes one of its own for
-    `endpoint`. `observer` follows the run, `limit` counts the caller's others.
+    `state` is the hidden state of the last request. Without the process's services and profile the agent makes its own
+    for `endpoint`, and without the process's `seal` one that nobody else knows. `observer` follows the run, `limit`
+    counts the caller's others.
     """
 
     def __init__(
@@ -51,7 +68,8 @@ class GeneralPurposeAgent:
         system_prompt: str,
         tools: list[BaseTool],
         *,
-        product: Product | None = None,
+        opened: tuple[Services, Profile] | None = None,
+        seal: StateSeal | None = None,
         observer: LoopObserver | None = None,
         limit: CallerLimit | None = None,
     ) -> None:
@@ -60,7 +78,7 @@ class GeneralPurposeAgent:
         self.tools = tools
         self._tools_dict = named(tools)
         self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
-        self._given = product
+        self._given, self._seal = opened, seal or new_seal()
         self._observer = observer or SilentObserver()
         self._limit = limit
 
@@ -101,33 +119,34 @@ class GeneralPurposeAgent:
         turns = self._turns(incoming, principal)
         caller = _caller(request, turns, identify)
         whose = (principal, caller.conversation_id)
-        approvals = DialApprovals(self._product.approval_rules, incoming, turns, whose)
+        services, profile = self._opened
+        approvals = DialApprovals(profile.rules, incoming, turns, whose)
         if direct := await approvals.direct_answer(caller.api_key):
             return self._answer_directly(direct, choice, principal)
         messages = conversation(incoming, turns, resuming=approvals.resumed is not None)
-        turn = TurnRequest(
-            messages,
-            caller,
-            deployment_name,
-            approvals.decisions(),
-            request.options,
+        chosen = replace(
+            profile,
+            model=deployment_name,
             prompt=self.system_prompt,
             persona=request.configuration.persona or "",
             tools=self.tools,
             mode=request.configuration.permission_mode,
-            door="dial",
+            options=profile.options_for(request.options),
         )
-        outcome = await self._take(turn, choice, approvals)
+        turn = TurnRequest(messages, caller, approvals.decisions(), door="dial")
+        outcome = await self._take(services, chosen, turn, choice, approvals)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
         response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
         return outcome.answer
 
-    async def _take(self, turn: TurnRequest, choice: Choice, approvals: DialApprovals) -> RunOutcome:
+    async def _take(
+        self, services: Services, profile: Profile, turn: TurnRequest, choice: Choice, approvals: DialApprovals
+    ) -> RunOutcome:
         folded, failed = FoldedChoice(choice), True
         observer = _PrincipalInTime(turn.caller.principal, self._observer)
         try:
-            outcome = await take_turn(self._product, turn, folded, observer)
+            outcome = await take_turn(services, profile, turn, folded, observer)
             if outcome.status == "cancelled":  # the client is gone, and nobody is left to keep a state
                 raise asyncio.CancelledError
             failed = outcome.status == "failed"
@@ -144,7 +163,7 @@ class GeneralPurposeAgent:
         references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
         state = approvals.state(turn_history(added), outcome.pending, references)
         if state is not None:
-            self.state = self._product.seal.pack(state, await turn.caller.principal())
+            self.state = self._seal.pack(state, await turn.caller.principal())
         if state is not None or outcome.error is None:  # nothing may be sent before an error that has a status
             choice.set_state(self.state)
         return outcome
@@ -154,7 +173,7 @@ class GeneralPurposeAgent:
         if answer.form is not None:
             choice.set_form_schema(answer.form)
         if answer.state is not None:
-            self.state = self._product.seal.pack(answer.state, principal)
+            self.state = self._seal.pack(answer.state, principal)
         choice.set_state(self.state)
         return assistant(answer.text)
 
@@ -165,7 +184,7 @@ class GeneralPurposeAgent:
             if item.state is None or TOOL_CALL_HISTORY_KEY not in item.state or item.state == NO_TOOLS:
                 continue
             try:
-                turns[position] = self._product.seal.unpack(item.state, principal)
+                turns[position] = self._seal.unpack(item.state, principal)
             except StateRejected as reason:
                 logger.warning("a saved state was dropped: %s", reason)
         return turns
@@ -184,7 +203,8 @@ class GeneralPurposeAgent:
     ) -> Message:
         """Run one call in a stage of its own, without the gate's questions. Kept for the documented name."""
         caller = Caller(api_key, self._principal_of(api_key), conversation_id)
-        toolbox = Toolbox(self.tools, offloader=self._product.offloader, tool_seconds=self._product.limits.tool_seconds)
+        _, profile = self._opened
+        toolbox = Toolbox(self.tools, offloader=profile.offloader, tool_seconds=profile.limits.tool_seconds)
         [result] = await toolbox.call_all([tool_call], choice, caller)
         return result if isinstance(result, Message) else tool_message(tool_call, result.reason, failed=True)
 
@@ -193,7 +213,8 @@ class GeneralPurposeAgent:
             if owner:
                 return f"http:{owner}"
             try:
-                return await self._product.files.principal(api_key)
+                services, _ = self._opened
+                return await services.files.principal(api_key)
             except ToolError as error:  # no Core, or one that does not answer: the key itself is the identity
                 logger.warning("the caller's bucket is unknown: %s", error)
                 return f"key:{sha256(api_key.encode()).hexdigest()[:32]}"
@@ -201,19 +222,18 @@ class GeneralPurposeAgent:
         return _once(principal)
 
     @cached_property
-    def _product(self) -> Product:
-        return self._given or bare_product(self.endpoint)
+    def _opened(self) -> tuple[Services, Profile]:
+        return self._given or opened_bare(self.endpoint)
 
 
-class _PrincipalInTime:
+class _PrincipalInTime(ForwardingObserver):
     """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it, and
     passes everything on to `observer`."""
 
     def __init__(self, principal: Callable[[], Awaitable[str]], observer: LoopObserver) -> None:
-        self._principal, self._observer = principal, observer
+        super().__init__(observer)
+        self._principal = principal
         self._asking: asyncio.Future[str] | None = None
-        self.decided, self.call_ended = observer.decided, observer.call_ended
-        self.warned, self.limit_hit, self.run_ended = observer.warned, observer.limit_hit, observer.run_ended
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         if message.tool_calls and self._asking is None:
@@ -247,17 +267,14 @@ def _once(ask: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[str]]:
     return answer
 
 
-class FoldedChoice:
+class FoldedChoice(ForwardingChoice):
     """A choice whose stages from the third on are sub-stages of one; everything else goes through."""
 
     def __init__(self, choice: ChoiceSink) -> None:
-        self._choice = choice
+        super().__init__(choice)
         self._created = 0
         self._group: StageSink | None = None
         self._steps: list[_Step] = []
-        self.append_content = choice.append_content
-        self.append_reasoning_content = choice.append_reasoning_content
-        self.add_attachment = choice.add_attachment
 
     def create_stage(self, name: str | None = None) -> StageSink:
         self._created += 1
@@ -269,11 +286,8 @@ class FoldedChoice:
         self._steps.append(step)
         return step
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._choice.set_state(state)
-
     def close(self, *, failed: bool) -> None:
-        """Close the stage that holds the others, if there is one; nobody opens it to look for a failed one."""
+        """Close the group, marked failed where a stage in it failed: users rarely expand it."""
         if self._group is None:
             return
         if count := sum(step.failed for step in self._steps):
@@ -281,15 +295,11 @@ class FoldedChoice:
         StageProcessor.close_stage_safely(self._group, failed=failed or count > 0)
 
 
-class _Step:
+class _Step(ForwardingStage):
     """A stage that remembers whether it failed."""
 
-    def __init__(self, stage: StageSink) -> None:
-        self._stage = stage
-        self.failed = False
-        self.open, self.append_name, self.append_content = stage.open, stage.append_name, stage.append_content
-        self.add_attachment, self.create_stage = stage.add_attachment, stage.create_stage
+    failed = False
 
     def close(self, status: Any = StageStatus.COMPLETED) -> None:
         self.failed = status == StageStatus.FAILED
-        self._stage.close(status)
+        super().close(status)

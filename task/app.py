@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
+from task.conversation.state import StateSeal
 from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
 from task.errors import (
     InvalidRequest,
@@ -25,10 +27,12 @@ from task.errors import (
     with_reference,
 )
 from task.llm.failures import reported
-from task.product import Product
+from task.product import Profile, Services, opened
+from task.product.opening import seal_of
 from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings
 from task.store.trace_records import COMMENT_CHARS
+from task.telemetry.operations import Metrics
 from task.tools.base import BaseTool
 
 logger = logging.getLogger(__name__)
@@ -43,36 +47,51 @@ class GeneralPurposeAgentApplication(ChatCompletion):
     `tools` is empty until the first request has made them.
     """
 
-    def __init__(self, *, settings: Settings | None = None) -> None:
+    def __init__(self, *, settings: Settings | None = None, metrics: Metrics | None = None) -> None:
         self.settings = settings or load_settings()
-        self.product = Product(self.settings)
         self.tools: list[BaseTool] = []
-        self._limit = CallerLimit(self.settings.http.runs_per_caller, self.product.redis)
+        self._metrics = metrics
+
+    @cached_property
+    def opened(self) -> tuple[Services, Profile]:
+        """What the process shares and its agent, opened inside the event loop."""
+        return opened(self.settings, metrics=self._metrics, seal=self.seal)
+
+    @cached_property
+    def seal(self) -> StateSeal:
+        """The seal of the hidden state."""
+        return seal_of(self.settings)
+
+    @cached_property
+    def _limit(self) -> CallerLimit:
+        return CallerLimit(self.settings.http.runs_per_caller, self.opened[0].redis)
 
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Parse the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
+        services, profile = self.opened
         try:
             parsed = DialRequest.parse(request)
-            await self.product.context_prompt(parsed.configuration.persona or "")
+            await profile.context_prompt(parsed.configuration.persona or "")
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:
                 response.create_single_choice().open()
             raise InvalidRequestError(str(error), display_message=_refused(error)) from error
         if not self.tools:
             self.tools = await self._create_tools()
-        deployment = parsed.configuration.model or self.product.model
-        warnings = self.product.without_effect(deployment, parsed.options, parsed.unused)
+        deployment = parsed.configuration.model or profile.model
+        warnings = profile.without_effect(deployment, parsed.options, parsed.unused)
         # Of our own making, because a rating names it: knowing the id is enough to rate the answer.
         response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
         start = _trace_start(parsed, deployment, warnings, response_id, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
             try:
-                async with recorded(self.product.store, start) as observer:
+                async with recorded(services.store, start) as observer:
                     agent = GeneralPurposeAgent(
-                        self.product.endpoint,
-                        self.product.prompt,
+                        services.endpoint,
+                        profile.prompt,
                         self.tools,
-                        product=self.product,
+                        opened=self.opened,
+                        seal=self.seal,
                         observer=observer,
                         limit=self._limit,
                     )
@@ -93,7 +112,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """Keep the rating with the trace of the answer; one of an answer that left no trace is only logged."""
         name, rating = request.response_id or "", "up" if request.rate else "down"
         logger.info("answer %s was rated %s", name, rating)
-        store = await self.product.store.get_if_available()
+        store = await self.opened[0].store.get_if_available()
         if store is None or not name.startswith(RESPONSE):
             return
         comment = (request.model_extra or {}).get("comment")
@@ -107,12 +126,13 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
         caller = identified(request)
         key = caller.core_key if caller is not None else request.api_key
-        models, context = await self.product.chat_models(key), self.product.context
+        _, profile = self.opened
+        models, context = await profile.chat_models(key), profile.context
         personas = await context.personas() if context is not None else []
-        return configuration_schema(models, self.product.model, personas, context.persona if context else "")
+        return configuration_schema(models, profile.model, personas, context.persona if context else "")
 
     async def _create_tools(self) -> list[BaseTool]:
-        return self.product.tools
+        return list(self.opened[1].tools)
 
     async def _get_mcp_tools(self, url: str) -> list[BaseTool]:
         """The tools of the MCP server at `url`. Source: API reference, GeneralPurposeAgentApplication.
@@ -122,7 +142,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         Raises:
             ToolError: the server cannot be asked.
         """
-        return await self.product.mcp.tools_at(url)
+        return await self.opened[0].mcp.tools_at(url)
 
 
 def _trace_start(

@@ -89,8 +89,13 @@ class RunOutcome:
 
 
 class LoopObserver(Protocol):
-    """Follows what a run does; it never changes it."""
+    """Follows what a run does; it never changes it.
 
+    `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
+    `last`: no tools are offered in it any more.
+    """
+
+    async def before_request(self, *, last: bool) -> None: ...
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
     def decided(self, call: ToolCall, decision: Decision) -> None: ...
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
@@ -102,12 +107,41 @@ class LoopObserver(Protocol):
 class SilentObserver:
     """Ignores what a run does."""
 
+    async def before_request(self, *, last: bool) -> None: ...
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
     def decided(self, call: ToolCall, decision: Decision) -> None: ...
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
     def warned(self, text: str) -> None: ...
     def limit_hit(self, limit: str) -> None: ...
     def run_ended(self, outcome: RunOutcome) -> None: ...
+
+
+class ForwardingObserver:
+    """Passes on to `observer` what a run does; the base of those that follow a part of it themselves."""
+
+    def __init__(self, observer: LoopObserver) -> None:
+        self._observer = observer
+
+    async def before_request(self, *, last: bool) -> None:
+        await self._observer.before_request(last=last)
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
+        self._observer.model_answered(message, usage, seconds)
+
+    def decided(self, call: ToolCall, decision: Decision) -> None:
+        self._observer.decided(call, decision)
+
+    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
+        self._observer.call_ended(call, message, seconds)
+
+    def warned(self, text: str) -> None:
+        self._observer.warned(text)
+
+    def limit_hit(self, limit: str) -> None:
+        self._observer.limit_hit(limit)
+
+    def run_ended(self, outcome: RunOutcome) -> None:
+        self._observer.run_ended(outcome)
 
 
 class _LimitHit(Exception):
@@ -277,6 +311,7 @@ class _Run:
 
     async def _answered(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         received, waiting = Accumulator(), WaitingStages(self._choice)
+        await self._loop.observer.before_request(last=not tools)
         started = perf_counter()
         self._past += repaired(self._messages[self._past_end :])
         self._past_end = len(self._messages)

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from task.conversation.messages import SHOWN_AGAIN, Attachment, Message, Role
+from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.product import Product
+from task.product import Backend, Profile, Services
 
 UNSEEN = (
     "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
 )
 MOST_MADE = 4  # each costs about a thousand tokens in every later request
 MADE_BYTES = 8 * 2**20
+MAX_IMAGE_BYTES = 10 * 2**20
 logger = logging.getLogger(__name__)
 
 
-async def with_pictures(product: Product, model: str, messages: Sequence[Message], key: str) -> list[Message]:
-    """The messages for `model`: pictures as image parts of questions, or a sentence in their place where it takes none.
+async def with_pictures(services: Services, profile: Profile, messages: Sequence[Message], key: str) -> list[Message]:
+    """The messages for the profile's model: image parts of questions, or a sentence where it takes no pictures.
 
     A model cannot be sent pictures as its own, so those of an answer are shown with the question after it.
     """
     made = _made(messages)
     if made or any(_asked_with(message) or _has_image_parts(message) for message in messages):
-        if await product.accepts_images(model, key):
-            messages = await _seen(product, messages, made, key)
+        facts = profile.backend.facts
+        if facts is None or await facts.accepts_images(profile.model, key):  # a model that nothing describes may see
+            messages = await _seen(services.files, profile.backend, messages, made, key)
         else:
             messages = [_unseen(message) for message in messages]
     return [_without_attachments(message) for message in messages]
@@ -51,16 +55,16 @@ def _made(messages: Sequence[Message]) -> dict[int, list[Attachment]]:
 
 
 async def _seen(
-    product: Product, messages: Sequence[Message], made: Mapping[int, Sequence[Attachment]], key: str
+    files: DialFiles, backend: Backend, messages: Sequence[Message], made: Mapping[int, Sequence[Attachment]], key: str
 ) -> list[Message]:
     shown = list(messages)
-    readable = await _readable(product, made, key)
+    readable = await _readable(files, made, key)
     for place, message in enumerate(messages):
         own = [item for item in made.get(place, ()) if item.url in readable]
         parts = [_text("\n".join([SHOWN_AGAIN, *(f"- {item.url}" for item in own)]))] if own else []
         for item in (*own, *_asked_with(message)):
             try:
-                url = await product.image_url(item, key)
+                url = await _image_url(files, item, key, fetched=backend.fetches_files)
             except ToolError as error:
                 logger.warning("a picture was left out: %s", error)
                 continue
@@ -69,11 +73,11 @@ async def _seen(
     return shown
 
 
-async def _readable(product: Product, made: Mapping[int, Sequence[Attachment]], key: str) -> set[str]:
+async def _readable(files: DialFiles, made: Mapping[int, Sequence[Attachment]], key: str) -> set[str]:
     # DIAL Core refuses a whole request because of one file that was deleted. Newest first, within the room.
     async def size(url: str) -> int | None:
         try:
-            return (await product.files.metadata(url, key)).size or 0
+            return (await files.metadata(url, key)).size or 0
         except ToolError as error:
             logger.warning("a picture of an earlier answer was left out: %s", error)
             return None
@@ -85,6 +89,18 @@ async def _readable(product: Product, made: Mapping[int, Sequence[Attachment]], 
             readable.add(url)
             room -= found
     return readable
+
+
+async def _image_url(files: DialFiles, image: Attachment, api_key: str, *, fetched: bool) -> str | None:
+    if image.data is not None:
+        return f"data:{image.type};base64,{image.data}"
+    if image.url is None or "://" in image.url or image.url.startswith("data:"):
+        return image.url if image.url and image.url.startswith("data:") else None
+    if fetched:
+        files.check(image.url, api_key)
+        return image.url
+    file = await files.download(image.url, api_key, MAX_IMAGE_BYTES)
+    return f"data:{image.type};base64,{base64.b64encode(file.content).decode()}"
 
 
 def _unseen(message: Message) -> Message:

@@ -25,7 +25,7 @@ from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
 from task.errors import SettingsError, StoreUnavailable, StoreVersionError
-from task.product import Product
+from task.product import Profile, Services, check
 from task.product.health import Health
 from task.product.observing import metrics_of
 from task.product.parts import default_tools
@@ -65,15 +65,16 @@ def create_app(
     It serves while what later requests need is still loading; `warmed_up` is called after that. `refuse` is called with
     the reason when it turns out that this version cannot use the store.
 
+    Called inside the event loop.
+
     Raises:
         SettingsError: a setting would break the first request.
     """
-    application = GeneralPurposeAgentApplication(settings=settings)
-    product = application.product
-    product.check()
-    product.store.fingerprint = product.seal.fingerprint
-    metrics = product.telemetry.metrics = metrics or metrics_of(settings)
-    api = HttpApi(product, _http_options(settings))
+    check(settings)
+    metrics = metrics or metrics_of(settings)
+    application = GeneralPurposeAgentApplication(settings=settings, metrics=metrics)
+    services, profile = application.opened
+    api = HttpApi(services, profile, _http_options(settings))
 
     app = dial_app(
         fast=settings.fast_chunks,
@@ -82,7 +83,7 @@ def create_app(
         add_healthcheck=True,
         allow_extra_request_fields=True,
         lifespan=_lifespan(
-            product, api, warmed_up or _ignore, shared.joined if shared else _ignore, metrics, refuse or _ignore
+            services, api, warmed_up or _ignore, shared.joined if shared else _ignore, metrics, refuse or _ignore
         ),
         docs_url=None,
         redoc_url=None,
@@ -93,7 +94,7 @@ def create_app(
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
 
     app.add_api_route("/health", _alive, methods=["HEAD"])  # the SDK's own route has GET only
-    app.add_api_route("/ready", _readiness(product, shared), methods=["GET"])
+    app.add_api_route("/ready", _readiness(services, profile, shared), methods=["GET"])
     if metrics is not None:
         app.add_api_route("/metrics", _figures(metrics), methods=["GET"])
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
@@ -104,16 +105,16 @@ async def _alive() -> Response:
     return Response()
 
 
-def _readiness(product: Product, shared: SharedPort | None) -> Callable[[], Awaitable[Response]]:
-    health = Health(product)
+def _readiness(services: Services, profile: Profile, shared: SharedPort | None) -> Callable[[], Awaitable[Response]]:
+    health = Health(services, profile)
 
     async def ready() -> Response:
         report = await health.report()
         body: dict[str, Any] = {
-            "status": "not ready" if report.reasons else "ready", "model": product.model,
+            "status": "not ready" if report.reasons else "ready", "model": profile.model,
             "tools": [tool.name for tool in report.tools], "reasons": report.reasons, "degraded": report.degraded,
         }  # fmt: skip
-        search = next((tool for tool in product.tools if isinstance(tool, RagTool)), None)
+        search = next((tool for tool in profile.tools if isinstance(tool, RagTool)), None)
         if search is not None:
             body["search_in_documents"] = (await search.state()).text
         if shared is not None:
@@ -133,7 +134,7 @@ def _figures(metrics: PrometheusMetrics) -> Callable[[], Awaitable[Response]]:
 
 
 def _lifespan(
-    product: Product,
+    services: Services,
     api: HttpApi,
     warmed_up: Callable[[], None],
     joined: Callable[[], None],
@@ -142,13 +143,13 @@ def _lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     async def warm_up() -> None:
         try:
-            await product.warm_up()
+            await services.warm_up()
         finally:
             warmed_up()
-        while not product.store.refused:
-            await _count_waiting(product, metrics)
+        while not services.store.refused:
+            await _count_waiting(services, metrics)
             await asyncio.sleep(COUNTING_SECONDS)
-        refuse(product.store.refused)
+        refuse(services.store.refused)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -158,13 +159,13 @@ def _lifespan(
         warming.cancel()
         await asyncio.wait({warming})
         await api.close()
-        await product.close()
+        await services.close()
 
     return lifespan
 
 
-async def _count_waiting(product: Product, metrics: PrometheusMetrics | None) -> None:
-    store = await product.store.get_if_available()
+async def _count_waiting(services: Services, metrics: PrometheusMetrics | None) -> None:
+    store = await services.store.get_if_available()
     if store is not None and metrics is not None:
         with suppress(StoreUnavailable):
             metrics.waiting(await store.approvals.waiting())
@@ -223,7 +224,7 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
     """Serve until a signal ends it, on a port of its own or one that is shared.
 
     Raises:
-        SettingsError: before the port is opened, when something that the settings name cannot be used.
+        SettingsError: before the port is listened on, when something that the settings name cannot be used.
         StoreVersionError: this version cannot use the store, which is found out after that.
     """
     refusals = list[str]()
@@ -240,7 +241,9 @@ def run(settings: Settings, shared: SharedPort | None = None) -> None:
     if metrics is not None and settings.metrics.port is not None:
         serve_metrics(metrics, settings.host, settings.metrics.port, settings.port)
     config = uvicorn.Config(
-        create_app(settings, keep_what_is_loaded, metrics, shared, refuse),
+        # Made inside the event loop, where connections can be opened.
+        lambda: create_app(settings, keep_what_is_loaded, metrics, shared, refuse),
+        factory=True,
         host=settings.host,
         port=settings.port,
         http="httptools",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
@@ -14,21 +13,21 @@ from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
 from task.conversation.messages import Attachment, CustomContent, Message, Role, system
 from task.conversation.sanitizer import defanged
-from task.conversation.sinks import ChoiceSink, DefangedChoice
+from task.conversation.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions, Usage
-from task.loop import Limits, LoopObserver, RunOutcome, Spent, ToolLoop
-from task.permissions.decisions import PermissionMode
+from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.pictures import with_pictures
-from task.product import Product
-from task.product.parts import context_tools
+from task.product import Profile, Services
+from task.product.profile import available, context_tools
+from task.store.access import StoreAccess
+from task.store.trace_records import Price, cost_of, usage_by_model
 from task.telemetry.operations import RunInfo, count
-from task.tools.aliases import Alias
 from task.tools.base import BaseTool
-from task.tools.client_tools import ClientTool, ClientToolsGate
+from task.tools.client_tools import ClientToolsGate
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import WorkspaceTool
@@ -39,54 +38,54 @@ class TurnRequest:
     """One request to the agent, whichever door it came through.
 
     `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
-    `prompt` takes the place of the product's own, `tools` that of the product's tools; the context with `persona` (the
-    one of the settings, where it is empty) comes beside either. `own_tools` are functions that the caller runs, as
-    OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours. `options` are the
-    request's; the product's complete them. `spent` is what earlier turns of the same run have used of `limits`. `door`
-    is the one that the request came through, `trace_id` that of its trace where the store gives one before it starts.
+    `approvals` are the decisions about calls so far, `own_tools` functions that the caller runs. `spent` is what
+    earlier turns of the same run have used of the profile's limits. `door` is the one that the request came through,
+    `trace_id` that of its trace where the store gives one before it starts.
     """
 
     messages: Sequence[Message]
     caller: Caller
-    model: str
     approvals: Approvals
-    options: ModelOptions = field(default_factory=ModelOptions)
-    prompt: str | None = None
-    persona: str = ""
-    tools: Sequence[BaseTool] | None = None
-    own_tools: Sequence[Mapping[str, Any]] = ()
-    aliases: Sequence[Alias] = ()
-    mode: PermissionMode = PermissionMode.DEFAULT
-    limits: Limits | None = None
+    own_tools: Sequence[BaseTool] = ()
     spent: Spent | None = None
     door: str = ""
     trace_id: str = ""
 
     @property
     def own_names(self) -> set[str]:
-        return {tool["name"] for tool in self.own_tools}
+        return {tool.name for tool in self.own_tools}
 
 
-async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver) -> RunOutcome:
+async def take_turn(
+    services: Services, profile: Profile, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver
+) -> RunOutcome:
     """Answer `request` into `choice`; every failure, and a cancellation, is an outcome.
 
     The messages that were added are as people saw them: addresses that the model made up are plain text.
     """
     whose = request.caller.conversation_id
-    info = RunInfo(request.door, request.model, product.provider, whose, request.trace_id)
-    with product.telemetry.run(info, request.caller.headers) as measured:
+    info = RunInfo(request.door, profile.model, profile.backend.provider, whose, request.trace_id)
+    with services.telemetry.run(info, request.caller.headers) as measured:
         _count_answers(request.approvals)
-        outcome = await _taken(product, request, choice, observer)
+        outcome = await _taken(services, profile, request, choice, observer)
         measured.ended(outcome.status)
         if outcome.error is not None:
             measured.failed(outcome.error)
         usage = outcome.usage
-        cost = product.cost(request.model, usage, outcome.tool_usage)
+        cost = _cost(services.store, profile.model, usage, outcome.tool_usage)
         measured.used(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, cost)
         for item in outcome.pending:
             if item.call.name not in request.own_names:
                 count("approval", "asked")
     return outcome
+
+
+def _cost(store: StoreAccess, model: str, usage: Usage, of_tools: Mapping[str, Usage]) -> float | None:
+    # Tokens of models behind tools included; None where the run's own model has no price.
+    if model not in store.prices:
+        return None
+    prices = {name: Price(*pair) for name, pair in store.prices.items()}
+    return cost_of(model, usage_by_model(model, usage - sum(of_tools.values(), Usage()), of_tools), prices)
 
 
 def _count_answers(approvals: Approvals) -> None:
@@ -97,7 +96,9 @@ def _count_answers(approvals: Approvals) -> None:
             count("approval", "allowed")
 
 
-async def _taken(product: Product, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver) -> RunOutcome:
+async def _taken(
+    services: Services, profile: Profile, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver
+) -> RunOutcome:
     messages: list[Message] = []
     base, tools = 0, list[BaseTool]()
 
@@ -105,17 +106,16 @@ async def _taken(product: Product, request: TurnRequest, choice: ChoiceSink, obs
         def view(conversation: Sequence[Message]) -> ContextView:
             return ContextView(conversation, {tool.name: tool.origin for tool in tools})
 
-        return _as_shown(messages[:base], added, view, product.link_hosts)
+        return _as_shown(messages[:base], added, view, profile.link_hosts)
 
     try:
-        context = await product.context_prompt(request.persona)
-        tools, note = await _tools(product, request, context, choice)
-        seen = await _seen(product, request)
-        prompt = product.prompt if request.prompt is None else request.prompt
-        prompt = "\n\n".join(filter(None, (prompt, context.text))) + note
+        context = await profile.context_prompt()
+        tools, note = await _tools(services, profile, request, context, choice)
+        seen = await _seen(services, profile, request)
+        prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
         messages = [*([system(prompt)] if prompt else ()), *seen]
         base = len(messages)
-        outcome = await _looped(product, request, tools, messages, choice, observer)
+        outcome = await _looped(profile, request, tools, messages, choice, observer)
     except asyncio.CancelledError:
         return RunOutcome("cancelled", shown(interrupted(messages[base:])), Usage())
     except Exception as error:
@@ -123,36 +123,36 @@ async def _taken(product: Product, request: TurnRequest, choice: ChoiceSink, obs
     return replace(outcome, added=shown(outcome.added))
 
 
-async def _seen(product: Product, request: TurnRequest) -> Sequence[Message]:
+async def _seen(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:
     if not any(message.custom_content is not None or isinstance(message.content, list) for message in request.messages):
         return request.messages  # the usual case, on the way of every request
-    return await with_pictures(product, request.model, request.messages, request.caller.api_key)
+    return await with_pictures(services, profile, request.messages, request.caller.api_key)
 
 
 async def _tools(
-    product: Product, request: TurnRequest, context: ContextPrompt, choice: ChoiceSink
+    services: Services, profile: Profile, request: TurnRequest, context: ContextPrompt, choice: ChoiceSink
 ) -> tuple[list[BaseTool], str]:
     """All tools of the turn, and a note for the model about servers that are missing."""
-    wanted = request.options.tool_choice
+    wanted = profile.options.tool_choice
     if wanted == "none" and not unanswered(request.messages):  # calls that were approved run all the same
         return [], ""
-    given = product.tools if request.tools is None else request.tools
-    own = [*given, *context_tools(product.context, context)]
+    own = [*profile.tools, *context_tools(profile.context, context)]
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
-        own += [tool for tool in await product.workspace_tools(request.caller) if tool.name not in named(own)]
-    policy = product.approval_rules.policy
+        own += [tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own)]
+    policy = profile.rules.policy
     if attached := _attached(request.messages):
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
     taken = named(own)
-    own = await product.available(own, request.caller.api_key)  # known already in all but one request a minute
-    found = await product.mcp.discover(request.caller, taken)
+    # Known already in all but one request a minute.
+    own = await available(services, profile, own, request.caller.api_key)
+    found = await services.mcp.discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
     theirs = request.own_names  # come first
     tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]
-    tools += map(ClientTool, request.own_tools)
+    tools += request.own_tools
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
@@ -165,7 +165,7 @@ def _attached(messages: Sequence[Message]) -> list[Attachment]:
 
 
 async def _looped(
-    product: Product,
+    profile: Profile,
     request: TurnRequest,
     tools: Sequence[BaseTool],
     messages: list[Message],
@@ -173,23 +173,23 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own = request.own_names
-    gate = request.approvals.gate(request.mode)
+    gate = request.approvals.gate(profile.mode)
     gate = ClientToolsGate(gate, own) if own else gate
-    limits, sources, spent = request.limits or product.limits, Sources(messages), request.spent or Spent()
+    sources, spent = Sources(messages), request.spent or Spent()
     toolbox = Toolbox(
-        tools, gate, product.offloader, limits.tool_seconds, briefed=True, aliases=request.aliases, sources=sources,
-        repeats=spent.repeats,
+        tools, gate, profile.offloader, profile.limits.tool_seconds, briefed=True, aliases=profile.aliases,
+        sources=sources, repeats=spent.repeats,
     )  # fmt: skip
-    safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))
-    options = _with_offered_choice(product.options(request.options), toolbox)
+    safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), profile.link_hosts))
+    options = _with_offered_choice(profile.options, toolbox)
     formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
     loop = ToolLoop(
-        product.backend.chat_model(request.model, request.caller),
+        profile.backend.chat_model(profile.model, request.caller),
         toolbox,
-        limits,
+        profile.limits,
         formed or observer,
         options=options,
-        window=product.window(request.model, request.caller.api_key),
+        window=profile.window(request.caller.api_key),
         spent=spent,
     )
     try:
@@ -263,7 +263,7 @@ def _wants_json(options: ModelOptions) -> bool:
     return (options.extra.get("response_format") or {}).get("type", "text") != "text"
 
 
-class JsonChoice:
+class JsonChoice(ForwardingChoice, ForwardingObserver):
     """A choice for an answer that is to be JSON: what the model says before it calls a tool of ours is left out.
 
     Text is shown as soon as it looks like an object, any other when its step is known to be the last. It follows the
@@ -272,13 +272,11 @@ class JsonChoice:
     """
 
     def __init__(self, choice: ChoiceSink, observer: LoopObserver, own: set[str]) -> None:
-        self._choice, self._observer, self._own = choice, observer, own
+        ForwardingChoice.__init__(self, choice)
+        ForwardingObserver.__init__(self, observer)
+        self._own = own
         self._held = ""
         self._showing = self._spoke = False
-        self.append_reasoning_content, self.add_attachment = choice.append_reasoning_content, choice.add_attachment
-        self.create_stage, self.set_state = choice.create_stage, choice.set_state
-        self.decided, self.call_ended = observer.decided, observer.call_ended
-        self.warned, self.limit_hit, self.run_ended = observer.warned, observer.limit_hit, observer.run_ended
 
     def append_content(self, content: str) -> None:
         if self._showing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -28,7 +28,7 @@ from task.api.platform.events import RunEvent
 from task.api.service import Answers, Service
 from task.api.web.page import add_page
 from task.api.web.page import routes as page_routes
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.preparing import Preparing
 from task.runs.runner import Runner
 from task.runs.titles import OFF, Titles
@@ -77,25 +77,28 @@ class HttpApi:
     """The HTTP door of a product: `app` answers requests, `guarded` is an application with the guard before all of its
     routes, `close` ends the runs."""
 
-    def __init__(self, product: Product, options: HttpOptions) -> None:
-        shelf = FileShelf(product, options.upload_bytes)
-        self._titles = Titles(product, options.titles)
+    def __init__(self, services: Services, profile: Profile, options: HttpOptions) -> None:
+        # The documented name of the search, and a limit of steps of its own.
+        limits = replace(profile.limits, steps=options.steps)
+        profile = replace(profile, aliases=(WEB_SEARCH,), limits=limits)
+        shelf = FileShelf(services, options.upload_bytes)
+        self._titles = Titles(services, profile, options.titles)
         self.runner = Runner(
-            product,
-            options.steps,
+            services,
+            profile,
             options.detach_seconds,
             options.runs_per_caller,
-            aliases=(WEB_SEARCH,),
             describe=lambda error, model: failure_of(error, model).event(),
             ended=self._titles.begin,
         )
-        self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
+        self._identity = Identity(options.mode, options.core_key, services, options.requests_per_minute)
         service = Service(
-            product,
+            services,
+            profile,
             self._identity,
             self.runner,
             Answers(self.runner, options.heartbeat_seconds),
-            Preparing(product),
+            Preparing(services, profile),
             MessageReader(shelf),
             shelf,
             titles=options.titles != OFF,

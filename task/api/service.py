@@ -22,7 +22,7 @@ from task.conversation.inputs import CALLER
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Runner
@@ -37,7 +37,8 @@ KEY_HEADER, KEY_CHARS = "idempotency-key", 255
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    product: Product
+    services: Services
+    profile: Profile
     identity: Identity
     runner: Runner
     answers: Answers
@@ -55,10 +56,10 @@ class Service:
         Raises:
             InvalidRequest: there is no such persona.
         """
-        product, persona, messages = self.product, body.persona or "", body.chat_messages
-        await product.context_prompt(persona)
-        model = product.model if body.model in (None, "", AGENT) else body.model
-        warnings = [*product.without_effect(model, asked, body.unknown)]
+        profile, persona, messages = self.profile, body.persona or "", body.chat_messages
+        await profile.context_prompt(persona)
+        model = profile.model if body.model in (None, "", AGENT) else body.model
+        warnings = [*profile.without_effect(model, asked, body.unknown)]
         if len(messages) > 1 and isinstance(messages[0], SystemMessage) and messages[0].scrub_pii:
             warnings.append("scrub_pii had no effect on the system prompt")
         tokens = asked.max_tokens or 0
@@ -70,7 +71,7 @@ class Service:
             door,
             model,
             given[0] if given else None,
-            product.options(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P)),
+            profile.options_for(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P)),
             mode=PermissionMode(body.permission_mode),
             experiment=body.experiment,
             warnings=tuple(warnings),
@@ -124,7 +125,7 @@ async def _caller(request: Request) -> ApiCaller:
 
 
 async def _store(request: Request) -> StoreAccess:
-    return request.app.state.service.product.store
+    return request.app.state.service.services.store
 
 
 async def _key(request: Request) -> RequestKey | None:

@@ -180,7 +180,8 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     """
     from task.context.prompt import LiveContext, context_prompt
     from task.core_client.files import DialFiles
-    from task.product.parts import context_manager, context_tools, default_tools
+    from task.product.parts import context_manager, default_tools
+    from task.product.profile import context_tools
 
     tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
     with suppress(SettingsError):  # the row of the context reports it

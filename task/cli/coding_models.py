@@ -10,7 +10,7 @@ from task.cli.model_choice import choose_model, running_ollama
 from task.coding.run import ModelAccess
 from task.coding.settings import DEFAULT_BACKEND, backend_and_model, coder_tree, documented, planner_tree
 from task.errors import SettingsError
-from task.product import Product
+from task.product import opened
 from task.product.backends import dapr_address
 from task.settings import Settings
 from task.tools.models import Caller
@@ -73,7 +73,8 @@ def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
         place["dial"] = address
     host = urlsplit(place[tree.backend]).netloc if tree.backend != "dapr" else dapr_address(tree)
     label = f"{tree.deployment_name} ({_NAMES[tree.backend]} at {host})"
-    return ModelAccess(Product(tree, settings.request_timeout_s), Caller(key, principal), label)
+    services, profile = opened(tree, tools=(), read_seconds=settings.request_timeout_s)
+    return ModelAccess(services, profile, Caller(key, principal), label)
 
 
 _NAMES = {"ollama": "Ollama", "openai": "OpenAI API", "dial": "DIAL Core", "dapr": "Dapr"}

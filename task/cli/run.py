@@ -117,11 +117,11 @@ async def _run(settings: Settings, given: RunArguments, output: RunOutput) -> in
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     planner, coder = await coding_models(settings, OWNER)
     try:
-        store = await coder.product.store.get()
+        store = await coder.services.store.get()
         return await _worked(settings, given, output, store, planner, coder)
     finally:
-        await planner.product.close()
-        await coder.product.close()
+        await planner.services.close()
+        await coder.services.close()
 
 
 async def _worked(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from task.approvals.approvals import Approvals
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.replies import Answer
-from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema, Usage
-from task.loop import Limits, LoopObserver, RunOutcome, SilentObserver, Spent
+from task.llm.base import Usage
+from task.loop import ForwardingObserver, LoopObserver, RunOutcome, SilentObserver, Spent
 from task.permissions.decisions import Effect
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.answering import RunChoice
 from task.runs.events import Emit, Noted, PlanStepDone, StepStarted
 from task.tools.base import BaseTool
@@ -68,17 +67,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Coder:
-    """The model that carries plans out, and what it works with.
+    """The agent that carries plans out, with what its process shares.
 
     `ask` puts calls to a person, `checkpoint` is awaited before every request to the model, when all calls of the
     step before it have ended. Who follows the run gets its events through `emit` and `observer`.
     """
 
-    product: Product
-    tools: Sequence[BaseTool] | None
+    services: Services
+    profile: Profile
     caller: Caller
-    limits: Limits
-    prompt: str | None
     emit: Emit
     ask: Ask = deny_all
     checkpoint: Checkpoint = keep_nothing
@@ -89,23 +86,12 @@ class Coder:
 
         Failures and cancellations are outcomes.
         """
-        self._save_before_requests(progress)
-        approvals = Approvals.none(self.product.approval_rules, conversation=self.caller.conversation_id)
+        approvals = Approvals.none(self.profile.rules, conversation=self.caller.conversation_id)
         choice, follower = RunChoice(self.emit), _Follower(self, progress)
         while True:
-            base = len(progress.messages)
-            turn = TurnRequest(
-                tuple(progress.messages),
-                self.caller,
-                self.product.model,
-                approvals,
-                prompt=self.prompt,
-                tools=self.tools,
-                limits=self.limits,
-                spent=replace(progress.spent),  # a copy: the turn counts its own tokens on top of these
-                door="coding",
-            )
-            outcome = await take_turn(self.product, turn, choice, follower)
+            base, spent = len(progress.messages), replace(progress.spent)  # the turn counts on top of a copy
+            turn = TurnRequest(tuple(progress.messages), self.caller, approvals, spent=spent, door="coding")
+            outcome = await take_turn(self.services, self.profile, turn, choice, follower)
             choice.flush()
             progress.messages[base:] = outcome.added
             if outcome.status != "suspended":
@@ -114,64 +100,38 @@ class Coder:
             for item, answer in zip(outcome.pending, await self.ask(outcome.pending), strict=True):
                 approvals.take(item.call.id, item.call.name, item.digest, answer)
 
-    def _save_before_requests(self, progress: Progress) -> None:
-        backend = self.product.backend
 
-        def chat_model(name: str, caller: Caller) -> ChatModel:
-            return _Stepped(backend.chat_model(name, caller), self, progress)
-
-        self.product.backend = replace(backend, chat_model=chat_model)
-
-
-@dataclass(slots=True)
-class _Stepped:
-    """The coder's model, which is asked when the step before is saved."""
-
-    model: ChatModel
-    coder: Coder
-    progress: Progress
-    reported: int = -1
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    async def stream(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
-    ) -> AsyncGenerator[Delta]:
-        await self.coder.checkpoint(self.progress)
-        step = self.progress.spent.steps
-        if tools and step != self.reported:  # the same request may be sent twice, and the last one has no tools
-            self.reported = step
-            self.coder.emit(StepStarted(step + 1, self.coder.limits.steps))
-        async with aclosing(self.model.stream(messages, tools, options)) as deltas:
-            async for delta in deltas:
-                yield delta
-
-
-class _Follower:
-    """Observes the turns of one run: counts what it uses, and reports its calls."""
+class _Follower(ForwardingObserver):
+    """Observes the turns of one run: saves it before each request, counts what it uses, and reports its calls."""
 
     def __init__(self, coder: Coder, progress: Progress) -> None:
-        self._coder, self._progress, self._other = coder, progress, coder.observer
-        self.decided, self.limit_hit = coder.observer.decided, coder.observer.limit_hit
+        super().__init__(coder.observer)
+        self._coder, self._progress = coder, progress
+        self._reported = -1
+
+    async def before_request(self, *, last: bool) -> None:
+        await self._coder.checkpoint(self._progress)
+        step = self._progress.spent.steps
+        if not last and step != self._reported:  # the same request may be sent twice
+            self._reported = step
+            self._coder.emit(StepStarted(step + 1, self._coder.profile.limits.steps))
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         progress = self._progress
         progress.spent.steps += bool(message.tool_calls)
         progress.spent.tokens += usage.prompt_tokens + usage.completion_tokens
-        name = self._coder.product.model
+        name = self._coder.profile.model
         progress.usage[name] = progress.usage.get(name, Usage()) + usage
         progress.messages.append(message)
-        self._other.model_answered(message, usage, seconds)
+        super().model_answered(message, usage, seconds)
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
         self._progress.messages.append(message)
-        self._other.call_ended(call, message, seconds)
+        super().call_ended(call, message, seconds)
 
     def warned(self, text: str) -> None:
         self._coder.emit(Noted(text))
-        self._other.warned(text)
+        super().warned(text)
 
     def run_ended(self, outcome: RunOutcome) -> None:
         """A turn's end: the run may go on after an answer, so who runs the coder reports the end."""

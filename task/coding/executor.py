@@ -14,7 +14,7 @@ from task.conversation.messages import FunctionCall, ToolCall, user
 from task.conversation.sinks import NullChoice
 from task.llm.accumulator import new_call_id
 from task.permissions.coding import coding_policy
-from task.product import Product
+from task.product import opened
 from task.product.parts import command_limits
 from task.tools.models import Caller, ToolCallParams
 from task.tools.workspace.root import Workspace
@@ -47,18 +47,22 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
     """
     s = s or load_settings()
     tree = coder_tree(s)
-    product = Product(tree, read_seconds=s.request_timeout_s)
-    product.approval_rules = replace(product.approval_rules, policy=coding_policy(product.approval_rules.policy))
-    limits = replace(product.limits, steps=s.max_steps)
+    services, profile = opened(tree, tools=(), read_seconds=s.request_timeout_s)
     progress = Progress([user(coder_prompt)])
     try:
         with Workspace(Path.cwd()) as workspace:
             async with Commands(workspace, command_limits(tree), gated=True) as commands:
-                tools = workspace_tools(workspace, commands)
-                coder = Coder(product, tools, Caller("", _nobody), limits, CODER_PROMPT, emit=lambda _: None)
+                profile = replace(
+                    profile,
+                    prompt=CODER_PROMPT,
+                    tools=workspace_tools(workspace, commands),
+                    rules=replace(profile.rules, policy=coding_policy(profile.rules.policy)),
+                    limits=replace(profile.limits, steps=s.max_steps),
+                )
+                coder = Coder(services, profile, Caller("", _nobody), emit=lambda _: None)
                 outcome = await coder.run(progress)
     finally:
-        await product.close()
+        await services.close()
     if outcome.error is not None:
         raise outcome.error
     return ExecSummary(progress.spent.steps, progress.last)

@@ -21,7 +21,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver, SilentObserver
 from task.permissions.icerc import plain
-from task.product import Product
+from task.product import Profile, opened
 from task.tools.models import Caller
 
 PLANNER_PROMPT = """\
@@ -81,21 +81,21 @@ async def get_plan_async(task: str, s: Settings | None = None) -> Plan:
     Raises: as `get_plan`.
     """
     s = s or load_settings()
-    product = Product(planner_tree(s), read_seconds=s.request_timeout_s)
+    services, profile = opened(planner_tree(s), tools=(), read_seconds=s.request_timeout_s)
     try:
-        return (await planned(product, Caller("", _nobody), task))[0]
+        return (await planned(profile, Caller("", _nobody), task))[0]
     finally:
-        await product.close()
+        await services.close()
 
 
 async def planned(
-    product: Product, caller: Caller, task: str, files: Sequence[str] = (), observer: LoopObserver | None = None
+    profile: Profile, caller: Caller, task: str, files: Sequence[str] = (), observer: LoopObserver | None = None
 ) -> tuple[Plan, Usage]:
-    """The plan that the product's model makes, and the tokens it took; `files` are paths in the workspace.
+    """The plan that the profile's model makes, and the tokens it took; `files` are paths in the workspace.
 
     Raises: as `get_plan`.
     """
-    planner = _Planner(product, caller, observer or SilentObserver())
+    planner = _Planner(profile, caller, observer or SilentObserver())
     messages = [system(PLANNER_PROMPT), user(_with_files(task, files))]
     reply, usage = await planner.answer(messages)
     try:
@@ -180,12 +180,12 @@ def _object_in(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    product: Product
+    profile: Profile
     caller: Caller
     observer: LoopObserver
 
     async def answer(self, messages: Sequence[Message]) -> tuple[Message, Usage]:
-        options = self.product.options(ModelOptions())
+        options = self.profile.options_for(ModelOptions())
         try:
             return await self._asked(messages, replace(options, extra={**options.extra, "response_format": _FORMAT}))
         except ProviderError as error:
@@ -195,7 +195,7 @@ class _Planner:
 
     async def _asked(self, messages: Sequence[Message], options: ModelOptions) -> tuple[Message, Usage]:
         received, started = Accumulator(), perf_counter()
-        model = self.product.backend.chat_model(self.product.model, self.caller)
+        model = self.profile.backend.chat_model(self.profile.model, self.caller)
         async with aclosing(model.stream(messages, [], options)) as deltas:
             async for delta in deltas:
                 received.add(delta)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from time import monotonic, time_ns
 
+from task.approvals.rules import ApprovalRules
 from task.blocking import run_to_completion
 from task.coding.checkpoints import held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
@@ -24,7 +25,7 @@ from task.llm.base import Usage
 from task.llm.failures import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.events import (
     Emit,
     Noted,
@@ -56,9 +57,10 @@ NUMBERED = "\n\nThe plan:\n{plan}\nReport each step with plan_step_done as soon 
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """A product whose model is asked, by whom, and how the model is called in front of people."""
+    """Services and profile of a model, the caller it serves, and the model's display name."""
 
-    product: Product
+    services: Services
+    profile: Profile
     caller: Caller
     label: str
 
@@ -117,7 +119,7 @@ class Work:
         except asyncio.CancelledError:
             result, reason = "interrupted", "interrupted"
         except ProviderError as error:
-            result, reason = "failed", error.display_message or explained(error, self._asked.product.model)
+            result, reason = "failed", error.display_message or explained(error, self._asked.profile.model)
         except (AgentError, ValueError) as error:
             result, reason = "failed", str(error)
         except Exception as error:
@@ -167,14 +169,15 @@ class Work:
             self._changes, self._unkept = await self.journal.changes(), str(error)
 
     async def _applied(self, plan: Plan) -> tuple[TaskResult, str]:
-        self._apply_policy()
         order, own = self.order, RunCommands(self.commands, self.emit)
+        rules = self.coder.profile.rules
+        rules = replace(rules, policy=coding_policy(rules.policy, yes=order.yes))
         if order.setup is not None:
-            refusal = await own.set_up(order.setup, self.coder.product.approval_rules, self.ask)
+            refusal = await own.set_up(order.setup, rules, self.ask)
             if refusal:
                 return "denied", refusal
         self._began_ns = time_ns()  # what the setup has installed is the person's own wish
-        outcome = await self._carry_out(plan)
+        outcome = await self._carry_out(plan, rules)
         if outcome.status == "cancelled":
             return "interrupted", "interrupted"
         if outcome.error is not None:
@@ -184,20 +187,15 @@ class Work:
         return await own.verify(order.verify, plan.tests)
 
     async def _plan(self) -> Plan:
-        product, caller, order = self.planner.product, self.planner.caller, self.order
+        profile, caller, order = self.planner.profile, self.planner.caller, self.order
         files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
-        start = TraceStart(order.owner, DOOR, product.model, asked=(user(order.task),), run_id=self.journal.run_id)
-        async with recorded(product.store, start) as observer:
-            plan, usage = await planned(product, caller, order.task, files, observer)
-        self._planning[product.model] = usage
+        start = TraceStart(order.owner, DOOR, profile.model, asked=(user(order.task),), run_id=self.journal.run_id)
+        async with recorded(self.planner.services.store, start) as observer:
+            plan, usage = await planned(profile, caller, order.task, files, observer)
+        self._planning[profile.model] = usage
         return plan
 
-    def _apply_policy(self) -> None:
-        product = self.coder.product
-        policy = coding_policy(product.approval_rules.policy, yes=self.order.yes)
-        product.approval_rules = replace(product.approval_rules, policy=policy)
-
-    async def _carry_out(self, plan: Plan) -> RunOutcome:
+    async def _carry_out(self, plan: Plan, rules: ApprovalRules) -> RunOutcome:
         order = self.order
         self._asked = coder = self.coder
         earlier, why = self.journal.record.progress, self.journal.record.reason
@@ -207,22 +205,29 @@ class Work:
         else:
             self._progress = progress = earlier
             progress.messages.append(user(CONTINUED.format(why=why or KILLED)))
-        store = await coder.product.store.get()
+        store = await coder.services.store.get()
         start = TraceStart(
-            order.owner, DOOR, coder.product.model, asked=(progress.messages[-1],),
+            order.owner, DOOR, coder.profile.model, asked=(progress.messages[-1],),
             history=len(progress.messages) - 1, run_id=self.journal.run_id,
         )  # fmt: skip
         observer = TraceRecorder(store.traces, start, await store.traces.new_id())
         self._trace_id = observer.trace_id
         await self.journal.traced(observer.trace_id)
         results = self.journal.results
-        coder.product.offloader = replace(coder.product.offloader, files=results)
-        tools = [*workspace_tools(self.workspace, self.commands), PlanStepTool(plan.plan, self.emit)]
-        working = Coder(
-            coder.product, [*tools, ReadFileLinesTool(results), SearchInFileTool(results)], coder.caller,
-            replace(coder.product.limits, steps=order.steps), CODER_PROMPT, self.emit, self.ask,
-            self._checkpoint, observer,
-        )  # fmt: skip
+        profile = replace(
+            coder.profile,
+            prompt=CODER_PROMPT,
+            tools=[
+                *workspace_tools(self.workspace, self.commands),
+                PlanStepTool(plan.plan, self.emit),
+                ReadFileLinesTool(results),
+                SearchInFileTool(results),
+            ],
+            rules=rules,
+            limits=replace(coder.profile.limits, steps=order.steps),
+            offloader=replace(coder.profile.offloader, files=results),
+        )
+        working = Coder(coder.services, profile, coder.caller, self.emit, self.ask, self._checkpoint, observer)
         outcome = await working.run(progress)
         observer.end(outcome.status, outcome.error or outcome.limit)
         observer.record()

@@ -8,7 +8,7 @@ from task.console.commands.attaching import AttachedFile
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message
-from task.product.framework import FrameworkProduct
+from task.product.framework import ConsoleProduct
 from task.runs.request import RunCaller
 
 
@@ -38,7 +38,7 @@ class Console(Protocol):
     @property
     def history(self) -> MessageManager: ...
     @property
-    def product(self) -> FrameworkProduct: ...
+    def product(self) -> ConsoleProduct: ...
     @property
     def caller(self) -> RunCaller: ...
     @property

@@ -26,11 +26,10 @@ from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.replies import Answer
 from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest, NotFound
-from task.product.framework import FrameworkProduct
+from task.product.framework import ConsoleProduct, console_product
 from task.runs.request import RunCaller
 from task.runs.runner import Runner
 from task.store.records import Approval
-from task.tools.aliases import FRAMEWORK
 
 WELCOME = "{name} started. Type /help for available commands."
 GOODBYE = "Goodbye."
@@ -58,7 +57,7 @@ class FrameworkController:
         self.answering = self.failed = False
         self.history = MessageManager()
         self._conversation: Conversation | None = None
-        self._product: FrameworkProduct | None = None
+        self._product: ConsoleProduct | None = None
         self._lial: LIALManager | None = None
         self._teps: TEPSManager | None = None
         self._ready = self._ended = False
@@ -72,7 +71,7 @@ class FrameworkController:
         return self._conversation
 
     @property
-    def product(self) -> FrameworkProduct:
+    def product(self) -> ConsoleProduct:
         if self._product is None:
             raise ComponentInitError(NOT_READY)
         return self._product
@@ -93,7 +92,7 @@ class FrameworkController:
 
     @property
     def model(self) -> str:
-        return self.conversation.model or self.product.model
+        return self.conversation.model or self.product.profile.model
 
     @model.setter
     def model(self, model: str) -> None:
@@ -300,7 +299,7 @@ class FrameworkController:
 
     def _save(self, attachment: Attachment) -> Path | None:
         folder = self.config.settings.data_dir / "attachments" / (self.session_id or "")
-        return run_blocking(saved, self.product, self.caller, attachment, folder)
+        return run_blocking(saved, self.product.services, self.caller, attachment, folder)
 
     def _status(self) -> str:
         tokens = f"{self.conversation.tokens:,} tokens" if self.conversation.tokens else ""
@@ -354,16 +353,14 @@ class FrameworkController:
     def _new_history(self) -> MessageManager:
         return MessageManager(self.config.get_message_history_settings(), summarise=self._summaries)
 
-    def _new_product(self) -> FrameworkProduct:
-        product = FrameworkProduct(self.config.settings, self.folder)
-        product.check()
-        return product
+    def _new_product(self) -> ConsoleProduct:
+        return run_blocking(console_product, self.config.settings, self.folder)
 
-    def _connect(self, product: FrameworkProduct) -> None:
+    def _connect(self, product: ConsoleProduct) -> None:
         settings, earlier = self.config.settings, self._conversation
         key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
         self._conversation = Conversation(
-            product, Runner(product, aliases=FRAMEWORK, describe=described), RunCaller(OWNER, key)
+            product, Runner(product.services, product.profile, describe=described), RunCaller(OWNER, key)
         )
         if earlier is not None:
             self._conversation.continue_from(earlier)

@@ -14,7 +14,7 @@ from task.console.tool_request_handler import request_of
 from task.conversation.messages import Attachment, CustomContent, Message, Role, message_from
 from task.conversation.replies import Answer
 from task.errors import AgentError, InvalidRequest
-from task.product import Product
+from task.product.framework import ConsoleProduct
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
@@ -47,7 +47,7 @@ class Conversation(LLMAdapterInterface):
     followed.
     """
 
-    product: Product
+    product: ConsoleProduct
     runner: Runner
     caller: RunCaller
     session_id: str | None = None
@@ -108,7 +108,8 @@ class Conversation(LLMAdapterInterface):
 
         Raises: as `task.runs.preparing.Preparing.answer`.
         """
-        self.wait(Preparing(self.product).answer, self.caller, asked.approval_id, answer)
+        preparing = Preparing(self.product.services, self.product.profile)
+        self.wait(preparing.answer, self.caller, asked.approval_id, answer)
 
     def expire(self, asked: Approval) -> None:
         """Close the question, because nobody answered it in time."""
@@ -193,7 +194,7 @@ class Conversation(LLMAdapterInterface):
     async def _events(self, following: _Following) -> Answered:
         async for event in self.runner.events(self.caller.owner, following.run_id, following.seen):
             following.take(event)
-        run = await (await self.product.store.get()).runs.ended(self.caller.owner, following.run_id)
+        run = await (await self.product.services.store.get()).runs.ended(self.caller.owner, following.run_id)
         return Answered(run.run_id, run.status, following.text)
 
     async def _stopped(self, following: _Following) -> Answered:
@@ -206,35 +207,37 @@ class Conversation(LLMAdapterInterface):
     async def _started(self, sent: Sequence[Message], prompt: Sequence[str]) -> Run:
         options = self._options(prompt)
         new = sent if self.session_id is None else sent[-1:]
-        request = await Preparing(self.product).in_session(self.caller, new, options, self.session_id, "console")
+        request = await Preparing(self.product.services, self.product.profile).in_session(
+            self.caller, new, options, self.session_id, "console"
+        )
         return await self.runner.start(request)
 
     def _options(self, prompt: Sequence[str]) -> RunOptions:
-        own = "\n\n".join((self.product.prompt, *prompt)) if prompt else None
-        return RunOptions(DOOR, self.model or self.product.model, own, persona=self.persona)
+        own = "\n\n".join((self.product.profile.prompt, *prompt)) if prompt else None
+        return RunOptions(DOOR, self.model or self.product.profile.model, own, persona=self.persona)
 
     async def _resumed(self, run_id: str) -> Run:
-        request = await Preparing(self.product).resumed(self.caller, run_id)
+        request = await Preparing(self.product.services, self.product.profile).resumed(self.caller, run_id)
         if request is None:
             raise AgentError("A question of this answer is still open.")
         return await self.runner.start(request)
 
     async def _questions(self, run_id: str) -> tuple[Approval, ...]:
-        return await (await self.product.store.get()).approvals.list(self.caller.owner, run_id=run_id)
+        return await (await self.product.services.store.get()).approvals.list(self.caller.owner, run_id=run_id)
 
     async def _is_decided(self, run_id: str) -> bool:
-        approvals = (await self.product.store.get()).approvals
+        approvals = (await self.product.services.store.get()).approvals
         asked = await approvals.list(self.caller.owner, run_id=run_id, waiting=False)
         return bool(asked) and all(item.status != "waiting" for item in asked)
 
     async def _approval(self, approval_id: str) -> Approval:
-        return await (await self.product.store.get()).approvals.get(self.caller.owner, approval_id)
+        return await (await self.product.services.store.get()).approvals.get(self.caller.owner, approval_id)
 
     async def _expire(self, approval_id: str) -> None:
-        await (await self.product.store.get()).approvals.expire(self.caller.owner, approval_id)
+        await (await self.product.services.store.get()).approvals.expire(self.caller.owner, approval_id)
 
     async def _open(self, session_id: str) -> Session:
-        store = await self.product.store.get()
+        store = await self.product.services.store.get()
         await store.processes.interrupt_orphans()
         session = await store.sessions.get(self.caller.owner, session_id)
         runs = (await store.runs.list(self.caller.owner, session_id, limit=1)).items
@@ -242,7 +245,7 @@ class Conversation(LLMAdapterInterface):
         return session
 
     async def _session(self, session_id: str) -> Session:
-        return await (await self.product.store.get()).sessions.get(self.caller.owner, session_id)
+        return await (await self.product.services.store.get()).sessions.get(self.caller.owner, session_id)
 
     def _response(self, answered: Answered) -> dict[str, Any]:
         asked = next(iter(self.questions()), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from task.blocking import run_blocking
@@ -15,7 +16,7 @@ from task.errors import AgentError, ComponentInitError, LIALError, LIALInitError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions
 from task.permissions.icerc import ICERC
-from task.product import Product
+from task.product import Profile, Services, opened
 from task.tools.models import Caller
 
 
@@ -58,7 +59,7 @@ class LIALManager:
         except SettingsError as error:
             raise LIALInitError(str(error)) from error
         key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
-        self._adapter = _ModelAdapter(lambda: Product(settings), key)
+        self._adapter = _ModelAdapter(partial(opened, settings, tools=()), key)
 
     def send_messages(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """The response of the model.
@@ -86,8 +87,8 @@ class LIALManager:
 class _ModelAdapter(LLMAdapterInterface):
     """Asks a model once, without tools of ours; each request opens its own connection. `key` is for DIAL Core."""
 
-    def __init__(self, opened: Callable[[], Product], key: str) -> None:
-        self._opened, self._key = opened, key
+    def __init__(self, open_model: Callable[[], tuple[Services, Profile]], key: str) -> None:
+        self._open, self._key = open_model, key
 
     def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
         sent = [message_from(message) for message in messages]
@@ -96,13 +97,13 @@ class _ModelAdapter(LLMAdapterInterface):
     async def _answered(
         self, messages: Sequence[Message], options: ModelOptions, tools: Sequence[dict[str, Any]] | None
     ) -> dict[str, Any]:
-        product, received = self._opened(), Accumulator()
+        (services, profile), received = self._open(), Accumulator()
         try:
-            model = product.backend.chat_model(product.model, Caller(self._key, _nobody))
-            async for delta in model.stream(messages, list(tools or ()), product.options(options)):
+            model = profile.backend.chat_model(profile.model, Caller(self._key, _nobody))
+            async for delta in model.stream(messages, list(tools or ()), profile.options_for(options)):
                 received.add(delta)
         finally:
-            await product.close()
+            await services.close()
         answer = received.message()
         return {"conversation": answer.text(), "tool_request": _first_call(answer)}
 

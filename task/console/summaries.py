@@ -34,12 +34,12 @@ class Summaries:
 
     async def _summary(self, messages: Sequence[Message], tokens: int) -> str:
         conversation, received = self.conversation(), Accumulator()
-        product, caller = conversation.product, Caller(conversation.caller.core_key, self._principal)
-        model = product.backend.chat_model(conversation.model or product.model, caller)
+        profile, caller = conversation.product.profile, Caller(conversation.caller.core_key, self._principal)
+        model = profile.backend.chat_model(conversation.model or profile.model, caller)
         quoted, scrubs = user("\n\n".join(map(_quoted, messages))), any(message.scrub_pii for message in messages)
         asked = [system(SUMMARISE.format(tokens=tokens)), replace(quoted, scrub_pii=scrubs)]
         async with asyncio.timeout(SUMMARY_SECONDS):
-            async for delta in model.stream(asked, [], product.options(ModelOptions(max_tokens=tokens))):
+            async for delta in model.stream(asked, [], profile.options_for(ModelOptions(max_tokens=tokens))):
                 received.add(delta)
         return received.message().text()
 

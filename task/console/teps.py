@@ -24,8 +24,8 @@ from task.permissions.decisions import Effect, PermissionMode
 from task.permissions.grants import Grants
 from task.permissions.names import own_name
 from task.permissions.taint import Origin
-from task.product.framework import FrameworkProduct
-from task.product.product import CONSOLE
+from task.product.framework import ConsoleProduct, console_product
+from task.product.profile import CONSOLE
 from task.runs.answering import RunChoice
 from task.runs.events import RunEvent
 from task.runs.request import RunCaller
@@ -101,7 +101,7 @@ class TEPSManager:
         self,
         teps_settings: dict[str, Any],
         *,
-        product: FrameworkProduct | None = None,
+        product: ConsoleProduct | None = None,
         ui: UserInterfaceManager | None = None,
         caller: RunCaller | None = None,
     ) -> None:
@@ -109,7 +109,6 @@ class TEPSManager:
         self._ui, self._owns_ui = ui or UserInterfaceManager(), ui is None
         self._caller = caller or RunCaller(OWNER)
         self._grants = Grants(time)
-        self._handlers: dict[str, HandlerTool] = {}
         self._asking = Lock()
         self.answer: Answer | None = None
 
@@ -121,8 +120,7 @@ class TEPSManager:
         """
         try:
             if self.product is None:
-                self.product = FrameworkProduct(teps_tree(self._teps_settings), Path.cwd())
-            self.product.check()
+                self.product = run_blocking(console_product, teps_tree(self._teps_settings), Path.cwd())
         except (SettingsError, OSError) as error:
             raise TEPSInitError(str(error)) from error
 
@@ -132,11 +130,10 @@ class TEPSManager:
         Raises:
             TEPSInitError: there is such a tool.
         """
-        product = self._ready()
-        if name in self._handlers or own_name(name) in run_blocking(self._own_names):
+        handlers = self._ready().tools.handlers
+        if own_name(name) in run_blocking(self._own_names):
             raise TEPSInitError(f"there is already a tool {name!r}; register the handler under another name")
-        self._handlers[name] = tool = HandlerTool(handler, name)
-        product.tools.append(tool)
+        handlers.append(HandlerTool(handler, name))
 
     def execute_tool(self, tool_request: dict[str, Any]) -> dict[str, Any]:
         """The documented ToolResult of a ToolRequest; a refusal, a no and a tool's failure are results too.
@@ -182,7 +179,7 @@ class TEPSManager:
             product, self.product = self.product, None
             run_blocking(product.close)
 
-    def _ready(self) -> FrameworkProduct:
+    def _ready(self) -> ConsoleProduct:
         if self.product is None:
             raise ToolExecutionError("TEPS is not initialised; call initialize() first.")
         return self.product
@@ -208,15 +205,16 @@ class TEPSManager:
 
     async def _called(self, call: ToolCall, answered: tuple[Pending, Answer] | None = None) -> Message | Pending:
         product = self._ready()
-        approvals = Approvals(product.approval_rules, self._caller.owner, CONVERSATION, self._grants)
+        profile = product.profile
+        approvals = Approvals(profile.rules, self._caller.owner, CONVERSATION, self._grants)
         if answered is not None:
             asked, answer = answered
             approvals.take(call.id, call.name, asked.digest, answer)
         gate = approvals.gate(PermissionMode.DEFAULT)
-        seconds, asked = product.limits.tool_seconds, assistant(None, (call,))
+        seconds, asked = profile.limits.tool_seconds, assistant(None, (call,))
         toolbox = Toolbox(await self._tools(call.name), gate, Offloader(None, sys.maxsize), seconds, aliases=FRAMEWORK)
-        start = TraceStart(self._caller.owner, DOOR, product.model, asked=(asked,))
-        async with recorded(product.store, start) as observer:
+        start = TraceStart(self._caller.owner, DOOR, product.profile.model, asked=(asked,))
+        async with recorded(product.services.store, start) as observer:
             [outcome] = await toolbox.call_all(
                 [call], RunChoice(_ignored), self._tools_caller(), messages=[asked], ended=observer.call_ended,
                 decided=observer.decided,
@@ -225,11 +223,12 @@ class TEPSManager:
 
     async def _tools(self, wanted: str) -> list[BaseTool]:
         product, caller = self._ready(), self._tools_caller()
-        own = [*await product.own_tools(), *await product.workspace_tools(caller)]
+        profile = product.profile
+        own = [*await profile.own_tools(), *await profile.workspace_tools(caller)]
         names = named(own)
         if not wanted or wanted in names or own_name(wanted) in names:
             return own
-        return [*own, *(await product.mcp.discover(caller, names)).tools]
+        return [*own, *(await product.services.mcp.discover(caller, names)).tools]
 
     def _tools_caller(self) -> Caller:
         async def principal() -> str:

@@ -71,6 +71,53 @@ class StageStatus(StrEnum):
     FAILED = "failed"
 
 
+class ForwardingChoice:
+    """Passes everything on to `choice`; the base of choices that change a part of it."""
+
+    def __init__(self, choice: ChoiceSink) -> None:
+        self._choice = choice
+
+    def append_content(self, content: str) -> None:
+        self._choice.append_content(content)
+
+    def append_reasoning_content(self, content: str) -> None:
+        self._choice.append_reasoning_content(content)
+
+    def add_attachment(self, **attachment: str | None) -> None:
+        self._choice.add_attachment(**attachment)
+
+    def create_stage(self, name: str | None = None) -> StageSink:
+        return self._choice.create_stage(name)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._choice.set_state(state)
+
+
+class ForwardingStage:
+    """Passes everything on to `stage`; the base of stages that change a part of it."""
+
+    def __init__(self, stage: StageSink) -> None:
+        self._stage = stage
+
+    def open(self) -> None:
+        self._stage.open()
+
+    def close(self, status: Any = StageStatus.COMPLETED) -> None:
+        self._stage.close(status)
+
+    def append_name(self, name: str) -> None:
+        self._stage.append_name(name)
+
+    def append_content(self, content: str) -> None:
+        self._stage.append_content(content)
+
+    def add_attachment(self, **attachment: str | None) -> None:
+        self._stage.add_attachment(**attachment)
+
+    def create_stage(self, name: str | None = None) -> StageSink:
+        return self._stage.create_stage(name)
+
+
 class StageProcessor:
     """Opens and closes stages. Source: API reference, StageProcessor."""
 
@@ -120,11 +167,6 @@ class _Filter:
             self._append(text)
 
 
-def _whole(name: str, suspicion: Suspicion) -> str:
-    # A stage's name holds an argument of its call, and not every chat shows names as plain text.
-    return defanged(name, suspicion)
-
-
 class _Room:
     """Appends text until a stage has the size that DIAL Chat shows."""
 
@@ -140,15 +182,14 @@ class _Room:
         self._left -= len(raw)
 
 
-class DefangedStage:
+class DefangedStage(ForwardingStage):
     """A stage whose text goes through a `Defanger`, as the model writes a call's arguments too, and is as long as DIAL
     Chat shows it at most, whatever tools write and the `Defanger` adds."""
 
     def __init__(self, stage: StageSink, suspicion: Suspicion) -> None:
-        self._stage, self._suspicion = stage, suspicion
+        super().__init__(stage)
+        self._suspicion = suspicion
         self._content: _Filter | None = None
-        self.open = stage.open
-        self.add_attachment = stage.add_attachment
 
     def append_content(self, content: str) -> None:
         if self._content is None:
@@ -156,19 +197,17 @@ class DefangedStage:
         self._content.append(content)
 
     def append_name(self, name: str) -> None:
-        self._stage.append_name(_whole(name, self._suspicion))
+        self._stage.append_name(defanged(name, self._suspicion))
 
     def create_stage(self, name: str | None = None) -> StageSink:
-        shown = name and _whole(name, self._suspicion)
+        # A stage's name holds an argument of its call, and not every chat shows names as plain text.
+        shown = name and defanged(name, self._suspicion)
         return DefangedStage(self._stage.create_stage(shown), self._suspicion)
 
-    def close(self, status: Any = None) -> None:
+    def close(self, status: Any = StageStatus.COMPLETED) -> None:
         if self._content is not None:
             self._content.close()
-        if status is None:
-            self._stage.close()
-        else:
-            self._stage.close(status)
+        self._stage.close(status)
 
 
 class WaitingStages:
@@ -193,21 +232,24 @@ class WaitingStages:
         StageProcessor.close_stage_safely(stage, failed=failed)
 
 
-class DefangedChoice:
+class DefangedChoice(ForwardingChoice):
     """A choice whose texts go through `Defanger`s, those of its stages included; `close` it when the answer ends."""
 
     def __init__(self, choice: ChoiceSink, suspicion: Suspicion) -> None:
-        self._choice, self._suspicion = choice, suspicion
+        super().__init__(choice)
+        self._suspicion = suspicion
         self._content = _Filter(choice.append_content, suspicion)
         self._reasoning = _Filter(choice.append_reasoning_content, suspicion)
-        self.append_content = self._content.append
-        self.append_reasoning_content = self._reasoning.append
-        self.add_attachment = choice.add_attachment
-        self.set_state = choice.set_state
+
+    def append_content(self, content: str) -> None:
+        self._content.append(content)
+
+    def append_reasoning_content(self, content: str) -> None:
+        self._reasoning.append(content)
 
     def create_stage(self, name: str | None = None) -> StageSink:
         self._content.pause()
-        shown = name and _whole(name, self._suspicion)
+        shown = name and defanged(name, self._suspicion)
         return DefangedStage(self._choice.create_stage(shown), self._suspicion)
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
-"""The composition root: what one process shares, built once from the settings."""
+"""The composition root: what one process shares and what its agent is, from the settings."""
 
 from task.product.backends import Backend as Backend
-from task.product.product import Product as Product
-from task.product.product import bare_product as bare_product
+from task.product.opening import check as check
+from task.product.opening import opened as opened
+from task.product.profile import Profile as Profile
+from task.product.services import Services as Services

@@ -12,7 +12,7 @@ import aiohttp
 from task.errors import SettingsError
 from task.llm.base import ChatModel
 from task.llm.chat_request import DAPR, OLLAMA, PROFILES, ProviderProfile, profile_for
-from task.llm.dial import DialChatModel
+from task.llm.dial import DialChatModel, ModelListings
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, Recording, listed_models, transcription
 from task.llm.transport import READ_SECONDS, Retries
@@ -36,102 +36,72 @@ async def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One kind of model provider.
+    """The models of one provider.
 
-    `fetches_files`: its models get DIAL files by URL, where others get pictures inline. Core's listings describe its
-    models where it is `listed`, else `facts`; nothing where that is None. `profile` is how requests to a model differ
-    from OpenAI's. `models` names the models of a provider that Core does not list, `transcribe` has speech
-    as text by a deployment where no chat model does that, `close` ends connections of its own. `address` is where its
-    provider listens.
+    `fetches_files`: its models get DIAL files by URL, where others get pictures inline. `listed`: they are those of
+    DIAL Core. `facts` describe its models, None where nothing does; `dialect` is how requests to a model differ from
+    OpenAI's. `models` names those that the caller with a key may choose, `transcribe` has speech as text by a
+    deployment where no chat model does that, `close` ends connections of its own. `address` is where its provider
+    listens, `provider` its name.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
     fetches_files: bool
     listed: bool
     facts: ModelFacts | None = None
-    profile: Callable[[str], ProviderProfile] = profile_for
-    models: Callable[[], Awaitable[list[str]]] | None = None
+    dialect: Callable[[str], ProviderProfile] = profile_for
+    models: Callable[[str], Awaitable[list[str]]] | None = None
     transcribe: Callable[[str, Recording], Awaitable[str]] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
     address: str = ""
+    provider: str = ""
 
 
-def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
-    profile, retries = _profile(settings), _retries(settings)
+def _dial(settings: Settings, session: aiohttp.ClientSession, listings: ModelListings) -> Backend:
+    dialect, retries = _dialect(settings), _retries(settings)
 
     def chat_model(name: str, caller: Caller) -> ChatModel:
         return DialChatModel(
-            session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=profile, retries=retries
+            session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=dialect, retries=retries
         )
 
     return Backend(
-        chat_model, fetches_files=True, listed=True, profile=lambda name: profile or profile_for(name),
-        address=settings.dial_endpoint,
+        chat_model, fetches_files=True, listed=True, facts=listings, dialect=lambda name: dialect or profile_for(name),
+        models=listings.chat_models, address=settings.dial_endpoint, provider="dial",
     )  # fmt: skip
 
 
-def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
-    profile, retries = _profile(settings), _retries(settings)
+def _openai(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
+    dialect, retries = _dialect(settings), _retries(settings)
     url = settings.openai_base_url or "https://api.openai.com/v1"
     key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
 
     def chat_model(name: str, caller: Caller) -> ChatModel:
-        return OpenAIChatModel(session, url, key, name, profile=profile, retries=retries)
+        return OpenAIChatModel(session, url, key, name, profile=dialect, retries=retries)
 
     return Backend(
-        chat_model, fetches_files=False, listed=False, profile=lambda name: profile or profile_for(name, url),
-        models=lambda: listed_models(session, url, key),
+        chat_model, fetches_files=False, listed=False, dialect=lambda name: dialect or profile_for(name, url),
+        models=lambda _: listed_models(session, url, key),
         transcribe=lambda deployment, recording: transcription(session, url, key, deployment, recording),
-        address=url,
+        address=url, provider="openai",
     )  # fmt: skip
 
 
-def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
+def _ollama(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
     server = ollama_server(settings, session, settings.ollama_local)
-
-    def chat_model(name: str, caller: Caller) -> ChatModel:
-        return SizedOllamaModel(server, name)
-
     return Backend(
-        chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA, models=server.models,
-        address=settings.ollama_local,
+        lambda name, _: SizedOllamaModel(server, name), fetches_files=False, listed=False, facts=server,
+        dialect=lambda name: OLLAMA, models=lambda _: server.models(), address=settings.ollama_local, provider="ollama",
     )  # fmt: skip
 
 
-def _dapr_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
+def _dapr(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
     server = dapr_server(settings, session.timeout.sock_read)
-
-    def chat_model(name: str, caller: Caller) -> ChatModel:
-        return server.chat_model(name)
-
     return Backend(
-        chat_model,
-        fetches_files=False,
-        listed=False,
-        facts=server,
-        profile=lambda name: DAPR,
-        models=server.models,
-        close=server.close,
-        address=dapr_address(settings),
-    )
-
-
-BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {
-    "dial": _dial_backend,
-    "openai": _openai_backend,
-    "ollama": _ollama_backend,
-    "dapr": _dapr_backend,
-}
-
-
-def check_backend(settings: Settings) -> None:
-    """Find before the first request what its provider lacks.
-
-    Raises:
-        SettingsError: the provider's client is not installed, or its address is none.
-    """
-    if settings.backend == "dapr":
-        dapr_server(settings)
+        lambda name, _: server.chat_model(name), fetches_files=False, listed=False, facts=server,
+        dialect=lambda name: DAPR, models=lambda _: server.models(), close=server.close,
+        address=dapr_address(settings), provider="dapr",
+    )  # fmt: skip
 
 
 def ollama_server(settings: Settings, session: aiohttp.ClientSession, url: str) -> OllamaServer:
@@ -162,13 +132,13 @@ def dapr_server(settings: Settings, seconds: float | None = None) -> DaprServer:
         from task.llm.dapr import DaprServer
     except ImportError as error:
         raise SettingsError("Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'.") from error
-    profile = _profile(settings)
+    dialect = _dialect(settings)
     return DaprServer(
         dapr_address(settings),
         settings.dapr_api_token.get_secret_value() if settings.dapr_api_token else "",
         component=settings.dapr.component,
         seconds=settings.dapr.seconds or seconds or READ_SECONDS,
-        text_calls=profile is not None and profile.text_calls,
+        text_calls=dialect is not None and dialect.text_calls,
         retries=_retries(settings),
     )
 
@@ -178,9 +148,27 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _profile(settings: Settings) -> ProviderProfile | None:
+def _dialect(settings: Settings) -> ProviderProfile | None:
     return PROFILES[settings.profile] if settings.profile else None
 
 
 def _retries(settings: Settings) -> Retries:
     return Retries(settings.llm.attempts, pause=settings.llm.retry_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A kind of backend that the settings can choose. `check` raises SettingsError where its client is not installed
+    or its address cannot be one; `transcribes`: it can have speech as text."""
+
+    open: Callable[[Settings, aiohttp.ClientSession, ModelListings], Backend]
+    transcribes: bool = False
+    check: Callable[[Settings], object] = lambda _: None
+
+
+BACKENDS: Mapping[str, Provider] = {
+    "dial": Provider(_dial, transcribes=True),
+    "openai": Provider(_openai, transcribes=True),
+    "ollama": Provider(_ollama),
+    "dapr": Provider(_dapr, check=dapr_server),
+}

@@ -1,22 +1,22 @@
-"""The product as the framework's reference has it: the settings of `teps` hold, and its tools work in one folder."""
+"""The console's agent: the settings of `teps` hold, and its tools work in one folder."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from task.approvals.rules import ApprovalRules
 from task.blocking import close_all
 from task.errors import SettingsError, ToolError
-from task.llm.transport import READ_SECONDS
-from task.permissions.policy import Rule
+from task.permissions.policy import Policy, Rule
+from task.product.opening import check, opened
 from task.product.parts import command_limits
-from task.product.product import Product
+from task.product.profile import Profile
+from task.product.services import Services
 from task.settings import Settings
+from task.tools.aliases import FRAMEWORK
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.workspace.framework import framework_tools, located
@@ -24,132 +24,159 @@ from task.tools.workspace.root import FileLimits, Workspace
 from task.tools.workspace.shell import Commands
 from task.tools.workspace.toolchains import refusal
 
-logger = logging.getLogger(__name__)
-
 # Files outside the folder, where they may be reached at all: their paths are absolute.
 _ASKED_OUTSIDE = Rule("ask", "fs_read", path="/*")
 _REST = Rule("allow", trusted=True)
 
 
-class FrameworkProduct(Product):
-    """The product of the console and of `TEPSManager`, whose tools work in `folder`.
+@dataclass(frozen=True, slots=True)
+class ConsoleProduct:
+    """What the console and `TEPSManager` work with.
 
-    Raises: as `Product`.
+    `confirmation_seconds` is how long the user is waited for, `remembers` whether more than one call at once may be
+    allowed, `upload_bytes` the size of the largest file that is uploaded.
     """
 
-    def __init__(self, settings: Settings, folder: Path, read_seconds: float = READ_SECONDS) -> None:
-        super().__init__(settings, read_seconds)
-        self.folder = folder.resolve()
+    services: Services
+    profile: Profile
+    tools: FolderTools
+    confirmation_seconds: float
+    remembers: bool
+    upload_bytes: int
 
     @property
-    def confirmation_seconds(self) -> float:
-        """How long a person is waited for."""
-        return self._settings.teps.confirmation_seconds
+    def folder(self) -> Path:
+        return self.tools.folder
 
     @property
-    def remembers(self) -> bool:
-        """Whether a person may allow more than one call at once."""
-        return self._settings.teps.remember_confirmations
-
-    @property
-    def upload_bytes(self) -> int:
-        """The size of the largest file that is uploaded."""
-        return self._settings.limits.max_upload_bytes
-
-    @cached_property
-    def approval_rules(self) -> ApprovalRules:
-        rules, teps = super().approval_rules, self._settings.teps
-        ordered = list(rules.policy.rules)
-        place = len(self._settings.permissions.rules)  # the operator's own decide first
-        if not teps.permission_required:
-            ordered.insert(place, _REST)
-        elif not teps.secure_mode:
-            ordered.insert(place, _ASKED_OUTSIDE)
-        return replace(rules, policy=replace(rules.policy, rules=tuple(ordered)))
-
-    def continues(self, door: str) -> bool:
-        return True
-
-    @cached_property
     def refused(self) -> str:
         """Why the tools cannot work in the folder; empty if they can."""
-        own = (self._settings.data_dir, self._settings.cache_dir)
-        return refusal(self.folder, own, wide=not self._settings.teps.secure_mode)
+        return self.tools.refused
 
-    async def workspace_tools(self, caller: Caller) -> list[BaseTool]:
+    async def close(self) -> None:
+        await self.tools.close()
+        await self.services.close()
+
+
+async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
+    """The console's product in `folder`.
+
+    Raises:
+        SettingsError: a setting would break the first request.
+    """
+    check(settings)
+    tools, teps = folder_tools(settings, folder), settings.teps
+    services, profile = opened(settings)
+    profile = replace(
+        profile,
+        workspace_tools=tools.of,
+        local=True,
+        aliases=FRAMEWORK,
+        rules=replace(profile.rules, policy=_policy(settings, profile.rules.policy)),
+    )
+    return ConsoleProduct(
+        services, profile, tools, teps.confirmation_seconds, teps.remember_confirmations,
+        settings.limits.max_upload_bytes,
+    )  # fmt: skip
+
+
+def _policy(settings: Settings, policy: Policy) -> Policy:
+    teps, rules = settings.teps, list(policy.rules)
+    place = len(settings.permissions.rules)  # the operator's own decide first
+    if not teps.permission_required:
+        rules.insert(place, _REST)
+    elif not teps.secure_mode:
+        rules.insert(place, _ASKED_OUTSIDE)
+    return replace(policy, rules=tuple(rules))
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTools:
+    """The documented tools of one folder; none, and `refused` says why, where they cannot work in it.
+
+    `handlers` are a program's own, which it adds when it likes.
+    """
+
+    folder: Path
+    refused: str = ""
+    commands: Commands | None = None
+    with_commands: Sequence[BaseTool] = ()
+    without_commands: Sequence[BaseTool] = ()
+    opened: Sequence[Workspace] = ()
+    handlers: list[BaseTool] = field(default_factory=list[BaseTool])
+
+    async def of(self, _: Caller) -> list[BaseTool]:
         """The tools of the folder, for every caller."""
-        if self.refused:
-            return []
-        without = await asyncio.to_thread(lambda: self._commands.available)  # the first time takes a moment
-        return self._without_commands if without else self._with_commands
+        return [*self.handlers, *(self.without_commands if await self.missing() else self.with_commands)]
 
     async def missing(self) -> tuple[str, ...]:
         """Sentences about what the tools of the folder cannot do, and why."""
-        if self.refused:
+        if self.commands is None:
             return (f"The tools cannot work here: {self.refused}.",)
-        without = await asyncio.to_thread(lambda: self._commands.available)
+        commands = self.commands
+        without = await asyncio.to_thread(lambda: commands.available)  # the first time takes a moment
         return (without,) if without else ()
 
     async def close(self) -> None:
-        opened = vars(self)
-        if "_commands" in opened:
-            await close_all(self._commands.close)
-        for name in ("_workspace", "_machine"):
-            if (workspace := opened.get(name)) is not None:
-                workspace.close()
-        await super().close()
+        if self.commands is not None:
+            await close_all(self.commands.close)
+        for workspace in self.opened:
+            workspace.close()
 
-    @cached_property
-    def _workspace(self) -> Workspace:
-        teps, files = self._settings.teps, self._settings.files
-        inside = (file.resolve() for file in files)
-        limits = FileLimits(
-            _endings(teps.file_read.allowed_extensions),
-            _endings(teps.file_write.allowed_extensions),
-            teps.file_read.max_file_size,
-            teps.file_write.max_file_size,
-            frozenset(str(file.relative_to(self.folder)) for file in inside if file.is_relative_to(self.folder)),
-        )
-        return Workspace(self.folder, limits=limits)
 
-    @cached_property
-    def _machine(self) -> Workspace | None:
-        if self._settings.teps.secure_mode:
-            return None
-        hidden = frozenset(str(file.resolve()).lstrip("/") for file in self._settings.files)
-        return Workspace(Path("/"), limits=replace(self._workspace.limits, hidden=hidden))
+def folder_tools(settings: Settings, folder: Path) -> FolderTools:
+    """The tools that the settings give in this folder.
 
-    @cached_property
-    def _commands(self) -> Commands:
-        limits, own = command_limits(self._settings), self._settings.limits.tool_seconds
-        limits = replace(limits, seconds=own) if own is not None else limits
-        return Commands(self._workspace, limits, unsafe=not self._settings.teps.secure_mode, gated=True)
+    Raises:
+        SettingsError: there is no folder of the settings' name in it, where commands start.
+    """
+    teps, folder = settings.teps, folder.resolve()
+    if reason := refusal(folder, (settings.data_dir, settings.cache_dir), wide=not teps.secure_mode):
+        return FolderTools(folder, reason)
+    files = [file.resolve() for file in settings.files]
+    limits = FileLimits(
+        _endings(teps.file_read.allowed_extensions),
+        _endings(teps.file_write.allowed_extensions),
+        teps.file_read.max_file_size,
+        teps.file_write.max_file_size,
+        frozenset(str(file.relative_to(folder)) for file in files if file.is_relative_to(folder)),
+    )
+    workspace, machine = Workspace(folder, limits=limits), None
+    try:
+        directory = _directory(workspace, teps.bash.working_directory)
+    except SettingsError:
+        workspace.close()
+        raise
+    if not teps.secure_mode:
+        hidden = frozenset(str(file).lstrip("/") for file in files)
+        machine = Workspace(Path("/"), limits=replace(limits, hidden=hidden))
+    own, seconds = command_limits(settings), settings.limits.tool_seconds
+    commands = Commands(
+        workspace,
+        replace(own, seconds=seconds) if seconds is not None else own,
+        unsafe=not teps.secure_mode,
+        gated=True,
+    )
+    return FolderTools(
+        folder,
+        "",
+        commands,
+        framework_tools(workspace, commands, directory, machine),
+        framework_tools(workspace, machine=machine),
+        [workspace, *([machine] if machine is not None else [])],
+    )
 
-    @cached_property
-    def _with_commands(self) -> list[BaseTool]:
-        return framework_tools(self._workspace, self._commands, self._directory, self._machine)
 
-    @cached_property
-    def _without_commands(self) -> list[BaseTool]:
-        return framework_tools(self._workspace, machine=self._machine)
-
-    @cached_property
-    def _directory(self) -> str:
-        chosen = self._settings.teps.bash.working_directory
-        if chosen is None:
-            return "."
-        with suppress(ToolError, OSError):
-            found = located(self._workspace, str(chosen))
-            self._workspace.entries(found)
-            return found
-        raise SettingsError(
-            f"AGENT_TEPS__BASH__WORKING_DIRECTORY: there is no folder {chosen} in {self.folder}. Correct it."
-        )
-
-    def check(self) -> None:
-        super().check()
-        if not self.refused:
-            _ = self._directory
+def _directory(workspace: Workspace, chosen: Path | None) -> str:
+    if chosen is None:
+        return "."
+    with suppress(ToolError, OSError):
+        found = located(workspace, str(chosen))
+        workspace.entries(found)
+        return found
+    raise SettingsError(
+        f"AGENT_TEPS__BASH__WORKING_DIRECTORY: there is no folder {chosen} in {workspace.path}. Correct it."
+    )
 
 
 def _endings(extensions: list[str] | None) -> tuple[str, ...] | None:

@@ -9,7 +9,8 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 from task.errors import StoreUnavailable
-from task.product.product import Product
+from task.product.profile import Profile, offered
+from task.product.services import Services
 from task.tools.base import BaseTool
 
 FRESH_SECONDS = 5.0
@@ -31,7 +32,8 @@ class Report:
 class Health:
     """Looks at most every five seconds at what is outside, however often it is asked."""
 
-    product: Product
+    services: Services
+    profile: Profile
     clock: Callable[[], float] = monotonic
     _reasons: tuple[str, ...] = ()
     _degraded: tuple[str, ...] = ()
@@ -49,25 +51,25 @@ class Health:
                 found = await asyncio.gather(self._model(), self._store())
                 self._reasons, self._looked_at = tuple(filter(None, found)), self.clock()
             if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
-                self._tools, issues = await self.product.offered()
+                self._tools, issues = await offered(self.services, self.profile)
                 self._degraded = tuple(map(str, issues))
             degraded = (*self._degraded, *self._disagreements, *self._redis_faults())
             return Report(self._reasons, degraded, self._tools)
 
     def _redis_faults(self) -> tuple[str, ...]:
         # Nothing is asked for it: this process renews its place there every few seconds.
-        redis = self.product.redis
+        redis = self.services.redis
         return (f"redis: {redis.fault}",) if redis is not None and redis.fault else ()
 
     async def _model(self) -> str:
-        reachable = await _in_time(lambda: _connected(self.product.backend.address))
+        reachable = await _in_time(lambda: _connected(self.profile.backend.address))
         return "" if reachable else NO_MODEL
 
     async def _store(self) -> str:
         return "" if await _in_time(self._counted) else NO_STORE
 
     async def _counted(self) -> bool:
-        store = await self.product.store.get_if_available()
+        store = await self.services.store.get_if_available()
         if store is None:
             return False
         await store.approvals.waiting()

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from task.errors import SettingsError
 from task.settings import Settings, process_environment
 from task.telemetry import SHARED_METRICS
-from task.telemetry.operations import Spans, Telemetry
+from task.telemetry.operations import Metrics, Spans, Telemetry
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
 
 
-def telemetry_of(settings: Settings) -> Telemetry:
-    """Spans where the settings name a collector; no metrics, which are for a process that serves them.
+def telemetry_of(settings: Settings, metrics: Metrics | None = None) -> Telemetry:
+    """Spans where the settings name a collector; `metrics` are for a process that serves them.
 
     Raises:
         SettingsError: the packages for spans are not installed.
     """
-    return Telemetry(spans=_spans(settings))
+    return Telemetry(metrics, _spans(settings))
 
 
 def metrics_of(settings: Settings) -> PrometheusMetrics | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from shutil import which
+from time import time
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from task.approvals.rules import ApprovalRules
+from task.approvals.rules import ApprovalRules, Claims, ProcessClaims
 from task.context.dcm_manager import ContextOptions, DCMManager
-from task.context.prompt import ContextPrompt, LiveContext
+from task.context.prompt import LiveContext
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
@@ -41,7 +42,7 @@ from task.tools.files.file_content_extraction_tool import FileContentExtractionT
 from task.tools.mcp.hub import ServerSpec
 from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
-from task.tools.offload import ReadContextDocumentTool, ReadFileLinesTool, SearchInFileTool
+from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.toolbox import named
@@ -248,15 +249,17 @@ def _program(server: McpServerSettings) -> LocalProgram:
     )
 
 
-def approval_rules_of(settings: Settings) -> ApprovalRules:
-    """The policy of the settings, and how long questions and grants last.
+def approval_rules_of(
+    settings: Settings, claims: Claims | None = None, clock: Callable[[], float] = time
+) -> ApprovalRules:
+    """The policy of the settings, and how long questions and grants last by the clock that replicas share.
 
     Raises:
         SettingsError: the policy cannot be meant.
     """
     chosen = settings.permissions
     return ApprovalRules(
-        policy_of(settings), open_seconds=chosen.open_minutes * 60, grant_seconds=chosen.grant_hours * 3600
+        policy_of(settings), claims or ProcessClaims(), chosen.open_minutes * 60, chosen.grant_hours * 3600, clock
     )
 
 
@@ -325,11 +328,6 @@ def live_context(settings: Settings) -> LiveContext | None:
         return None
     manager.log_warnings()
     return LiveContext(manager, settings.context.persona)
-
-
-def context_tools(context: LiveContext | None, prompt: ContextPrompt) -> list[BaseTool]:
-    """The tool that reads what does not fit into this prompt, where there is anything."""
-    return [ReadContextDocumentTool(prompt.left_out, context.read)] if context is not None and prompt.left_out else []
 
 
 def context_manager(settings: Settings) -> DCMManager | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from task.blocking import close_all
 from task.tools.base import BaseTool
+from task.tools.models import Caller
 from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import CommandLimits, Commands
@@ -25,9 +26,9 @@ class Workspaces:
         self._limits = limits
         self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
 
-    async def tools(self, principal: str) -> list[BaseTool]:
-        """The tools of the principal's workspace; none without a workspace, or while its folder cannot be opened."""
-        folder = self._folder_of(principal)
+    async def tools(self, caller: Caller) -> list[BaseTool]:
+        """The tools of the caller's workspace; none without a workspace, or while its folder cannot be opened."""
+        folder = self._folder_of(await caller.principal())
         if folder is None:
             return []
         try:

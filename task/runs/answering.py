@@ -16,8 +16,8 @@ from task.conversation.sinks import StageSink
 from task.core_client.urls import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
-from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome
-from task.product import Product
+from task.loop import CONTENT_FILTER, EMPTY_ANSWER, LoopObserver, RunOutcome
+from task.product import Profile, Services
 from task.runs.events import (
     Attached,
     Emit,
@@ -30,9 +30,9 @@ from task.runs.events import (
     StageOpened,
     StageText,
 )
-from task.runs.request import RunRequest, handed_out_id, session_title
+from task.runs.request import RunOptions, RunRequest, handed_out_id, session_title
 from task.store.records import Approval, Run, Session, iso
-from task.tools.aliases import Alias
+from task.tools.client_tools import ClientTool
 from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
 
@@ -41,14 +41,13 @@ if TYPE_CHECKING:
 
 
 async def answer(
-    product: Product,
+    services: Services,
+    profile: Profile,
     request: RunRequest,
     run: Run,
     choice: RunChoice,
     observer: LoopObserver,
     store: Store,
-    limits: Limits,
-    aliases: Sequence[Alias],
 ) -> tuple[RunOutcome, str | None]:
     """Answer into `choice`: the outcome, and the session in which the run can be continued.
 
@@ -58,10 +57,10 @@ async def answer(
     session_id = run.session_id
     try:
         approvals = await RunApprovals.of(
-            store, product.approval_rules, request.caller.owner, session_id, request.answered, run.run_id
+            store, profile.rules, request.caller.owner, session_id, request.answered, run.run_id
         )
-        turn = replace(_turn_request(request, approvals, limits, aliases), trace_id=run.trace_id or "")
-        outcome = await take_turn(product, turn, choice, observer)
+        turn = replace(_turn_request(request, approvals), trace_id=run.trace_id or "")
+        outcome = await take_turn(services, _chosen(profile, request.options), turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
@@ -93,10 +92,20 @@ def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
     )  # OpenAI has no value for a stopped answer
 
 
-def _turn_request(
-    request: RunRequest, approvals: RunApprovals, limits: Limits, aliases: Sequence[Alias]
-) -> TurnRequest:
-    options, caller = request.options, request.caller
+def _chosen(profile: Profile, options: RunOptions) -> Profile:
+    asked = replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice)
+    return replace(
+        profile,
+        model=options.model,
+        prompt=profile.prompt if options.prompt is None else options.prompt,
+        persona=options.persona,
+        mode=options.mode,
+        options=profile.options_for(asked),
+    )
+
+
+def _turn_request(request: RunRequest, approvals: RunApprovals) -> TurnRequest:
+    caller = request.caller
 
     async def principal() -> str:
         return caller.owner
@@ -104,16 +113,9 @@ def _turn_request(
     return TurnRequest(
         (*approvals.history(request.history), *request.new),
         Caller(caller.core_key, principal, approvals.conversation, dict(caller.headers), request.files),
-        options.model,
         approvals,
-        replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),
-        prompt=options.prompt,
-        persona=options.persona,
-        own_tools=options.tools,
-        aliases=aliases,
-        mode=options.mode,
-        limits=limits,
-        door=options.door,
+        own_tools=tuple(map(ClientTool, request.options.tools)),
+        door=request.options.door,
     )
 
 

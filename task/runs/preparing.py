@@ -15,7 +15,7 @@ from task.conversation.replies import Answer, codes_in, read_reply
 from task.core_client.models import Caller
 from task.errors import ArgumentsError, Conflict, InvalidRequest, NotFound
 from task.permissions.gate import digest
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
 from task.store.records import Approval, Origin, Run, Session, packed
@@ -75,8 +75,8 @@ TABLE: Mapping[tuple[str, str], str] = {
 class Preparing:
     """Turns what a caller sends into a run, and takes the answers of cards."""
 
-    def __init__(self, product: Product) -> None:
-        self._product = product
+    def __init__(self, services: Services, profile: Profile) -> None:
+        self._services, self._profile = services, profile
 
     async def prepare(
         self, caller: RunCaller, sent: Sequence[Message], options: RunOptions, session_id: str | None
@@ -90,7 +90,7 @@ class Preparing:
             Conflict: the session has ended; or the answer is about a question that is closed, was answered
                 otherwise, or names none of several that are open.
         """
-        incoming = _Incoming(self._product, await self._product.store.get(), caller, options)
+        incoming = _Incoming(self._profile, await self._services.store.get(), caller, options)
         if session_id is None:
             return await incoming.alone(sent)
         return await incoming.in_session(await incoming.open_session(session_id), sent)
@@ -112,7 +112,7 @@ class Preparing:
         request = await self.prepare(caller, sent, options, session_id)
         if session_id is not None or request.resumes is not None or request.again is not None:
             return request
-        store = await self._product.store.get()
+        store = await self._services.store.get()
         session = await store.sessions.start(caller.owner, session_title(sent), origin)
         return replace(request, new=(*request.history, *request.new), history=(), session=session)
 
@@ -123,8 +123,8 @@ class Preparing:
 
         Raises: as `prepare`.
         """
-        store = await self._product.store.get()
-        return await _Incoming(self._product, store, caller, options).after_run(run, session, new)
+        store = await self._services.store.get()
+        return await _Incoming(self._profile, store, caller, options).after_run(run, session, new)
 
     async def answer(self, caller: RunCaller, approval_id: str, answer: Answer) -> Approval:
         """The question with its answer from a card; the same answer again changes nothing.
@@ -134,7 +134,7 @@ class Preparing:
             Conflict: it was answered otherwise, or it has expired.
             InvalidRequest: the changed arguments do not fit the tool.
         """
-        approvals = (await self._product.store.get()).approvals
+        approvals = (await self._services.store.get()).approvals
         asked = await approvals.get(caller.owner, approval_id)
         arguments, answer = answer.arguments, replace(answer, arguments=None)
         if arguments is not None and dict(arguments) != dict(asked.arguments):
@@ -156,21 +156,21 @@ class Preparing:
         Raises:
             Conflict: the conversation no longer waits for the answers.
         """
-        store = await self._product.store.get()
+        store = await self._services.store.get()
         asked = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
         if not asked:
             return None
         options = await options_of(store, caller.owner, run_id)
-        return await _Incoming(self._product, store, caller, options).resumed("card", run_id, asked)
+        return await _Incoming(self._profile, store, caller, options).resumed("card", run_id, asked)
 
     async def _changed(self, caller: RunCaller, asked: Approval, answer: Answer, changed: Mapping[str, Any]) -> Answer:
         async def principal() -> str:
             return caller.owner
 
-        product = self._product
+        profile = self._profile
         tools_caller = Caller(caller.core_key, principal, "", dict(caller.headers))
-        own = [*await product.own_tools(), *await product.workspace_tools(tools_caller)]
-        found = await product.mcp.discover(tools_caller, named(own))
+        own = [*await profile.own_tools(), *await profile.workspace_tools(tools_caller)]
+        found = await self._services.mcp.discover(tools_caller, named(own))
         tool = named([*own, *found.tools]).get(asked.tool)
         if tool is None:
             raise Conflict(f"the tool {asked.tool!r} is no longer available; deny the call")
@@ -178,7 +178,7 @@ class Preparing:
             arguments = tool.parse(ToolCall(asked.call_id, FunctionCall(asked.tool, packed(dict(changed)))))
         except ArgumentsError as error:
             raise InvalidRequest(str(error)) from error
-        exact = digest(asked.tool, arguments, product.approval_rules.policy, tool.workspace_access(arguments))
+        exact = digest(asked.tool, arguments, profile.rules.policy, tool.workspace_access(arguments))
         return replace(answer, arguments=arguments, grant=exact)
 
 
@@ -186,7 +186,7 @@ class Preparing:
 class _Incoming:
     """One request on its way to a run; `options` are those of a run that it starts."""
 
-    product: Product
+    profile: Profile
     store: Store
     caller: RunCaller
     options: RunOptions
@@ -254,7 +254,7 @@ class _Incoming:
         if any(item.status == "waiting" for item in asked):
             return self._run_or_none((came, "other questions of the run"))
         later = await runs.resumed_by(owner, run_id)
-        if later is None and not self.product.continues((await options_of(self.store, owner, run_id)).door):
+        if later is None and not self.profile.continues((await options_of(self.store, owner, run_id)).door):
             return self._run_or_none((came, "a question of another door"))
         await runs.ended(owner, run_id)  # its calls are in the session from then on
         session = await self.store.sessions.get(owner, asked[0].session_id or "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from task.conversation.messages import Role
 from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
 from task.loop import RunOutcome
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.answering import RunChoice, answer, finish_reason
 from task.runs.events import Emit, RunError, RunEvent, RunFinished, RunStarted, RunUsage, data_of
 from task.runs.request import RunRequest
@@ -22,7 +22,6 @@ from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.records import ENDING_SECONDS, FINISHED, AlreadyStarted, Event, RequestKey, Run
 from task.store.trace_records import Trace
-from task.tools.aliases import Alias
 
 if TYPE_CHECKING:
     from task.store.store import Store
@@ -80,25 +79,23 @@ class LiveRun:
 class Runner:
     """Starts runs and lets clients listen, leave, reconnect and stop them.
 
-    `steps` limits the requests with tools of one run, and a run that detaches continues `detach_seconds` without a
-    listener; one caller may have `most` runs in progress. `aliases` are the names by which the door offers tools,
-    `describe` words its errors, `ended` is called when a run is on disk.
+    A run that detaches continues `detach_seconds` without a listener; one caller may have `most` runs in progress.
+    `describe` words the errors of the door, `ended` is called when a run is on disk.
     """
 
     def __init__(
         self,
-        product: Product,
-        steps: int | None = None,
+        services: Services,
+        profile: Profile,
         detach_seconds: float = 0.0,
         most: int | None = None,
         *,
-        aliases: Sequence[Alias] = (),
         describe: Describe = described,
         ended: Callable[[RunRequest, RunState], None] = lambda *_: None,
     ) -> None:
-        self._product, self._detach_seconds, self._most = product, detach_seconds, most
-        self._limits = product.limits if steps is None else replace(product.limits, steps=steps)
-        self._aliases, self._describe, self._ended = aliases, describe, ended
+        self._services, self._profile = services, profile
+        self._detach_seconds, self._most = detach_seconds, most
+        self._describe, self._ended = describe, ended
         self._live: dict[str, LiveRun] = {}
         self._preparing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -110,7 +107,7 @@ class Runner:
             yield None
             return
         async with self._preparing.setdefault(f"{owner} {key.name}", asyncio.Lock()):
-            yield await (await self._product.store.get()).runs.started_by(owner, key)
+            yield await (await self._services.store.get()).runs.started_by(owner, key)
 
     async def start(self, request: RunRequest, key: RequestKey | None = None) -> Run:
         """Start the run in the background, or find the one that the same request, or another answer to the same
@@ -122,7 +119,7 @@ class Runner:
             TooManyRuns: the caller has as many in progress as one may have.
             StoreUnavailable: the run cannot be kept.
         """
-        owner, store, again = request.caller.owner, await self._product.store.get(), request.again
+        owner, store, again = request.caller.owner, await self._services.store.get(), request.again
         if again is None:
             try:
                 run = await store.runs.start(
@@ -158,7 +155,7 @@ class Runner:
         live = self._live.get(run_id)
         if live is not None and live.run.owner == owner:
             return live
-        store = await self._product.store.get()
+        store = await self._services.store.get()
         events = [event async for event in store.runs.events_after(owner, run_id)]
         run = await store.runs.get(owner, run_id)
         state = state_of(run, events)
@@ -203,7 +200,7 @@ class Runner:
             StoreUnavailable: the store cannot be read; with `sure` also instead of the last event of a run that is not
                 on disk, which another process may still mark as interrupted.
         """
-        store = await self._product.store.get()
+        store = await self._services.store.get()
         live = self._live.get(run_id)
         if live is None or live.run.owner != owner:
             async for event in store.runs.events_after(owner, run_id, after):
@@ -223,11 +220,11 @@ class Runner:
         Raises:
             NotFound: the owner has no such run.
         """
-        return await (await self._product.store.get()).runs.request_cancel(owner, run_id)
+        return await (await self._services.store.get()).runs.request_cancel(owner, run_id)
 
     async def end_in(self, owner: str, session_id: str) -> None:
         """End the session's run, in whichever process it is; what it has written is on disk when this returns."""
-        store = await self._product.store.get()
+        store = await self._services.store.get()
         for run in (await store.runs.list(owner, session_id)).items:
             if run.over:
                 continue
@@ -279,9 +276,8 @@ class Runner:
         try:
             before = len(request.history)
             emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, options.as_dict()))
-            choice, limits = RunChoice(emit), self._limits
-            answered = answer(self._product, request, run, choice, observer, store, limits, self._aliases)
-            outcome, session_id = await answered
+            choice = RunChoice(emit)
+            outcome, session_id = await answer(self._services, self._profile, request, run, choice, observer, store)
         finally:
             stopping.cancel()
         live.keep()

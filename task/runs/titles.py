@@ -12,7 +12,7 @@ from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import DEMO_NAME, ModelOptions, Usage
 from task.local.model.weights import CODER
-from task.product import Product
+from task.product import Profile, Services
 from task.runs.request import RunRequest, session_title
 from task.runs.state import RunState
 from task.runs.traces import TraceStart, recorded
@@ -39,8 +39,8 @@ _BEFORE, _BEHIND = " \t\"'“”„«»*_#`>-", " \t\"'“”«»*_`."
 class Titles:
     """Makes titles in the background by a deployment: `model` is the one that has answered, `off` none."""
 
-    def __init__(self, product: Product, deployment: str) -> None:
-        self._product, self._deployment = product, deployment
+    def __init__(self, services: Services, profile: Profile, deployment: str) -> None:
+        self._services, self._profile, self._deployment = services, profile, deployment
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, request: RunRequest, state: RunState) -> None:
@@ -66,7 +66,7 @@ class Titles:
             async with asyncio.timeout(SECONDS):
                 title = cleaned(await self._generated(request, _conversation(asked, answer), model))
             if title:
-                sessions = (await self._product.store.get()).sessions
+                sessions = (await self._services.store.get()).sessions
                 await sessions.rename(owner, request.session.session_id, title, instead_of=session_title(asked))
         except (AgentError, TimeoutError) as error:
             logger.warning("no title was made: %s", type(error).__name__)
@@ -74,18 +74,20 @@ class Titles:
             logger.exception("no title was made")
 
     async def _generated(self, request: RunRequest, text: str, model: str) -> str:
-        caller, options = request.caller, self._product.options(ModelOptions(max_tokens=MOST_TOKENS))
+        caller, options = request.caller, self._profile.options_for(ModelOptions(max_tokens=MOST_TOKENS))
         messages, started = (system(PROMPT), user(text)), time.monotonic()
 
         async def principal() -> str:
             return caller.owner
 
         named = Caller(caller.core_key, principal, headers=dict(caller.headers))
-        chat_model, made = self._product.backend.chat_model(model, named), Accumulator()
+        chat_model, made = self._profile.backend.chat_model(model, named), Accumulator()
         # Without content and session: the conversation's own traces are those of its answers.
         start = TraceStart(caller.owner, DOOR, model, replace(options, stop=None), messages, content=False)
-        async with recorded(self._product.store, start) as observer:
-            with self._product.telemetry.run(RunInfo(DOOR, model, self._product.provider), named.headers) as measured:
+        async with recorded(self._services.store, start) as observer:
+            with self._services.telemetry.run(
+                RunInfo(DOOR, model, self._profile.backend.provider), named.headers
+            ) as measured:
                 with model_request(model) as asked:
                     async for delta in chat_model.stream(messages, (), options):
                         made.add(delta)

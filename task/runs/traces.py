@@ -71,7 +71,7 @@ class TraceStart:
         return next((text for text in texts if text), self.question)[:QUESTION_CHARS]
 
 
-class TraceObserver:
+class TraceObserver(SilentObserver):
     """Collects what a run does; `trace` can be called at any time."""
 
     def __init__(

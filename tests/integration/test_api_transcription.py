@@ -14,7 +14,7 @@ from aiohttp import web
 
 from task.api.web import page
 from task.errors import SettingsError
-from task.product import Product
+from task.product import check
 from task.settings import Settings
 from tests.support.core_peers import DONE, answers, chunk, peer, streams
 from tests.support.http_api import Api, Reply, http_api
@@ -109,4 +109,4 @@ def test_a_backend_without_transcription_is_refused_at_the_start(tmp_path: Path)
         {"backend": "ollama", "data_dir": tmp_path, "http": {"transcription": "whisper"}}
     )  # fmt: skip
     with pytest.raises(SettingsError, match="ollama has no transcription"):
-        Product(settings).check()
+        check(settings)

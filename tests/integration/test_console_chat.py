@@ -106,7 +106,8 @@ async def test_two_consoles_share_a_session_and_only_one_of_them_is_answered_at_
 @pytest.mark.fault("console: a session that was deleted elsewhere")
 async def test_a_session_that_was_deleted_elsewhere_is_named_and_another_one_starts(tmp_path: Path) -> None:
     async def deleted() -> None:
-        await (await console.product.store.get()).sessions.delete(console.caller.owner, console.session_id or "")
+        store = await console.product.services.store.get()
+        await store.sessions.delete(console.caller.owner, console.session_id or "")
 
     async with (
         openai_upstream(says("One."), says("Two.")) as upstream,

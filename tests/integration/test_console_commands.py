@@ -42,7 +42,7 @@ async def stored(console: ListedConsole, *sessions: str) -> list[str]:
     """The ids of sessions with these titles, made elsewhere."""
 
     async def made() -> list[str]:
-        store = await console.product.store.get()
+        store = await console.product.services.store.get()
         return [(await store.sessions.start(OWNER, title)).session_id for title in sessions]
 
     return await asyncio.to_thread(run_blocking, made)
@@ -183,7 +183,7 @@ async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -> None:
     async def granted(console: ListedConsole) -> None:
-        store = await console.product.store.get()
+        store = await console.product.services.store.get()
         for text in ("every call of fs_write", "shell_run: commands that begin with 'git'", "every call of fs_edit"):
             await store.grants.add(OWNER, {"description": text}, seconds=3600)
         await store.grants.add("somebody else", {"description": "theirs"})

@@ -13,7 +13,7 @@ from task.conversation.messages import user
 from task.conversation.replies import Answer
 from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
-from task.product import Product
+from task.product import Profile, Services, opened
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions, RunRequest
 from task.runs.runner import Runner
@@ -36,7 +36,7 @@ async def runs(console: ListedConsole) -> list[str]:
     """How the session's runs ended, the oldest first."""
 
     async def statuses() -> list[str]:
-        found = await (await console.product.store.get()).runs.list(console.caller.owner, console.session_id)
+        found = await (await console.product.services.store.get()).runs.list(console.caller.owner, console.session_id)
         return [run.status for run in reversed(found.items)]
 
     return await asyncio.to_thread(run_blocking, statuses)
@@ -118,19 +118,23 @@ async def test_changed_arguments_run_and_those_that_do_not_fit_are_asked_again(t
     assert any("cmd" in line for line in shown)
 
 
+def own(console: ListedConsole) -> tuple[Services, Profile]:
+    return console.product.services, console.product.profile
+
+
 @pytest.mark.fault("console: a question that is answered elsewhere, too late, or not at all")
 @pytest.mark.parametrize("resumes", [False, True], ids=["answers", "answers_and_resumes"])
 async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_path: Path, resumes: bool) -> None:
     console: ListedConsole
 
     async def elsewhere() -> None:
-        store = await console.product.store.get()
+        store = await console.product.services.store.get()
         [asked] = await store.approvals.list(console.caller.owner)
-        await Preparing(console.product).answer(console.caller, asked.approval_id, YES)
+        await Preparing(*own(console)).answer(console.caller, asked.approval_id, YES)
         if resumes and asked.run_id is not None:
-            request = await Preparing(console.product).resumed(console.caller, asked.run_id)
+            request = await Preparing(*own(console)).resumed(console.caller, asked.run_id)
             assert request is not None
-            await Runner(console.product, detach_seconds=30).start(request)
+            await Runner(*own(console), detach_seconds=30).start(request)
 
     person = AtTheTerminal(lambda: run_blocking(elsewhere))
     async with (
@@ -219,12 +223,12 @@ async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path:
     answered = list[RunRequest | None]()
 
     async def at_the_server() -> None:
-        server = Product(console.config.settings)
-        store = await server.store.get()
+        services, profile = opened(console.config.settings)
+        store = await services.store.get()
         [asked] = await store.approvals.list(console.caller.owner)
-        await Preparing(server).answer(console.caller, asked.approval_id, YES)
-        answered.append(await Preparing(server).resumed(console.caller, asked.run_id or ""))
-        await server.close()
+        await Preparing(services, profile).answer(console.caller, asked.approval_id, YES)
+        answered.append(await Preparing(services, profile).resumed(console.caller, asked.run_id or ""))
+        await services.close()
 
     def meanwhile() -> None:
         run_blocking(at_the_server)
@@ -246,12 +250,12 @@ async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path:
 @pytest.mark.fault("teps: a question of the console that is answered at a server, while it waits or when it is gone")
 async def test_a_code_that_is_written_at_a_server_counts_and_the_console_runs_the_call(tmp_path: Path) -> None:
     async def at_the_server() -> None:
-        server = Product(console.config.settings)
-        [asked] = await (await server.store.get()).approvals.list(console.caller.owner)
-        options, sent = RunOptions("http", server.model), [user(f"approve {asked.code}")]
+        services, profile = opened(console.config.settings)
+        [asked] = await (await services.store.get()).approvals.list(console.caller.owner)
+        options, sent = RunOptions("http", profile.model), [user(f"approve {asked.code}")]
         with pytest.raises(Conflict, match="Your answer counts"):
-            await Preparing(server).prepare(console.caller, sent, options, console.session_id)
-        await server.close()
+            await Preparing(services, profile).prepare(console.caller, sent, options, console.session_id)
+        await services.close()
 
     person = AtTheTerminal(lambda: run_blocking(at_the_server))
     async with (
@@ -269,9 +273,9 @@ async def test_a_session_that_waits_for_a_programs_own_tool_is_shown_and_continu
 
     async def asked_by_a_program(console: ListedConsole) -> str:
         options = RunOptions("http", console.model, tools=(lookup,))
-        request = await Preparing(console.product).in_session(console.caller, [user("Look it up.")], options)
-        run = await Runner(console.product, detach_seconds=30).start(request)
-        ended = await (await console.product.store.get()).runs.ended(console.caller.owner, run.run_id)
+        request = await Preparing(*own(console)).in_session(console.caller, [user("Look it up.")], options)
+        run = await Runner(*own(console), detach_seconds=30).start(request)
+        ended = await (await console.product.services.store.get()).runs.ended(console.caller.owner, run.run_id)
         assert ended.status == "suspended"
         return run.session_id or ""
 

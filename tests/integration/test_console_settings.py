@@ -37,7 +37,7 @@ async def traced(console: ListedConsole) -> list[Trace]:
     """The traces of the conversation, oldest first."""
 
     async def found() -> list[Trace]:
-        store = await console.product.store.get()
+        store = await console.product.services.store.get()
         await store.flush()
         return list(reversed((await store.traces.list(OWNER)).items))
 
@@ -46,7 +46,7 @@ async def traced(console: ListedConsole) -> list[Trace]:
 
 async def stored_sessions(console: ListedConsole) -> list[Session]:
     async def found() -> list[Session]:
-        return list((await (await console.product.store.get()).sessions.list(OWNER)).items)
+        return list((await (await console.product.services.store.get()).sessions.list(OWNER)).items)
 
     return await asyncio.to_thread(run_blocking, found)
 

@@ -22,7 +22,7 @@ from task.llm.failures import explained
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
 from task.llm.window import ContextWindow
-from task.product.backends import check_backend
+from task.product.backends import BACKENDS
 from task.settings import Settings
 from tests.support.dapr import HANGS, MODEL, DaprPeer, answer, dapr_process, refusal, scripted_peer
 from tests.support.dapr_peer import response_format
@@ -669,7 +669,7 @@ async def test_a_long_history_in_many_messages_is_sent_whole(peer: DaprPeer, ser
 @pytest.mark.parametrize("address", ["nowhere/path", "ftp://host:1", "host:1?x=y", "host:port"])
 def test_an_address_that_is_none_stops_the_start(address: str) -> None:
     with pytest.raises(SettingsError, match="DAPR_GRPC_ENDPOINT is not an address such as"):
-        check_backend(Settings.model_validate({"backend": "dapr", "dapr_grpc_endpoint": address}))
+        BACKENDS["dapr"].check(Settings.model_validate({"backend": "dapr", "dapr_grpc_endpoint": address}))
 
 
 @pytest.mark.parametrize(
@@ -689,13 +689,13 @@ def test_an_address_leads_where_daprs_own_clients_go(address: str, target: tuple
 @pytest.mark.parametrize("token", ["tökén", "a\nb", "a\0b"])
 def test_a_token_that_cannot_be_sent_stops_the_start(token: str) -> None:
     with pytest.raises(SettingsError, match="DAPR_API_TOKEN has a character that cannot be sent"):
-        check_backend(Settings.model_validate({"backend": "dapr", "dapr_api_token": token}))
+        BACKENDS["dapr"].check(Settings.model_validate({"backend": "dapr", "dapr_api_token": token}))
 
 
 @pytest.mark.fault("dapr: an address that is none, or a client that is not installed")
 def test_without_its_client_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "task.llm.dapr", None)
     with pytest.raises(SettingsError) as caught:
-        check_backend(Settings.model_validate({"backend": "dapr"}))
+        BACKENDS["dapr"].check(Settings.model_validate({"backend": "dapr"}))
     assert str(caught.value) == "Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'."
-    check_backend(Settings())
+    BACKENDS["dial"].check(Settings())

@@ -14,7 +14,7 @@ import pytest
 
 from task.coding.planner import Plan, planned
 from task.llm.scripted import says, wants
-from task.product import Product
+from task.product import opened
 from task.settings import Settings
 from task.tools.models import Caller, nobody
 from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, refusal, scripted_peer
@@ -255,11 +255,11 @@ async def test_the_planner_gets_its_plan_in_a_schema_that_the_sidecar_reads(
     plan: dict[str, Any] = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
     async with scripted_peer(process, says(json.dumps(plan))) as peer:
         tree = {"backend": "dapr", "dapr_grpc_endpoint": peer.address, "deployment_name": MODEL, "data_dir": tmp_path}
-        planner = Product(Settings.model_validate(tree))
+        services, planner = opened(Settings.model_validate(tree), tools=())
         try:
             made, used = await planned(planner, Caller("", nobody), "Do it.")
         finally:
-            await planner.close()
+            await services.close()
         [body] = (await peer.seen()).bodies
     assert made == Plan(**plan)
     assert used.completion_tokens == 5

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from task.llm.scripted import says, wants
-from task.product import Product
+from task.product import opened
 from task.product.health import NO_MODEL, NO_STORE, Health
 from task.settings import Settings
 from tests.support.core import served
@@ -35,13 +35,13 @@ async def test_without_its_model_the_agent_lives_but_is_not_ready_and_says_why(t
 async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_seconds(tmp_path: Path) -> None:
     (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
     now = [0.0]
-    product = Product(
+    services, profile = opened(
         Settings.model_validate({
             "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
             "store": {"url": f"sqlite:///{tmp_path / 'no-database'}"},
         })
     )  # fmt: skip
-    health = Health(product, lambda: now[0])
+    health = Health(services, profile, lambda: now[0])
     try:
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
         health._reasons = ("kept",)
@@ -49,7 +49,7 @@ async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_se
         now[0] = 5.0
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
     finally:
-        await product.close()
+        await services.close()
 
 
 @pytest.mark.fault("observability: a model's server, a store or a server of tools that is down, at the readiness probe")
@@ -63,13 +63,13 @@ async def test_a_failing_server_of_tools_is_asked_every_few_seconds_however_ofte
     application = web.Application()
     application.router.add_route("*", "/mcp", failing)
     async with served(application) as url:
-        product = Product(
+        services, profile = opened(
             Settings.model_validate({
                 "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
                 "mcp_servers": [{"name": "failing", "url": f"{url}/mcp"}],
             })
         )  # fmt: skip
-        health = Health(product, lambda: now[0])
+        health = Health(services, profile, lambda: now[0])
         try:
             async with asyncio.timeout(25):  # on a slow machine the first look may be too late for its answer
                 while "status 500" not in str(degraded := (await health.report()).degraded):
@@ -81,7 +81,7 @@ async def test_a_failing_server_of_tools_is_asked_every_few_seconds_however_ofte
             await health.report()
             assert requests[0] > asked
         finally:
-            await product.close()
+            await services.close()
 
 
 async def test_the_tools_are_listed_with_their_calls_and_the_tokens_of_their_schemas(tmp_path: Path) -> None:

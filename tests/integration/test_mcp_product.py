@@ -286,7 +286,7 @@ async def test_the_documented_discovery_gives_the_tools_of_one_server(
         with pytest.raises(ToolError, match="cannot be reached"):
             await application._get_mcp_tools(f"http://127.0.0.1:{free_port()}/mcp")
     finally:
-        await application.product.close()
+        await application.opened[0].close()
     assert {"echo", "write"} <= {tool.name for tool in tools} == {tool.name for tool in again}
     assert {tool.name: Effect.WRITE in tool.effects for tool in tools if tool.name in ("echo", "write")} == {
         "echo": False, "write": True,

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from task.cli.checks import redis_check
 from task.dial.request import CallerLimit
 from task.errors import TooManyRuns
-from task.product import Product
+from task.product import opened
 from task.product.health import Health
 from task.settings import Settings
 from task.shared.redis_store import REPLICAS, SHARED, RedisStore
@@ -379,17 +379,17 @@ async def test_requests_of_a_caller_are_counted_over_agents_and_by_each_without_
 @pytest.mark.fault("search in documents: Redis gone and back")
 async def test_a_redis_that_is_away_degrades_readiness_and_names_no_address(tmp_path: Path) -> None:
     port = free_port()
-    product = Product(
+    services, profile = opened(
         Settings.model_validate({
             "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
             "redis_url": f"redis://:secret@127.0.0.1:{port}/0",
         })
     )  # fmt: skip
     try:
-        await product.warm_up()
-        report = await Health(product).report()
+        await services.warm_up()
+        report = await Health(services, profile).report()
     finally:
-        await product.close()
+        await services.close()
     assert report.degraded == ("redis: Redis cannot be reached",)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from task.errors import StoreVersionError
 from task.llm.scripted import says
-from task.product import Product
+from task.product import opened as opened_product
 from task.settings import Settings
 from task.store.database import open_database
 from task.store.tables import HEAD
@@ -221,14 +221,14 @@ async def test_a_clock_five_minutes_off_is_named_and_its_direction(
 
 @pytest.mark.fault("store: a clock five minutes away from the store's")
 async def test_approvals_end_by_the_stores_time_whatever_the_machines_clock(server: PostgresServer) -> None:
-    product = Product(Settings.model_validate({"store": {"url": server.url}, "state_secret": "s" * 32}))
-    product.store.clock = partial(_shifted, 300)
+    services, profile = opened_product(Settings.model_validate({"store": {"url": server.url}}), tools=())
+    services.store.clock = partial(_shifted, 300)
     try:
-        assert abs(product.approval_rules.clock() - time.time() - 300) < 60
-        await product.store.get()
-        assert abs(product.approval_rules.clock() - time.time()) < 60
+        assert abs(profile.rules.clock() - time.time() - 300) < 60
+        await services.store.get()
+        assert abs(profile.rules.clock() - time.time()) < 60
     finally:
-        await product.close()
+        await services.close()
 
 
 def _shifted(seconds: float) -> float:

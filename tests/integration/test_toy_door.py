@@ -17,9 +17,11 @@ from tests.support.upstream import hanging, openai_upstream
 CALLED = """import asyncio
 
 async def once():
-    await answer("ann", "Hi", None)
-    await runner.close()
-    await product.close()
+    services, profile = opened(load_settings())
+    door = Door(services, profile)
+    await door.answer("ann", "Hi", None)
+    await door.runner.close()
+    await services.close()
 
 asyncio.run(once())
 """

@@ -25,7 +25,7 @@ from task.llm.dapr import DaprServer
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
-from task.product import Product
+from task.product import opened
 from task.settings import Settings
 from task.tools.declare import tool
 from task.tools.formats import in_format
@@ -322,11 +322,11 @@ async def test_the_planner_gets_a_plan(tmp_path: Path) -> None:
     plan: dict[str, Any] = {"plan": ["Read it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
     tree = Settings.model_validate(settings_of(tmp_path, "provider"))
     async with provider(says(json.dumps(plan))) as upstream:
-        product = Product(tree)
+        services, planner = opened(tree, tools=())
         try:
-            made, _ = await planned(product, Caller("", nobody), "Do it.")
+            made, _ = await planned(planner, Caller("", nobody), "Do it.")
         finally:
-            await product.close()
+            await services.close()
         shape = upstream.requests[0].body["response_format"]["json_schema"]["schema"]
     assert made == Plan(**plan)
     assert set(shape["properties"]) == set(plan)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import aiohttp
 import fastapi
 from aidial_sdk.chat_completion import Choice, Request, Response
 from pydantic import SecretStr
@@ -20,7 +19,7 @@ from task.core_client.files import DialFiles
 from task.llm.base import ChatModel
 from task.llm.dial import ModelListings
 from task.permissions.policy import DEFAULT_POLICY, Policy
-from task.product import Backend, Product
+from task.product import Backend, Profile, Services, opened
 from task.settings import Settings
 from task.tools.base import BaseTool
 from tests.support.choices import RecordingChoice
@@ -62,7 +61,7 @@ class Agents:
 
     model: ChatModel
     tools: Sequence[BaseTool]
-    session: aiohttp.ClientSession
+    opened: tuple[Services, Profile]
     clock: FakeClock = field(default_factory=lambda: FakeClock(NOON))
     policy: Policy = DEFAULT_POLICY
     secret: bytes = b"of this installation"
@@ -70,22 +69,26 @@ class Agents:
     tokens: int | None = None
 
     def agent(self) -> GeneralPurposeAgent:
-        listings = OneSize(self.session, NOWHERE)
+        listings = OneSize(self.opened[0].session, NOWHERE)
         listings.tokens = self.tokens
-        product = Product(SETTINGS)
-        product.session = self.session
-        product.backend = Backend(lambda name, caller: self.model, fetches_files=True, listed=True)
-        product.files = KeysAreBuckets(NOWHERE, session=self.session)
-        product.listings = listings
-        product.seal = StateSeal(self.secret)
-        product.approval_rules = ApprovalRules(self.policy, self.claims, clock=self.clock.now)
-        return GeneralPurposeAgent(NOWHERE, "Be helpful.", list(self.tools), product=product)
+        services, profile = self.opened
+        services = replace(services, files=KeysAreBuckets(NOWHERE, session=services.session), listings=listings)
+        profile = replace(
+            profile,
+            backend=Backend(lambda name, caller: self.model, fetches_files=True, listed=True, facts=listings),
+            rules=ApprovalRules(self.policy, self.claims, clock=self.clock.now),
+        )
+        seal = StateSeal(self.secret)
+        return GeneralPurposeAgent(NOWHERE, "Be helpful.", list(self.tools), opened=(services, profile), seal=seal)
 
 
 @asynccontextmanager
 async def agents(model: ChatModel, *tools: BaseTool, **options: Any) -> AsyncGenerator[Agents]:
-    async with aiohttp.ClientSession() as session:
-        yield Agents(model, tools, session, **options)
+    services, profile = opened(SETTINGS)
+    try:
+        yield Agents(model, tools, (services, profile), **options)
+    finally:
+        await services.close()
 
 
 @dataclass

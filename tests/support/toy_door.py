@@ -6,7 +6,7 @@ import sys
 
 from task.conversation.messages import user
 from task.errors import AgentError
-from task.product import Product
+from task.product import Profile, Services, opened
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
@@ -17,9 +17,9 @@ ME = RunCaller("toy")
 
 
 class ToyDoor:
-    def __init__(self, product: Product) -> None:
-        self.runner, self.preparing = Runner(product, detach_seconds=30), Preparing(product)
-        self.options = RunOptions("toy", product.model)
+    def __init__(self, services: Services, profile: Profile) -> None:
+        self.runner = Runner(services, profile, detach_seconds=30)
+        self.preparing, self.options = Preparing(services, profile), RunOptions("toy", profile.model)
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def chat(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,7 +48,8 @@ class ToyDoor:
 
 
 async def serve(path: str, settings: str) -> None:
-    server = await asyncio.start_unix_server(ToyDoor(Product(Settings.model_validate_json(settings))).chat, path)
+    door = ToyDoor(*opened(Settings.model_validate_json(settings)))
+    server = await asyncio.start_unix_server(door.chat, path)
     await server.serve_forever()
 
 

@@ -19,8 +19,8 @@ async def chosen(folder: Path, **environ: str) -> tuple[str, str]:
     """How the planner and the coder are called with these variables."""
     settings = load_settings(environ={"HOME": str(folder), "OLLAMA_LOCAL": NO_OLLAMA, **environ}, directory=folder)
     planner, coder = await coding_models(settings, "local")
-    await planner.product.close()
-    await coder.product.close()
+    await planner.services.close()
+    await coder.services.close()
     return planner.label, coder.label
 
 

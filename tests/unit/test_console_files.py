@@ -14,7 +14,7 @@ from task.console.terminal.images import Graphics, protocol_of, sequences
 from task.console.terminal.saving import saved
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
-from task.product import Product
+from task.product import opened
 from task.runs.request import RunCaller
 from task.settings import Settings
 
@@ -89,11 +89,8 @@ def test_a_large_picture_is_made_smaller(tmp_path: Path) -> None:
 
 @pytest.mark.fault("console terminal: a file of an answer whose title leads out of its folder, or is taken")
 async def test_files_are_saved_in_their_folder_whatever_their_title_says(tmp_path: Path) -> None:
-    product, me, folder = (
-        Product(Settings.model_validate({"data_dir": str(tmp_path)})),
-        RunCaller("local"),
-        tmp_path / "files",
-    )
+    services, _ = opened(Settings.model_validate({"data_dir": str(tmp_path)}), tools=())
+    me, folder = RunCaller("local"), tmp_path / "files"
     data = base64.b64encode(b"pixels").decode()
     chart = Attachment("application/vnd.plotly.v1+json", "Sales", data="{}")
     for attachment, name in (
@@ -101,10 +98,10 @@ async def test_files_are_saved_in_their_folder_whatever_their_title_says(tmp_pat
         (Attachment("image/png", "../../evil\x1b[2J\u202e", data=data), "evil[2J-2.png"),
         (chart, "Sales.json"),
     ):
-        assert await saved(product, me, attachment, folder) == folder / name
+        assert await saved(services, me, attachment, folder) == folder / name
     assert (folder / "evil[2J.png").read_bytes() == b"pixels"
-    assert await saved(product, me, Attachment(None, "page", reference_url="https://e.example"), folder) is None
+    assert await saved(services, me, Attachment(None, "page", reference_url="https://e.example"), folder) is None
     (tmp_path / "taken").touch()
     with pytest.raises(InvalidRequest, match="cannot be written"):
-        await saved(product, me, chart, tmp_path / "taken")
-    await product.close()
+        await saved(services, me, chart, tmp_path / "taken")
+    await services.close()

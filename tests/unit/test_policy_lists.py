@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from task.approvals.approvals import Approvals
@@ -16,7 +16,7 @@ from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import RunOutcome, SilentObserver
 from task.permissions.decisions import Allowed, Deferred, Denied
 from task.permissions.policy import Policy, Rule, dead_rules
-from task.product import Backend, Product
+from task.product import Backend, opened
 from task.product.parts import policy_of
 from task.settings import Settings, load_settings
 from task.tools.models import Caller
@@ -148,14 +148,14 @@ async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:
     async def somebody() -> str:
         return "somebody"
 
-    async with aiohttp.ClientSession() as session:
-        product = Product(Settings.model_validate({"dial_endpoint": NOWHERE, **settings}))
-        product.session = session
-        product.backend = Backend(lambda name, caller: model, fetches_files=True, listed=False)
-        approvals = Approvals.none(product.approval_rules)
-        tools = [answering("note", "noted"), answering("secret", "leaked")]
-        asked = TurnRequest([user("?")], Caller("key", somebody), "model", approvals, tools=tools)
-        return await take_turn(product, asked, RecordingChoice(), SilentObserver())
+    tools = [answering("note", "noted"), answering("secret", "leaked")]
+    services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE, **settings}), tools=tools)
+    profile = replace(profile, backend=Backend(lambda name, caller: model, fetches_files=True, listed=False))
+    asked = TurnRequest([user("?")], Caller("key", somebody), Approvals.none(profile.rules))
+    try:
+        return await take_turn(services, profile, asked, RecordingChoice(), SilentObserver())
+    finally:
+        await services.close()
 
 
 @pytest.mark.fault("gate: a tool outside the list that the model calls all the same")

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from task.conversation.replies import Answer
 from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect
-from task.product import Backend, Product
+from task.product import Backend, Services, opened
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
@@ -87,7 +87,7 @@ class TickingClock(StoreClock):
 class Process:
     """A process that shares the store with the other one. From its crash on, nothing of it reaches the database."""
 
-    product: Product
+    services: Services
     store: Store
     runner: Runner
     preparing: Preparing
@@ -143,10 +143,6 @@ class Pair:
             store = await open_store(self.url, clock=self.clock, chores=False)
             alive = update(tables.processes).where(tables.processes.c.id == store.processes.own_id)
             await store.database.execute(alive.values(seen_at=self.clock() + 1e9))
-        product = Product(Settings())
-        product.store = StoreAccess(self.url, _store=store)
-        product.backend = Backend(lambda *_: EagerModel(self, lambda: made), fetches_files=True, listed=False)
-        product.approval_rules = ApprovalRules(clock=self.clock)
 
         async def write(text: str) -> str:
             if not made.alive:
@@ -155,8 +151,15 @@ class Pair:
             await self.world.linger()
             return f"noted: {text}"
 
-        product.tools = [MadeTool("write", write, TEXT, frozenset({Effect.WRITE}))]
-        made = Process(product, store, Runner(product, detach_seconds=3_600), Preparing(product))
+        services, profile = opened(Settings(), tools=[MadeTool("write", write, TEXT, frozenset({Effect.WRITE}))])
+        services = replace(services, store=StoreAccess(self.url, _store=store))
+        profile = replace(
+            profile,
+            backend=Backend(lambda *_: EagerModel(self, lambda: made), fetches_files=True, listed=False),
+            rules=ApprovalRules(clock=self.clock),
+        )
+        runner = Runner(services, profile, detach_seconds=3_600)
+        made = Process(services, store, runner, Preparing(services, profile))
         for name in ("read", "write"):
             setattr(store.database, name, _until_crash(made, getattr(store.database, name)))
         return made
@@ -174,7 +177,7 @@ class Pair:
     async def bury(self, *processes: Process) -> None:
         for process in processes:
             await process.runner.close()
-            await process.product.close()
+            await process.services.close()
             process.store.writer._task.cancel()
             await asyncio.wait({process.store.writer._task})
             await process.store.database.close()

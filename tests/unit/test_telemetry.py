@@ -23,7 +23,7 @@ from task.errors import ProviderError, SettingsError, ToolError
 from task.llm.base import Usage
 from task.llm.scripted import ScriptedModel, says
 from task.llm.transport import new_session
-from task.product import Product
+from task.product import check
 from task.product.observing import metrics_of
 from task.search.answers import written
 from task.search.reranking import reranked
@@ -131,7 +131,7 @@ def test_a_collector_without_the_packages_for_it_stops_the_start_with_one_line(
     monkeypatch.setitem(sys.modules, "task.telemetry.otel", None)
     settings = Settings.model_validate({"otel_exporter_otlp_endpoint": "http://127.0.0.1:9", "data_dir": tmp_path})
     with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT needs .* pip install [^\n]*\[otel\]'\.$"):
-        Product(settings).check()
+        check(settings)
 
 
 @pytest.mark.fault("observability: a folder of shared metrics that is missing")

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -40,7 +39,7 @@ from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says
 from task.loop import SilentObserver
 from task.pictures import MADE_BYTES, UNSEEN, with_pictures
-from task.product import Backend, Product
+from task.product import Backend, opened
 from task.settings import Settings
 from task.tools.models import Caller
 from task.turn import TurnRequest, take_turn
@@ -62,15 +61,16 @@ async def _somebody() -> str:
 async def content_for(picture: Attachment, *, sees: bool) -> Any:
     """What a model is sent of a question with that attachment."""
     model = ScriptedModel(says("A cat."))
-    async with aiohttp.ClientSession() as session:
-        product = Product(Settings.model_validate({"dial_endpoint": NOWHERE}))
-        product.session = session
-        product.backend = Backend(lambda name, caller: model, fetches_files=True, listed=not sees)
+    services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE}), tools=())
+    try:
+        facts = None if sees else services.listings
+        backend = Backend(lambda name, caller: model, fetches_files=True, listed=not sees, facts=facts)
         message = user_message(Incoming(Role.USER, "What is this?", (picture,)))
-        request = TurnRequest(
-            [message], Caller("key", _somebody), "model", Approvals.none(product.approval_rules), tools=()
-        )
-        outcome = await take_turn(product, request, RecordingChoice(), SilentObserver())
+        request = TurnRequest([message], Caller("key", _somebody), Approvals.none(profile.rules))
+        asked = replace(profile, backend=backend)
+        outcome = await take_turn(services, asked, request, RecordingChoice(), SilentObserver())
+    finally:
+        await services.close()
     assert outcome.status == "finished"
     return model.requests[0][-1].content
 
@@ -126,12 +126,14 @@ async def test_the_latest_pictures_of_answers_are_shown_with_the_question_after_
         Incoming(Role.USER, "Draw"), drawn(1, 2, 3), Incoming(Role.USER, "More"), drawn(4, 5, 4, 6),
         Incoming(Role.USER, "Which is best?"),
     ]  # fmt: skip
-    async with aiohttp.ClientSession() as session:
-        product = Product(Settings.model_validate({"dial_endpoint": NOWHERE}))
-        product.session = session
-        product.backend = Backend(lambda name, caller: ScriptedModel(), fetches_files=True, listed=False)
-        product.files = SizedFiles({f"files/b/{number}.png": size for number, size in sizes.items()})
-        seen = await with_pictures(product, "model", conversation(incoming, {}), "key")
+    services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE}), tools=())
+    files = SizedFiles({f"files/b/{number}.png": size for number, size in sizes.items()})
+    backend = Backend(lambda name, caller: ScriptedModel(), fetches_files=True, listed=False)
+    try:
+        changed = replace(services, files=files), replace(profile, backend=backend)
+        seen = await with_pictures(*changed, conversation(incoming, {}), "key")
+    finally:
+        await services.close()
     parts = [seen[place].content for place in (2, 4)]
     urls = [
         [part["image_url"]["url"] for part in content if part["type"] == "image_url"]

@@ -14,7 +14,7 @@ from task.console.configuration import ConfigurationManager
 from task.errors import SettingsError
 from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.policy import DEFAULT_RULES
-from task.product import Product
+from task.product import check
 from task.product.parts import command_limits, policy_of, workspace_of
 from task.settings import Settings, load_settings
 from task.tools.workspace.root import Workspace
@@ -103,7 +103,7 @@ def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
     )
     settings = loaded(tmp_path, {"path": path, "owners": ["anna"]}, XDG_DATA_HOME=str(tmp_path / "state" / "data"))
     with pytest.raises(SettingsError, match="AGENT_CODING__WORKSPACES"):
-        Product(settings).check()
+        check(settings)
 
 
 @pytest.mark.fault("workspace: a workspace with the settings of the product itself")
@@ -114,9 +114,9 @@ def test_a_folder_with_the_products_own_settings_stops_the_start(tmp_path: Path,
     (work / name).write_text("AGENT_PORT=5031\n" if name == ".env" else "port: 5031\n")
     entry = [{"path": str(work), "owners": ["anna"]}]
     environ = {"AGENT_CODING__WORKSPACES": json.dumps(entry), "XDG_DATA_HOME": str(tmp_path / "data")}
-    Product(load_settings(environ=environ, directory=tmp_path)).check()
+    check(load_settings(environ=environ, directory=tmp_path))
     with pytest.raises(SettingsError, match=r"contains .*, which is the product's own"):
-        Product(load_settings(environ=environ, directory=work)).check()
+        check(load_settings(environ=environ, directory=work))
 
 
 def test_a_wide_folder_is_permitted_on_request_but_never_the_products_own(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from task.conversation.inputs import forwarded
 from task.core_client.urls import OwnersKey, filing
 from task.errors import ToolError
 from task.llm.dial import UserToken
-from task.product import Product
+from task.product import Services
 from task.runs.request import RunCaller
 
 Mode = Literal["open", "keys", "dial"]
@@ -45,7 +45,7 @@ class Identity:
 
     mode: Mode
     core_key: str
-    product: Product
+    services: Services
     per_minute: int
     _known: dict[str, tuple[float, str, str]] = field(default_factory=dict[str, tuple[float, str, str]])
 
@@ -62,7 +62,7 @@ class Identity:
             return ApiCaller(LOCAL_OWNER, filing(self.core_key, folder), travelling, folder)
         lookup = self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers)
         found, counted = await lookup
-        store = await self.product.store.get()
+        store = await self.services.store.get()
         seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
             text = f"This key may send {self.per_minute} requests in a minute. Try again in a moment."
@@ -70,7 +70,7 @@ class Identity:
         return ApiCaller(found.owner, found.core_key, travelling, found.folder, found.operator)
 
     async def _of_key(self, secret: str) -> tuple[ApiCaller, str]:
-        key = await (await self.product.store.get()).keys.verify(secret)
+        key = await (await self.services.store.get()).keys.verify(secret)
         if key is None:
             raise _unknown()
         folder = f"http/{key.owner}"
@@ -97,14 +97,14 @@ class Identity:
 
     async def _bucket(self, secret: str) -> str:
         try:
-            return await self.product.files.principal(secret)
+            return await self.services.files.principal(secret)
         except ToolError as error:
             cause = error.__cause__
             if isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403):
                 raise _unknown() from error
             if isinstance(cause, ValueError):  # a key that no header can carry
                 raise _unknown() from error
-            detail = f"no answer from DIAL Core at {self.product.endpoint}"
+            detail = f"no answer from DIAL Core at {self.services.endpoint}"
             raise Refused(503, _NO_CORE, code="core_unavailable", retry_after=5, detail=detail) from error
 
 

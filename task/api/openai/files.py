@@ -23,7 +23,7 @@ from task.api.edge.schemas import ResponseModel
 from task.core_client.urls import file_id_of, file_url, in_reach
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.dial import core_headers
-from task.product import Product
+from task.product import Services
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 USER_DATA: Purpose = "user_data"
@@ -69,7 +69,7 @@ class OpenFile:
 class FileShelf:
     """Stores files below `files/{bucket}/{folder of the caller}/`, and finds all that the caller's key may read."""
 
-    product: Product
+    services: Services
     max_bytes: int
 
     async def save(
@@ -127,7 +127,7 @@ class FileShelf:
 
     def _url(self, caller: ApiCaller, file_id: str) -> str:
         try:
-            url = file_url(_named(file_id), self.product.endpoint)
+            url = file_url(_named(file_id), self.services.endpoint)
         except (ValueError, ToolError) as error:
             raise NotFound(_missing(file_id)) from error
         if not in_reach(url, caller.core_key):
@@ -147,9 +147,9 @@ class FileShelf:
     async def _request(
         self, caller: ApiCaller, method: str, path: str, *, missing: str, **options: Any
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        url, headers = f"{self.product.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
+        url, headers = f"{self.services.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
         try:
-            async with self.product.session.request(
+            async with self.services.session.request(
                 method, url, headers=headers, allow_redirects=False, **options
             ) as response:
                 if response.status in (400, 403, 404) and missing:
@@ -161,7 +161,7 @@ class FileShelf:
                 response.raise_for_status()
                 yield response
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            detail = f"no answer from DIAL Core at {self.product.endpoint}"
+            detail = f"no answer from DIAL Core at {self.services.endpoint}"
             raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5, detail=detail) from error
 
 

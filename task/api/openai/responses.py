@@ -91,7 +91,7 @@ async def _run_request(service: Service, caller: ApiCaller, body: ResponseReques
         previous=body.previous_response_id,
         metadata=body.metadata or {},
     )
-    store = await service.product.store.get()
+    store = await service.services.store.get()
     previous = body.previous_response_id
     found = await previous_response(store, caller.owner, previous) if previous is not None else None
     session = await store.sessions.get(caller.owner, found.run.session_id or "") if found is not None else None

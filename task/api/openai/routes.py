@@ -147,8 +147,8 @@ async def delete_file(file_id: str, service: CurrentService, caller: CurrentCall
 
 
 async def _models(service: Service, key: str) -> list[str]:
-    product = service.product
-    return list(dict.fromkeys([AGENT, product.model, *await product.listed_models(key)]))
+    profile = service.profile
+    return list(dict.fromkeys([AGENT, profile.model, *await profile.listed_models(key)]))
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -34,7 +34,8 @@ from task.blocking import run_to_completion
 from task.errors import StoreUnavailable
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.llm.window import schema_tokens
-from task.product import Product
+from task.product import Profile, Services
+from task.product.profile import offered
 from task.runs.events import sent
 from task.runs.runner import Runner
 from task.store.records import Prompt
@@ -65,7 +66,7 @@ async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService, call
             asked = ModelOptions.requested(body.model_dump(include=set(fields)))
             asked = replace(asked, max_tokens=asked.max_tokens or CHAT_TOKENS)
             given = body.system_prompt if received.prompt is None else received.prompt
-            prompt = await _chat_prompt(service.product) if given is None else given
+            prompt = await _chat_prompt(service.services, service.profile) if given is None else given
             options = await service.options("chat", body, asked, prompt)
             prepared = await service.preparing.in_session(caller, received.messages, options, body.session_id)
             run = await service.runner.start(prepared, key)
@@ -85,7 +86,7 @@ async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService, call
 @routes.get("/personas", response_model=PersonaList, responses=failures())
 async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
     """The personas of the context, for a request's `persona`; `default` answers where a request names none."""
-    context = service.product.context
+    context = service.profile.context
     if context is None:
         return {"personas": [], "descriptions": {}, "default": None}
     found = await context.persona_summaries()
@@ -202,12 +203,12 @@ async def revoke_grant(grant_id: str, caller: CurrentCaller, store: CurrentStore
     await (await store.get()).grants.revoke(caller.owner, grant_id)
 
 
-async def _chat_prompt(product: Product) -> str:
-    """The documented prompt, which promises only tools that are there, and the product's own."""
-    offered = named(await product.offered_tools())
-    found = " and ".join(words for name, words in CHAT_TOOLS.items() if name in offered)
+async def _chat_prompt(services: Services, profile: Profile) -> str:
+    """The documented prompt, which promises only tools that are there, and the agent's own."""
+    tools = named((await offered(services, profile))[0])
+    found = " and ".join(words for name, words in CHAT_TOOLS.items() if name in tools)
     promise = f"{CHAT_PROMPT} with access to {found} tools." if found else f"{CHAT_PROMPT}."
-    return f"{promise}\n\n{product.prompt}"
+    return f"{promise}\n\n{profile.prompt}"
 
 
 async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncGenerator[bytes]:
@@ -291,8 +292,8 @@ class ToolsHealth(ResponseModel):
 @health_routes.get("/health/tools", response_model=ToolsHealth, responses=failures())
 async def tools_health(service: CurrentService, _: CurrentCaller) -> Any:
     """The tools with their calls, failures, mean time and tokens of their schemas, and the servers that are down."""
-    tools, issues = await service.product.offered()
-    metrics = service.product.telemetry.metrics
+    tools, issues = await offered(service.services, service.profile)
+    metrics = service.services.telemetry.metrics
     figures = await asyncio.to_thread(metrics.tools) if metrics is not None else {}
     return {
         "tools": [_tool_health(tool, figures.get(tool.name, ToolFigures())) for tool in tools],

@@ -207,4 +207,4 @@ async def transcribe(service: CurrentService, caller: CurrentCaller, file: Annot
         return caller.owner
 
     named = Caller(caller.core_key, principal, headers=dict(caller.headers))
-    return {"text": await service.product.transcribe(service.transcription, Recording(content, kind), named)}
+    return {"text": await service.profile.transcribe(service.transcription, Recording(content, kind), named)}

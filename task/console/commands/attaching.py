@@ -14,8 +14,8 @@ from pathlib import Path
 from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, Message, Role
 from task.errors import InvalidRequest, ToolError
-from task.product.framework import FrameworkProduct
-from task.product.product import MAX_IMAGE_BYTES
+from task.pictures import MAX_IMAGE_BYTES
+from task.product.framework import ConsoleProduct
 from task.runs.request import RunCaller
 from task.tools.models import Caller
 
@@ -48,7 +48,7 @@ def mentioned(text: str, folder: Path) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
-async def attach(product: FrameworkProduct, caller: RunCaller, path: Path) -> AttachedFile:
+async def attach(product: ConsoleProduct, caller: RunCaller, path: Path) -> AttachedFile:
     """The file at `path`, ready for a message.
 
     It is uploaded where there is a DIAL Core. Otherwise a picture travels in the message, and a file in the working
@@ -64,7 +64,7 @@ async def attach(product: FrameworkProduct, caller: RunCaller, path: Path) -> At
     if caller.core_key:
         content = await asyncio.to_thread(path.read_bytes)
         try:
-            url = await product.files.upload(path.name, content, kind, caller.core_key)
+            url = await product.services.files.upload(path.name, content, kind, caller.core_key)
             return AttachedFile(path, name, Attachment(kind, path.name, url=url))
         except ToolError as error:
             no_core = f"DIAL Core did not take it: {error}"
@@ -77,12 +77,12 @@ async def attach(product: FrameworkProduct, caller: RunCaller, path: Path) -> At
     raise InvalidRequest(f"{name} cannot be attached: {no_core.removesuffix('.')}. {_ADVICE}")
 
 
-async def _reads_files(product: FrameworkProduct, caller: RunCaller) -> bool:
+async def _reads_files(product: ConsoleProduct, caller: RunCaller) -> bool:
     async def principal() -> str:
         return caller.owner
 
-    tools = await product.workspace_tools(Caller(caller.core_key, principal))
-    return any(product.approval_rules.policy.offers(tool.name) for tool in tools)
+    tools = await product.profile.workspace_tools(Caller(caller.core_key, principal))
+    return any(product.profile.rules.policy.offers(tool.name) for tool in tools)
 
 
 def _size(path: Path, name: str, most: int) -> int:

@@ -82,15 +82,15 @@ class Completion:
         return found
 
     def _personas(self) -> list[str]:
-        context = self._console.product.context
+        context = self._console.product.profile.context
         return run_blocking(context.personas) if context is not None else []
 
     def _models(self) -> list[str]:
-        return run_blocking(self._console.product.listed_models, self._console.caller.core_key)
+        return run_blocking(self._console.product.profile.listed_models, self._console.caller.core_key)
 
     def _sessions(self) -> list[str]:
         async def newest() -> list[str]:
-            store = await self._console.product.store.get()
+            store = await self._console.product.services.store.get()
             return [item.session_id for item in (await store.sessions.list(self._console.caller.owner, LISTED)).items]
 
         return run_blocking(newest)

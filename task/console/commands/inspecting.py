@@ -8,7 +8,8 @@ from task.console.commands.sessions import local_time
 from task.errors import InvalidRequest, ToolError
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
-from task.product.framework import FrameworkProduct
+from task.product.framework import ConsoleProduct
+from task.product.profile import available
 from task.runs.request import RunCaller
 from task.store.records import StoredGrant
 from task.store.trace_records import Trace, TraceFilter
@@ -26,7 +27,7 @@ NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
 _TRACES = 200
 
 
-async def grants(product: FrameworkProduct, owner: str, session_id: str | None) -> str:
+async def grants(product: ConsoleProduct, owner: str, session_id: str | None) -> str:
     """The grants that count in this session, numbered."""
     found = await valid_grants(product, owner, session_id)
     if not found:
@@ -35,7 +36,7 @@ async def grants(product: FrameworkProduct, owner: str, session_id: str | None) 
     return "\n".join(["Allowed without asking:", *lines])
 
 
-async def revoke(product: FrameworkProduct, owner: str, session_id: str | None, which: str) -> str:
+async def revoke(product: ConsoleProduct, owner: str, session_id: str | None, which: str) -> str:
     """Revoke the grant with this number or id, or `all` of them.
 
     Raises:
@@ -45,16 +46,16 @@ async def revoke(product: FrameworkProduct, owner: str, session_id: str | None, 
     chosen = [grant for n, grant in enumerate(found, 1) if which in ("all", str(n), grant.grant_id)]
     if not chosen:
         raise InvalidRequest(f"There is no grant {which!r}; /permissions lists them." if found else NOTHING_ALLOWED)
-    store = await product.store.get()
+    store = await product.services.store.get()
     for grant in chosen:
         await store.grants.revoke(owner, grant.grant_id)
     return "\n".join(f"Revoked: {_described(grant)}" for grant in chosen)
 
 
-async def valid_grants(product: FrameworkProduct, owner: str, session_id: str | None) -> tuple[StoredGrant, ...]:
+async def valid_grants(product: ConsoleProduct, owner: str, session_id: str | None) -> tuple[StoredGrant, ...]:
     """The grants that count in this session, oldest first."""
     # Without a session only those that count everywhere: the next session will have no others.
-    return await (await product.store.get()).grants.list(owner, session_id or "")
+    return await (await product.services.store.get()).grants.list(owner, session_id or "")
 
 
 def _described(grant: StoredGrant) -> str:
@@ -62,10 +63,10 @@ def _described(grant: StoredGrant) -> str:
     return f"{grant.data.get('description') or grant.data.get('tool', '')}{until}"
 
 
-async def tools(product: FrameworkProduct, caller: RunCaller) -> str:
+async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
     """The tools of the next turn with their effects, source and size in every request, then what is missing and why."""
     found, missing = await _found(product, caller)
-    offers = product.approval_rules.policy.offers
+    offers = product.profile.rules.policy.offers
     offered = {tool: source for tool, source in found.items() if offers(tool.name)}
     if hidden := sorted(tool.name for tool in found if tool not in offered):
         missing.append(f"not offered by the rules: {', '.join(hidden)}")
@@ -75,20 +76,20 @@ async def tools(product: FrameworkProduct, caller: RunCaller) -> str:
     return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
 
 
-async def _found(product: FrameworkProduct, caller: RunCaller) -> tuple[dict[BaseTool, str], list[str]]:
+async def _found(product: ConsoleProduct, caller: RunCaller) -> tuple[dict[BaseTool, str], list[str]]:
     async def principal() -> str:
         return caller.owner
 
     asking = Caller(caller.core_key, principal)
-    own, local = await product.own_tools(), await product.workspace_tools(asking)
-    usable = await product.available(own, caller.core_key)
-    served = await product.mcp.discover(asking, named([*own, *local]))
+    own, local = await product.profile.own_tools(), await product.profile.workspace_tools(asking)
+    usable = await available(product.services, product.profile, own, caller.core_key)
+    served = await product.services.mcp.discover(asking, named([*own, *local]))
     found = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
     found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
-    missing = [*await product.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]
+    missing = [*await product.tools.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]
     missing += [sentence for name, sentence in MISSING.items() if name not in named([*found])]
     if len(usable) < len(own):
-        missing.append(f"{PICTURES}: DIAL Core does not list the deployment {product.painter}.")
+        missing.append(f"{PICTURES}: DIAL Core does not list the deployment {product.profile.painter}.")
     return found, [*missing, *await _without_core(product, caller)]
 
 
@@ -99,17 +100,17 @@ def _listed(tool: BaseTool, source: str) -> str:
     return f"- {name}: {effects}; {source}; {tokens} tokens"
 
 
-async def _without_core(product: FrameworkProduct, caller: RunCaller) -> Sequence[str]:
+async def _without_core(product: ConsoleProduct, caller: RunCaller) -> Sequence[str]:
     if caller.core_key:
         try:
-            await product.files.principal(caller.core_key)
+            await product.services.files.principal(caller.core_key)
         except ToolError as error:
             return [f"files of DIAL Core: {error}"]
         return []
     return ["files of DIAL Core: none is connected; files of the working directory and pictures can be attached."]
 
 
-async def cost(product: FrameworkProduct, owner: str, session_id: str) -> str:
+async def cost(product: ConsoleProduct, owner: str, session_id: str) -> str:
     """The tokens and the cost of the session's runs, by model."""
     traces = await _traces(product, owner, session_id)
     usage: dict[str, list[int]] = {}
@@ -131,8 +132,8 @@ def _line(item: tuple[str, list[int]]) -> str:
     return f"- {model}: {prompt} in requests, {completion} in answers"
 
 
-async def _traces(product: FrameworkProduct, owner: str, session_id: str) -> list[Trace]:
-    store, found, cursor = await product.store.get(), list[Trace](), None
+async def _traces(product: ConsoleProduct, owner: str, session_id: str) -> list[Trace]:
+    store, found, cursor = await product.services.store.get(), list[Trace](), None
     await store.flush()
     while True:
         page = await store.traces.list(owner, _TRACES, cursor, TraceFilter(session_id))

@@ -13,7 +13,7 @@ from task.console.terminal.rendering import one_line
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message, Role
 from task.errors import InvalidRequest
-from task.product import Product
+from task.product import Services
 from task.store.records import Session
 
 LISTED = 20
@@ -25,22 +25,22 @@ def local_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-async def listed_sessions(product: Product, owner: str, current: str | None) -> str:
+async def listed_sessions(services: Services, owner: str, current: str | None) -> str:
     """The owner's sessions, numbered, the last used first."""
-    sessions = (await (await product.store.get()).sessions.list(owner, LISTED)).items
+    sessions = (await (await services.store.get()).sessions.list(owner, LISTED)).items
     if not sessions:
         return "There are no sessions yet."
     lines = [f"{number}. {_listed(session, current)}" for number, session in enumerate(sessions, 1)]
     return "\n".join(["Sessions, the last used first:", *lines, "/resume NUMBER continues one."])
 
 
-async def session_named(product: Product, owner: str, which: str) -> str:
+async def session_named(services: Services, owner: str, which: str) -> str:
     """The id of the session with this number in the list, this id, or an id that begins so.
 
     Raises:
         InvalidRequest: there is none, or several.
     """
-    sessions = (await product.store.get()).sessions
+    sessions = (await services.store.get()).sessions
     if which.isdecimal() and len(which) < 4:
         found = [item.session_id for item in (await sessions.list(owner, LISTED)).items]
         if not 0 < int(which) <= len(found):
@@ -53,13 +53,13 @@ async def session_named(product: Product, owner: str, which: str) -> str:
     return which if which in found or not found else found[0]
 
 
-async def retry(product: Product, owner: str, session_id: str) -> tuple[str, Message]:
+async def retry(services: Services, owner: str, session_id: str) -> tuple[str, Message]:
     """A branch of the session that ends before the user's last message, and that message.
 
     Raises:
         InvalidRequest: the session has no message of the user.
     """
-    sessions = (await product.store.get()).sessions
+    sessions = (await services.store.get()).sessions
     session = await sessions.get(owner, session_id)
     place = last_question(session.messages)
     if place is None:

@@ -112,7 +112,7 @@ def _debug(console: Console, argument: str) -> str:
 
 
 def _persona(console: Console, argument: str) -> str:
-    context = console.product.context
+    context = console.product.profile.context
     known = run_blocking(context.personas) if context is not None else []
     usual = context.persona if context is not None else ""
     if not argument:
@@ -123,7 +123,7 @@ def _persona(console: Console, argument: str) -> str:
     if argument == DEFAULT:
         console.persona = ""
         return f"Persona: {usual or 'none'}."
-    run_blocking(console.product.context_prompt, argument)  # refuses one that does not exist
+    run_blocking(console.product.profile.context_prompt, argument)  # refuses one that does not exist
     console.persona = persona_id(argument)
     return f"Persona: {console.persona}."
 
@@ -142,7 +142,7 @@ def _tools(console: Console, argument: str) -> str:
 
 
 def _model(console: Console, argument: str) -> str:
-    known = run_blocking(console.product.listed_models, console.caller.core_key)
+    known = run_blocking(console.product.profile.listed_models, console.caller.core_key)
     if not argument:
         if not known:
             return f"Model: {console.model}. Its provider lists no others; /model NAME takes any."
@@ -189,10 +189,10 @@ def _save(console: Console, argument: str) -> str:
 
 
 def _resume(console: Console, argument: str) -> str:
-    product, owner = console.product, console.caller.owner
+    services, owner = console.product.services, console.caller.owner
     if not argument:
-        return run_blocking(listed_sessions, product, owner, console.session_id)
-    console.resume(run_blocking(session_named, product, owner, argument))
+        return run_blocking(listed_sessions, services, owner, console.session_id)
+    console.resume(run_blocking(session_named, services, owner, argument))
     return ""
 
 
@@ -209,7 +209,7 @@ def _reload(console: Console, argument: str) -> str:
 def _retry(console: Console, argument: str) -> str:
     if console.session_id is None:
         raise InvalidRequest("There is no message to repeat.")
-    session_id, message = run_blocking(retry, console.product, console.caller.owner, console.session_id)
+    session_id, message = run_blocking(retry, console.product.services, console.caller.owner, console.session_id)
     console.session_id = session_id
     drop_last_turn(console.history)
     console.ui.display_user_message(message.text())

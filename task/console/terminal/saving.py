@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
-from task.product import Product
+from task.product import Services
 from task.runs.request import RunCaller
 
 MAX_BYTES = 200 * 2**20
 
 
-async def saved(product: Product, caller: RunCaller, attachment: Attachment, folder: Path) -> Path | None:
+async def saved(services: Services, caller: RunCaller, attachment: Attachment, folder: Path) -> Path | None:
     """Where the attachment was written; None: it is only an address.
 
     Raises:
@@ -25,7 +25,7 @@ async def saved(product: Product, caller: RunCaller, attachment: Attachment, fol
         ToolError: DIAL Core does not give the file.
     """
     if attachment.url and attachment.url.startswith("files/") and caller.core_key:
-        found = await product.files.download(attachment.url, caller.core_key, MAX_BYTES)
+        found = await services.files.download(attachment.url, caller.core_key, MAX_BYTES)
         content = found.content
     elif attachment.data is not None and attachment.reference_url is None:
         content = decoded(attachment.data, attachment.type or "")

@@ -22,7 +22,7 @@ from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, Role
 from task.conversation.replies import Answer
 from task.loop import Spent
-from task.product import Product
+from task.product import Profile, Services, opened
 from task.settings import load_settings
 from task.tools.models import Caller
 from task.tools.toolbox import Pending
@@ -79,7 +79,8 @@ async def coding_process(home: Path, variables: Mapping[str, str]) -> AsyncGener
 class Conversation:
     """A person's side of a coding run: what the coder waits for, and what it has said since the last message."""
 
-    product: Product
+    services: Services
+    profile: Profile
     said: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
     shown: asyncio.Queue[Outcome] = field(default_factory=asyncio.Queue[Outcome])
     progress: Progress = field(default_factory=lambda: Progress([]))
@@ -99,11 +100,8 @@ class Conversation:
         return await self.shown.get()
 
     async def _work(self) -> None:
-        product = self.product
-        backend = product.backend
-        coder = Coder(product, None, Caller(KEY, _nobody), product.limits, None, lambda _: None, self._ask)
+        coder = Coder(self.services, self.profile, Caller(KEY, _nobody), lambda _: None, self._ask)
         outcome = await coder.run(self.progress)
-        product.backend = backend  # the coder has put a wrapper around it
         self._show((), failed=outcome.error is not None)
 
     async def _ask(self, pending: Sequence[Pending]) -> list[Answer]:
@@ -131,17 +129,17 @@ async def _nobody() -> str:
 
 
 async def main() -> None:
-    product = Product(load_settings())
-    conversation = Conversation(product)
+    services, profile = opened(load_settings())
+    conversation = Conversation(services, profile)
     while line := await asyncio.to_thread(sys.stdin.readline):
         request = json.loads(line)
         if request["new"]:
             if conversation.task is not None:
                 conversation.task.cancel()
-            conversation = Conversation(product)
+            conversation = Conversation(services, profile)
         outcome = await conversation.message(request["say"], request["files"])
         print(json.dumps(asdict(outcome)), flush=True)
-    await product.close()
+    await services.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,159 @@
+"""What one agent is: its model, prompt, context, tools, gate policy, limits and options."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from task.approvals.rules import ApprovalRules
+from task.context.prompt import ContextPrompt, LiveContext, unknown_persona
+from task.llm.base import ModelOptions
+from task.llm.openai import Recording, transcribed_by
+from task.llm.window import ContextWindow
+from task.loop import Limits
+from task.permissions.decisions import PermissionMode
+from task.product.backends import Backend
+from task.product.services import Services
+from task.prompts import SYSTEM_PROMPT
+from task.tools.aliases import Alias
+from task.tools.base import BaseTool
+from task.tools.deployment.image_generation_tool import ImageGenerationTool
+from task.tools.mcp.hub import Issue
+from task.tools.models import Caller
+from task.tools.offload import Offloader, ReadContextDocumentTool
+from task.tools.toolbox import named
+
+MAX_WARNINGS, MAX_NAME = 20, 64
+CONSOLE = "console"  # the door whose tools work in the folder of its process
+_OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
+
+
+async def no_tools(_: Caller) -> list[BaseTool]:
+    """The tools of a workspace where there is none."""
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One agent. A door makes the one of its request with `replace`.
+
+    `context` is None where the settings name no definition, `persona` empty for the one of the settings. `tools` are
+    the agent's own in their stable order; `workspace_tools` finds those of the folder that the caller may use, and
+    `local` says that it is the folder of this process. `history_tokens` and `history_length` limit the conversation
+    that a model gets; `painter` is the deployment that makes pictures, or "off"; `aliases` are names by which the door
+    offers tools.
+    """
+
+    backend: Backend
+    model: str
+    prompt: str = SYSTEM_PROMPT
+    context: LiveContext | None = None
+    persona: str = ""
+    tools: Sequence[BaseTool] = ()
+    workspace_tools: Callable[[Caller], Awaitable[list[BaseTool]]] = no_tools
+    local: bool = False
+    rules: ApprovalRules = field(default_factory=ApprovalRules)
+    mode: PermissionMode = PermissionMode.DEFAULT
+    limits: Limits = field(default_factory=Limits)
+    options: ModelOptions = field(default_factory=ModelOptions)
+    offloader: Offloader = field(default_factory=lambda: Offloader(None))
+    history_tokens: int | None = None
+    history_length: int | None = None
+    link_hosts: tuple[str, ...] = ()
+    painter: str = "off"
+    aliases: Sequence[Alias] = ()
+
+    async def context_prompt(self, persona: str = "") -> ContextPrompt:
+        """What the context adds to the system prompt; without `persona` with the one of the profile.
+
+        Raises:
+            InvalidRequest: there is no such persona.
+        """
+        persona = persona or self.persona
+        if self.context is not None:
+            return await self.context.prompt(persona)
+        if persona:
+            raise unknown_persona(persona, ())
+        return ContextPrompt()
+
+    async def own_tools(self) -> list[BaseTool]:
+        """The agent's own tools in a conversation with the profile's persona."""
+        return [*self.tools, *context_tools(self.context, await self.context_prompt())]
+
+    def options_for(self, given: ModelOptions, documented: ModelOptions | None = None) -> ModelOptions:
+        """What a model is asked with: the request's options, else the operator's, else the door's documented defaults.
+
+        What none of them sets is the model's own default.
+        """
+        return _over(self.options if documented is None else _over(documented, self.options), given)
+
+    def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str]) -> tuple[str, ...]:
+        """The warnings for a request's trace: the names of its fields that nothing reads, and of the options that the
+        model's provider does not take."""
+        unsent = self.backend.dialect(model).dropped(given)
+        return (
+            *(f"{name[:MAX_NAME]} had no effect: it is not known here" for name in unknown[:MAX_WARNINGS]),
+            *(f"{name} had no effect: the provider of {model} does not take it" for name in unsent),
+        )
+
+    def window(self, api_key: str) -> ContextWindow:
+        """The room that the model has for a conversation."""
+
+        async def limit() -> int | None:
+            if self.history_tokens is not None or self.backend.facts is None:
+                return self.history_tokens
+            return await self.backend.facts.request_tokens(self.model, api_key)
+
+        return ContextWindow(limit, self.history_length)
+
+    async def chat_models(self, api_key: str) -> list[str]:
+        """The chat models that Core lists for the caller, without the one that makes pictures."""
+        return await self.listed_models(api_key) if self.backend.listed else []
+
+    async def listed_models(self, api_key: str) -> list[str]:
+        """The models to choose from, as their provider lists them; none where it does not."""
+        found = await self.backend.models(api_key) if self.backend.models is not None else []
+        return [name for name in found if name != self.painter or name == self.model or not self.backend.listed]
+
+    async def transcribe(self, deployment: str, recording: Recording, caller: Caller) -> str:
+        """What is said in the recording. Raises `ProviderError`."""
+        if self.backend.transcribe is not None:
+            return await self.backend.transcribe(deployment, recording)
+        return await transcribed_by(self.backend.chat_model(deployment, caller), recording)
+
+    def continues(self, door: str) -> bool:
+        """Whether a suspended run of this door has its tools here."""
+        return self.local or door != CONSOLE
+
+
+def context_tools(context: LiveContext | None, prompt: ContextPrompt) -> list[BaseTool]:
+    """The tool that reads what does not fit into this prompt, where there is anything."""
+    return [ReadContextDocumentTool(prompt.left_out, context.read)] if context is not None and prompt.left_out else []
+
+
+async def available(
+    services: Services, profile: Profile, tools: Sequence[BaseTool], api_key: str
+) -> Sequence[BaseTool]:
+    """The tools without the one that makes pictures, where Core does not list its deployment for the caller."""
+    paints = any(isinstance(tool, ImageGenerationTool) for tool in tools)
+    if not paints or not await services.listings.lacks(profile.painter, api_key):
+        return tools
+    return [tool for tool in tools if not isinstance(tool, ImageGenerationTool)]
+
+
+async def offered(services: Services, profile: Profile) -> tuple[list[BaseTool], tuple[Issue, ...]]:
+    """The agent's own tools and those of the servers that answer without a caller's key, as the policy allows; and what
+    is wrong with the servers whose tools are missing."""
+    own: Sequence[BaseTool] = await profile.own_tools()
+    found = await services.mcp.discover(None, named(own))
+    if services.core_key:
+        own = await available(services, profile, own, services.core_key)
+    return [tool for tool in (*own, *found.tools) if profile.rules.policy.offers(tool.name)], found.issues
+
+
+def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:
+    chosen: dict[str, Any] = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
+    if given.extra:
+        chosen["extra"] = {**base.extra, **given.extra}
+    return replace(base, **chosen) if chosen else base
