@@ -18,14 +18,6 @@ from task.approvals.questions import said_in
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, system, tool_message
-from task.conversation.sinks import (
-    ChoiceSink,
-    ForwardingChoice,
-    ForwardingStage,
-    StageProcessor,
-    StageSink,
-    StageStatus,
-)
 from task.conversation.state import (
     NO_TOOLS,
     TOOL_CALL_HISTORY_KEY,
@@ -39,6 +31,14 @@ from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, SilentObserver
+from task.output.sinks import (
+    ChoiceSink,
+    ForwardingChoice,
+    ForwardingStage,
+    StageProcessor,
+    StageSink,
+    StageStatus,
+)
 from task.product import Profile, Services
 from task.product.opening import new_seal, opened_bare
 from task.tools.base import BaseTool

@@ -12,7 +12,6 @@ from typing import Literal, Protocol
 
 from task.conversation.history import repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, user
-from task.conversation.sinks import ChoiceSink, WaitingStages
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import (
@@ -27,6 +26,7 @@ from task.llm.base import (
     Waiting,
 )
 from task.llm.window import ContextWindow
+from task.output.sinks import ChoiceSink, WaitingStages
 from task.permissions.decisions import Decision
 from task.telemetry.operations import first_text, model_request
 from task.tools.models import TOOLS, Caller

@@ -10,14 +10,14 @@ from itertools import takewhile
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
-from task.conversation.links import Suspicion
 from task.conversation.messages import Attachment, CustomContent, Message, Role, system
-from task.conversation.sanitizer import defanged
-from task.conversation.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions, Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent, ToolLoop
+from task.output.links import Suspicion
+from task.output.sanitizer import defanged
+from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.pictures import with_pictures

@@ -11,8 +11,8 @@ from task.blocking import run_blocking
 from task.coding.coder import CODER_PROMPT, Coder, Progress
 from task.coding.settings import Settings, coder_tree, load_settings
 from task.conversation.messages import FunctionCall, ToolCall, user
-from task.conversation.sinks import NullChoice
 from task.llm.accumulator import new_call_id
+from task.output.sinks import NullChoice
 from task.permissions.coding import coding_policy
 from task.product import opened
 from task.product.parts import command_limits

@@ -16,8 +16,8 @@ from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, codes_of, decision_of
 from task.conversation.messages import Message, Role
 from task.conversation.replies import new_code
-from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.conversation.state import TurnState, Waiting, waits
+from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import fenced, shortened, words
 from task.tools.toolbox import Pending

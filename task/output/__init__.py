@@ -1,1 +1,1 @@
-"""What leaves the product for users: charts without remote sources."""
+"""What an answer goes through on its way out: choices and stages, sanitising of links and markup, charts."""

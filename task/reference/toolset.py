@@ -7,7 +7,7 @@ from typing import Any
 
 from task.blocking import run_blocking
 from task.conversation.messages import Message, message_from
-from task.conversation.sinks import NullChoice
+from task.output.sinks import NullChoice
 from task.tools.base import BaseTool
 from task.tools.declare import tool
 from task.tools.formats import Format, in_format

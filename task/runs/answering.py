@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from task.approvals.questions import said_in
 from task.approvals.stored import RunApprovals
 from task.conversation.messages import Message, ToolCall
-from task.conversation.sinks import StageSink
 from task.core_client.urls import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, LoopObserver, RunOutcome
+from task.output.sinks import StageSink
 from task.product import Profile, Services
 from task.runs.events import (
     Attached,

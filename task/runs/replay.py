@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
-from task.conversation.sinks import NullChoice
 from task.errors import InvalidRequest, NotFound, ProviderError
 from task.llm.base import TextDelta, ToolCallDelta
 from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
+from task.output.sinks import NullChoice
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC, RiskAssessment
 from task.runs.preparing import files_of, options_of

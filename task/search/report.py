@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from task.conversation.sinks import StageSink
 from task.embedding.client import Progress
 from task.errors import ProviderError
+from task.output.sinks import StageSink
 from task.search.answers import UNSUPPORTED, CheckedAnswer
 from task.search.chunks import ChunkedDocument
 from task.search.passages import Passage

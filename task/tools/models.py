@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from task.conversation.messages import Message, ToolCall
-from task.conversation.sinks import ChoiceSink, StageSink
 from task.conversation.sources import Sources
 from task.core_client.models import TOOLS as TOOLS
 from task.core_client.models import Caller as Caller
@@ -15,6 +14,7 @@ from task.core_client.models import DownloadedFile as DownloadedFile
 from task.core_client.models import Spend as Spend
 from task.core_client.models import nobody as nobody
 from task.errors import new_reference
+from task.output.sinks import ChoiceSink, StageSink
 from task.permissions.decisions import Effect as Effect
 
 

@@ -15,9 +15,9 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from task.conversation.messages import Message, ToolCall, frozen_data, tool_message
-from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
+from task.output.sinks import ChoiceSink, StageProcessor, StageSink
 from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible

@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from time import process_time, time
 
-from task.conversation.links import Suspicion
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.conversation.sinks import DefangedChoice
+from task.output.links import Suspicion
+from task.output.sinks import DefangedChoice
 from task.permissions.decisions import Allowed, CallRequest, Deferred, Effect, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants

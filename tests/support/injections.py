@@ -19,12 +19,12 @@ from urllib.parse import unquote
 
 import yaml
 
-from task.conversation.links import Suspicion
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
-from task.conversation.sinks import DefangedChoice
 from task.llm.base import ToolSchema
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import ToolLoop
+from task.output.links import Suspicion
+from task.output.sinks import DefangedChoice
 from task.permissions.decisions import Effect, Gate, ModeGate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants

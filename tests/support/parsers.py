@@ -16,9 +16,7 @@ from task.api.openai.responses_input import ResponseRequest
 from task.api.openai.schemas import ChatCompletionRequest
 from task.api.platform.schemas import ApprovalAnswer, RunStart, SessionStart
 from task.api.web.markdown import blocks_of
-from task.conversation.links import Suspicion, tag_at
 from task.conversation.replies import codes_in, read_reply
-from task.conversation.sanitizer import Defanger
 from task.conversation.state import StateRejected, StateSeal
 from task.documents.extract import extract
 from task.documents.text import decode, decode_html
@@ -27,6 +25,8 @@ from task.llm.accumulator import Accumulator
 from task.llm.chat_chunks import EventTooLong, SseReader, _Answer
 from task.local.core.config import CoreConfig
 from task.local.core.config_source import ConfigSource, expanded
+from task.output.links import Suspicion, tag_at
+from task.output.sanitizer import Defanger
 from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, urls_of_text
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from task.conversation.messages import FunctionCall, Message, ToolCall
-from task.conversation.sinks import StageProcessor
+from task.output.sinks import StageProcessor
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
 from tests.support.choices import RecordingChoice

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
-from task.conversation.links import Suspicion
-from task.conversation.sanitizer import Defanger
-from task.conversation.sinks import DefangedChoice
+from task.output.links import Suspicion
+from task.output.sanitizer import Defanger
+from task.output.sinks import DefangedChoice
 from tests.support.choices import RecordingChoice
 from tests.support.markdown_readers import leads_to_evil
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from task.conversation.links import Suspicion
 from task.conversation.messages import Message
-from task.conversation.sinks import DefangedChoice
 from task.core_client.files import DialFiles
+from task.output.links import Suspicion
+from task.output.sinks import DefangedChoice
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import MADE, ImageGenerationTool

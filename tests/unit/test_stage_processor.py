@@ -10,7 +10,7 @@ import pytest
 from aidial_sdk.chat_completion import Choice, Status
 
 from task.agent import FoldedChoice
-from task.conversation.sinks import StageProcessor, StageStatus
+from task.output.sinks import StageProcessor, StageStatus
 from tests.support.choices import RecordingChoice
 
 

@@ -16,7 +16,6 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, CustomContent, Message, Role
-from task.conversation.sinks import StageSink
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.core_client.urls import file_url
 from task.errors import ProviderError, ToolError
@@ -26,6 +25,7 @@ from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import CONTEXT_LENGTH, TIMEOUT, spent_limit
 from task.llm.transport import Retries, new_session
+from task.output.sinks import StageSink
 from task.permissions.taint import Origin
 from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import ToolCallParams

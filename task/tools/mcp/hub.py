@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
 
-from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.core_client.files import DialFiles
 from task.errors import new_reference
+from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool

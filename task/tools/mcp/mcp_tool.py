@@ -8,10 +8,10 @@ from itertools import count
 from typing import Any
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
-from task.conversation.sinks import StageSink
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.errors import ToolError
+from task.output.sinks import StageSink
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import Identity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient, Progress

@@ -11,9 +11,9 @@ from time import monotonic
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
-from task.conversation.sinks import StageSink
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
+from task.output.sinks import StageSink
 from task.telemetry.operations import count, queued
 from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import re
 
-from task.conversation import markup
-from task.conversation.links import Suspicion, decoded, defused, inert, tag_at
+from task.output import markup
+from task.output.links import Suspicion, decoded, defused, inert, tag_at
 
 LONGEST = 2_000  # characters that are held back at most until a construct is complete
 EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for each character, and once

@@ -8,9 +8,9 @@ from enum import StrEnum
 from time import perf_counter
 from typing import Any, Protocol
 
-from task.conversation.links import Suspicion
-from task.conversation.markup import MARKED
-from task.conversation.sanitizer import Defanger, defanged
+from task.output.links import Suspicion
+from task.output.markup import MARKED
+from task.output.sanitizer import Defanger, defanged
 
 logger = logging.getLogger(__name__)
 
