@@ -118,7 +118,18 @@ class LocalChatModel:
             async for _ in place.turn():
                 pass
             await self._small().read([predicted_prefix()])
-            return bool(save_as) and await self._save_state(save_as)
+            if not save_as:
+                return False
+            endpoint = [stage async for stage in self.engine() if isinstance(stage, Endpoint)][-1]
+            limit = aiohttp.ClientTimeout(total=SAVE_SECONDS)
+            # A connection of its own: the server closes those that have streamed, and a pool may not have noticed yet.
+            headers, none = {"Authorization": f"Bearer {endpoint.key}"}, aiohttp.DummyCookieJar()
+            async with aiohttp.ClientSession(headers=headers, timeout=limit, cookie_jar=none) as session:
+                try:
+                    async with session.post(f"{endpoint.url}{SAVE}", json={"filename": save_as}) as response:
+                        return response.status == HTTPStatus.OK
+                except (aiohttp.ClientError, TimeoutError):
+                    return False
 
     def _small(self) -> SmallModel:
         return SmallModel(self._connected, self.name, self.context, self.answer_tokens, self.reply_bias, pauses=PAUSES)
@@ -132,15 +143,3 @@ class LocalChatModel:
                     yield OpenAIChatModel(
                         self.session, f"{stage.url}/v1", stage.key, self.name, PROFILE, retries=ONE_TRY
                     )
-
-    async def _save_state(self, name: str) -> bool:
-        endpoint = [stage async for stage in self.engine() if isinstance(stage, Endpoint)][-1]
-        limit = aiohttp.ClientTimeout(total=SAVE_SECONDS)
-        # A connection of its own: the server closes those that have streamed, and a pool may not have noticed yet.
-        headers, none = {"Authorization": f"Bearer {endpoint.key}"}, aiohttp.DummyCookieJar()
-        async with aiohttp.ClientSession(headers=headers, timeout=limit, cookie_jar=none) as session:
-            try:
-                async with session.post(f"{endpoint.url}{SAVE}", json={"filename": name}) as response:
-                    return response.status == HTTPStatus.OK
-            except (aiohttp.ClientError, TimeoutError):
-                return False

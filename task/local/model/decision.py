@@ -110,23 +110,17 @@ def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Mess
     names = {str(tool["function"]["name"]) for tool in tools}
     before, files = made(messages), names_of(addresses_in(messages).files, messages)
     for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
-        call = _parsed(step, names)
-        if call is not None and call[0] == RUNNER:
-            call[1]["code"] = with_names(str(call[1].get("code", "")), files)
-        if call is not None and call not in decision.calls and call not in before:
-            decision.calls.append(call)
-
-
-def _parsed(step: Any, names: set[str]) -> tuple[str, _Json] | None:
-    if not isinstance(step, dict):
-        return None
-    fields = cast("_Json", step)
-    name, arguments = fields.get("tool"), fields.get("arguments")
-    if name not in names or not isinstance(arguments, dict):
-        return None
-    given = cast("_Json", arguments)
-    is_idle = name == "calculator" and _NOTHING.fullmatch(str(given.get("expression", "")))
-    return None if is_idle else (str(name), given)
+        fields = cast("_Json", step) if isinstance(step, dict) else {}
+        name, arguments = str(fields.get("tool")), fields.get("arguments")
+        if name not in names or not isinstance(arguments, dict):
+            continue
+        given = cast("_Json", arguments)
+        if name == "calculator" and _NOTHING.fullmatch(str(given.get("expression", ""))):
+            continue
+        if name == RUNNER:
+            given["code"] = with_names(str(given.get("code", "")), files)
+        if (name, given) not in (*decision.calls, *before):
+            decision.calls.append((name, given))
 
 
 def made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
@@ -143,21 +137,13 @@ def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
     arguments = closed_object(parameters.get("properties", {}), parameters.get("required", []))
     if card := CARDS.get(name):
         shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
-        arguments = closed_object(
-            _narrowed(shown, card.patterns), [key for key in arguments["required"] if key in shown]
-        )
+        for key, value in shown.items():
+            if key in card.patterns:
+                shown[key] = value | {"pattern": card.patterns[key]}
+            elif value.get("type") == "string" and key not in LONG:  # small models repeat themselves endlessly
+                shown[key] = value | {"maxLength": TEXT}
+        arguments = closed_object(shown, arguments["required"])
     return closed_object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
-
-
-def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
-    # With a limit to every text except programs: small models repeat themselves endlessly
-    narrow = dict(properties)
-    for name, value in properties.items():
-        if name in patterns:
-            narrow[name] = value | {"pattern": patterns[name]}
-        elif value.get("type") == "string" and name not in LONG:
-            narrow[name] = value | {"maxLength": TEXT}
-    return narrow
 
 
 def _possible(function: Mapping[str, Any], addresses: Addresses) -> bool:
@@ -169,7 +155,10 @@ def _simple(schema: Mapping[str, Any], addresses: Addresses, depth: int, root: M
     if depth == 0:
         return {}
     if reference := schema.get("$ref"):
-        return _simple(_referred(str(reference), root), addresses, depth - 1, root)
+        found: Any = root
+        for key in str(reference).removeprefix("#/").split("/"):
+            found = found.get(key, {}) if isinstance(found, Mapping) else {}
+        return _simple(cast("Mapping[str, Any]", found), addresses, depth - 1, root)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return {"anyOf": [_simple(option, addresses, depth - 1, root) for option in options]}
     simple = {key: schema[key] for key in _KEPT if key in schema}
@@ -188,10 +177,3 @@ def _one_of(known: Sequence[str], schema: Mapping[str, Any]) -> _Json:
     one: _Json = {"enum": list(known)}
     many = schema.get("type") == "array"
     return {"type": "array", "minItems": 1, "maxItems": len(known), "items": one} if many else one
-
-
-def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = root
-    for key in reference.removeprefix("#/").split("/"):
-        found = found.get(key, {}) if isinstance(found, Mapping) else {}
-    return cast("Mapping[str, Any]", found)

