@@ -25,9 +25,9 @@ from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.offload import ReadContextDocumentTool
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.launcher import Sandbox
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from task.tools.workspace.tools import workspace_tools
 
 NOWHERE = "http://localhost:9"  # the tools are described here, never run

@@ -21,8 +21,8 @@ from task.runs.events import TaskResult
 from task.settings import Settings
 from task.store.coding import CodingRun
 from task.store.store import Store
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from task.tools.workspace.toolchains import PROGRAM, refusal
 
 IGNORED = (

@@ -16,7 +16,7 @@ from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.runs.events import CommandEnded, CommandStarted, Emit, Noted, Purpose
 from task.tools.toolbox import Pending
-from task.tools.workspace.shell import Commands, ShellResult
+from task.tools.workspace.commands import Commands, ShellResult
 
 VERIFY_SECONDS, SETUP_SECONDS = 600.0, 1800.0
 OUTPUT_CHARS = 4_000  # of a command's output, from its end

@@ -17,8 +17,8 @@ from task.permissions.coding import coding_policy
 from task.product import opened
 from task.product.parts import command_limits
 from task.tools.models import Caller, ToolCallParams
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from task.tools.workspace.tools import workspace_tools
 
 

@@ -40,8 +40,8 @@ from task.runs.events import (
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from task.tools.workspace.tools import workspace_tools
 
 logger = logging.getLogger(__name__)

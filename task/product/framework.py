@@ -19,9 +19,9 @@ from task.settings import Settings
 from task.tools.aliases import FRAMEWORK
 from task.tools.base import BaseTool
 from task.tools.models import Caller
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.framework import framework_tools, located
 from task.tools.workspace.root import FileLimits, Workspace
-from task.tools.workspace.shell import Commands
 from task.tools.workspace.toolchains import refusal
 
 # Files outside the folder, where they may be reached at all: their paths are absolute.

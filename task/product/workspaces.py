@@ -10,9 +10,9 @@ from pathlib import Path
 from task.blocking import close_all
 from task.tools.base import BaseTool
 from task.tools.models import Caller
+from task.tools.workspace.commands import CommandLimits, Commands
 from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import CommandLimits, Commands
 from task.tools.workspace.tools import workspace_tools
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from mcp_servers.sandbox import Limits
 from mcp_servers.sandbox.command import launcher, probe
 from mcp_servers.sandbox.policy import TierName
 from mcp_servers.sandbox.self_test import verdicts
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.launcher import Sandbox
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from tests.support.escapes.arena import arena
 from tests.support.escapes.commands import COMMANDS, escaped, lay_out, outside, script
 from tests.support.escapes.outcome import escape_list

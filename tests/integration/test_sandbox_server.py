@@ -14,10 +14,9 @@ from time import monotonic
 
 import pytest
 
+from task.tools.workspace.commands import Commands, PyRunResult, ShellResult, run_python
 from task.tools.workspace.launcher import _LAUNCHER_PROCESS, Ran, Sandbox, launched
-from task.tools.workspace.python_exec import PyRunResult, run_python
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands, ShellResult
 from tests.support.sandbox_tiers import SAMPLED, WORKING
 
 PATIENCE = 60.0
@@ -28,7 +27,7 @@ import asyncio, sys
 from pathlib import Path
 from task.tools.workspace.launcher import Sandbox
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
+from task.tools.workspace.commands import Commands
 async def main():
     commands = Commands(Workspace(Path(sys.argv[1])), gated=True, sandbox=Sandbox(sys.argv[2]))
     await commands.run("(setsid flock held sh -c 'echo > started; sleep 300' > /dev/null 2>&1 &); sleep 300")

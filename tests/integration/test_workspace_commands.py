@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from task.tools.models import Effect
+from task.tools.workspace.commands import PREFIX, CommandLimits, Commands, Scratch, ShellResult, run_python
 from task.tools.workspace.launcher import Sandbox, sandbox_here
-from task.tools.workspace.python_exec import PyRunResult, python_run, run_python
+from task.tools.workspace.python_exec import PyRunResult, python_run
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import PREFIX, CommandLimits, Commands, Scratch, ShellResult, shell_run
+from task.tools.workspace.shell import shell_run
 from task.tools.workspace.tools import PythonRunTool, ShellRunTool
 from tests.support.sandbox_tiers import NETWORKED, SAMPLED
 from tests.support.serving import serving

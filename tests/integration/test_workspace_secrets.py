@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 
 KEY = "KEY-OF-THE-PERSON"
 PLACES = (".ssh/id_rsa", ".config/gh/hosts.yml", ".local/share/dial-agent/state.key", ".netrc", "bin/python")

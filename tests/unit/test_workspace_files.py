@@ -10,7 +10,8 @@ from time import monotonic
 
 import pytest
 
-from task.tools.workspace import fs
+from task.tools.workspace import files as fs
+from task.tools.workspace import fs as documented
 from task.tools.workspace.fs import FSResult, fs_edit, fs_list, fs_read, fs_search, fs_write
 
 
@@ -65,10 +66,10 @@ def test_a_failure_is_a_result_that_names_the_path(project: Path, result: object
 
 
 def test_the_documented_path_function_refuses_what_leads_out(project: Path) -> None:
-    assert fs._safe_path("a/./b") == project / "a" / "b"
-    assert fs._safe_path("/a") == project / "a"
+    assert documented._safe_path("a/./b") == project / "a" / "b"
+    assert documented._safe_path("/a") == project / "a"
     with pytest.raises(ValueError, match="path escapes sandbox"):
-        fs._safe_path("../a")
+        documented._safe_path("../a")
 
 
 @pytest.mark.fault("workspace: a byte order mark, CRLF, or mixed line ends")

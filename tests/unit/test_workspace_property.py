@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from task.errors import ToolError
-from task.tools.workspace import fs
+from task.tools.workspace import files as fs
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.search import Query
 

@@ -11,10 +11,10 @@ from task.conversation.messages import ToolCall
 from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import WorkspaceAccess
 from task.tools.base import BaseTool, text
-from task.tools.workspace import fs
-from task.tools.workspace.fs import FSResult
+from task.tools.workspace import files
+from task.tools.workspace.commands import Commands, ShellResult
+from task.tools.workspace.files import FSResult
 from task.tools.workspace.root import PathEscape, Workspace
-from task.tools.workspace.shell import Commands, ShellResult
 from task.tools.workspace.tools import (
     FsEditTool,
     FsListTool,
@@ -105,7 +105,7 @@ class FileReadTool(_FileTool, FsReadTool):
         result, named = super()._work(workspace, arguments), {"file_path": arguments["path"]}
         if result.ok:
             return FSResult(True, _json({**named, "content": result.detail}))
-        binary = fs.NOT_TEXT in result.detail
+        binary = files.NOT_TEXT in result.detail
         return FSResult(True, _json({**named, "content": "", "is_binary": True})) if binary else result
 
     def shown(self, result: str) -> str:

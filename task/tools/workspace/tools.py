@@ -15,12 +15,11 @@ from task.permissions.decisions import WorkspaceAccess
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool, DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import Effect, ToolCallParams
-from task.tools.workspace import fs
-from task.tools.workspace.fs import FSResult
-from task.tools.workspace.python_exec import run_python
+from task.tools.workspace import files
+from task.tools.workspace.commands import Commands, ShellResult, run_python
+from task.tools.workspace.files import FSResult
 from task.tools.workspace.root import PathEscape, Workspace
 from task.tools.workspace.search import Query
-from task.tools.workspace.shell import Commands, ShellResult
 
 WRITES = frozenset({Effect.WRITE})
 RUNS = frozenset({Effect.WRITE, Effect.EXECUTE})
@@ -109,7 +108,7 @@ class FsReadTool(WorkspaceTool):
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
         first, last = arguments.get("first_line"), arguments.get("last_line")
-        return fs.read(workspace, arguments["path"], first, last, fs.PAGE_CHARS)
+        return files.read(workspace, arguments["path"], first, last, files.PAGE_CHARS)
 
 
 class FsWriteTool(WorkspaceTool):
@@ -124,7 +123,7 @@ class FsWriteTool(WorkspaceTool):
     )
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        return fs.write(workspace, arguments["path"], arguments["content"])
+        return files.write(workspace, arguments["path"], arguments["content"])
 
 
 class FsListTool(WorkspaceTool):
@@ -137,7 +136,7 @@ class FsListTool(WorkspaceTool):
     )
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
-        return fs.listed(workspace, arguments["path"])
+        return files.listed(workspace, arguments["path"])
 
 
 class FsEditTool(WorkspaceTool):
@@ -161,7 +160,7 @@ class FsEditTool(WorkspaceTool):
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
         path, old, new = (arguments[name] for name in ("path", "old_text", "new_text"))
-        return fs.edit(workspace, path, old, new, replace_all=arguments["replace_all"])
+        return files.edit(workspace, path, old, new, replace_all=arguments["replace_all"])
 
 
 class FsSearchTool(WorkspaceTool):
@@ -183,7 +182,7 @@ class FsSearchTool(WorkspaceTool):
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
         query = Query(*(arguments[name] for name in ("pattern", "regex", "glob", "ignore_case")))
-        return fs.search(workspace, query, arguments["path"])
+        return files.search(workspace, query, arguments["path"])
 
 
 class CommandTool(DescribedTool):

@@ -1,0 +1,291 @@
+"""Run commands in a workspace: the sandbox launcher is the boundary, the list of commands is for the user's sake."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir, mkdtemp
+from time import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from task.permissions.coding import is_listed
+from task.tools.workspace.git import protected_paths
+from task.tools.workspace.launcher import Sandbox, launched, sandbox_here
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.toolchains import python_of, toolchains
+from task.utils.folders import delete
+
+BLOCKED_CODE, TIMEOUT_CODE, INVALID_CODE = 126, 124, 2
+MIB = 1024 * 1024
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+OPEN_FILES = 1024
+PREFIX = "dial-agent-run-"
+HOME, TEMPORARY = "home", "temporary"
+_NEW_SECONDS = 60.0  # younger ones may not have their lock yet
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_URL = re.compile(r"https?://[^\s'\"]+")
+# No settings of the user's or the machine's, no hooks, no other programs.
+_GIT_SETTINGS = {
+    "core.pager": "cat",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "protocol.ext.allow": "never",
+}
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(_GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT_SETTINGS.values())},
+}
+
+
+@dataclass(frozen=True)
+class ShellResult:
+    """What a command left. Source: planner and executor reference, ShellResult."""
+
+    ok: bool
+    stdout: str
+    stderr: str
+    code: int
+
+    @property
+    def text(self) -> str:
+        """The result as the model reads it."""
+        state = f"OK (code {self.code})" if self.ok else f"ERROR (code {self.code})"
+        return f"{state}\nSTDOUT:\n{self.stdout}\nSTDERR:\n{self.stderr}"
+
+
+class PyRunResult(ShellResult):
+    """What a run of Python left. Source: planner and executor reference, PyRunResult."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLimits:
+    """Limits of one command with everything it starts; of each output the head and the tail are kept."""
+
+    seconds: float = 60.0
+    memory_bytes: int = 4096 * MIB
+    file_bytes: int = 1024 * MIB
+    processes: int = 256
+    output_bytes: int = 64 * 1024
+
+
+class Scratch:
+    """A new folder with a home and a place for temporary files in it, locked as long as it is used."""
+
+    def __init__(self) -> None:
+        _remove_abandoned()
+        self.path = Path(mkdtemp(prefix=PREFIX))
+        self._lock = os.open(self.path, _FOLDER)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.home, self.temporary = (self.path / name for name in (HOME, TEMPORARY))
+        for folder in (self.home, self.temporary):
+            folder.mkdir()
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        with suppress(OSError):
+            delete(self.path)
+        os.close(self._lock)
+
+
+def _remove_abandoned() -> None:
+    # The folders of processes that were killed: ours, not new, and locked by no process.
+    for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            lock = os.open(folder, _FOLDER)
+            try:
+                found = os.fstat(lock)
+                if found.st_uid == os.geteuid() and time() - found.st_mtime > _NEW_SECONDS:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    delete(folder)
+            finally:
+                os.close(lock)
+
+
+class Commands:
+    """Runs commands in one workspace, with a scratch folder outside it that `close` removes.
+
+    Commands that are not on the documented list are blocked, unless `gated`: then a gate has decided about each of
+    them before. `unsafe`: where no sandbox works, commands run without one rather than not at all. `sandbox` is the one
+    to use; default: the best of this machine.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        limits: CommandLimits | None = None,
+        *,
+        unsafe: bool = False,
+        gated: bool = False,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        self.workspace = workspace
+        self._limits = limits or CommandLimits()
+        self._unsafe = unsafe
+        self._gated = gated
+        self._sandbox = sandbox
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox that commands run in. Takes a moment the first time."""
+        return self._sandbox or sandbox_here()
+
+    @property
+    def available(self) -> str | None:
+        """Why commands cannot be run here; None when they can. Takes a moment the first time."""
+        return None if self._unsafe else self.sandbox.missing
+
+    @property
+    def confined(self) -> bool:
+        """Whether commands reach nothing but the workspace."""
+        return self.sandbox.missing is None
+
+    async def run(self, cmd: str, seconds: float | None = None, directory: str = ".") -> ShellResult:
+        """Run a command line in a folder of the workspace, without network."""
+        if not self._gated and not is_listed(cmd, str(self.workspace.path)):
+            return ShellResult(False, "", f"blocked: {cmd}", BLOCKED_CODE)
+        return await self._run(_shell(cmd), seconds, {"workdir": str(self.workspace.path / directory)})
+
+    async def setup(self, cmd: str, seconds: float | None = None) -> ShellResult:
+        """Run the user's own command line with the public internet and the hosts it names, to install things."""
+        hosts = dict.fromkeys(filter(None, map(_host, _URL.findall(cmd))))
+        return await self._run(_shell(cmd), seconds, {"network": ["*", *hosts], "tier": "auto"})
+
+    async def run_words(
+        self, words: Sequence[str], seconds: float | None = None, variables: dict[str, str] | None = None
+    ) -> ShellResult:
+        """Run a program with its arguments, whatever it is, without network."""
+        return await self._run(words, seconds, {}, variables)
+
+    @property
+    def python(self) -> str:
+        """The Python of the workspace."""
+        return str(python_of(self.workspace.path, os.environ))
+
+    @cached_property
+    def scratch(self) -> Scratch:
+        """Where the commands keep temporary files and caches."""
+        return Scratch()
+
+    async def close(self) -> None:
+        """Remove the scratch folder."""
+        if "scratch" in self.__dict__:
+            await asyncio.to_thread(self.__dict__.pop("scratch").close)
+
+    async def __aenter__(self) -> Commands:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _run(
+        self,
+        words: Sequence[str],
+        seconds: float | None,
+        changes: dict[str, Any],
+        variables: dict[str, str] | None = None,
+    ) -> ShellResult:
+        sandbox = await asyncio.to_thread(lambda: self.sandbox)
+        if missing := self.available:
+            return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
+        policy = await asyncio.to_thread(self._policy, variables or {})
+        limits = self._limits
+        ran = await launched(
+            {**policy, "tier": sandbox.tier, **changes},
+            words,
+            seconds or limits.seconds,
+            limits.output_bytes,
+        )
+        if ran.code is None:
+            return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
+        return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
+
+    def _policy(self, variables: dict[str, str]) -> dict[str, Any]:
+        root, scratch, limits = self.workspace.path, self.scratch, self._limits
+        found = toolchains(root, os.environ)
+        with open("/proc/self/status") as status:
+            umask = next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")
+        return {
+            "workdir": str(root),
+            "read_write": [str(root), str(scratch.path)],
+            "read_only": found.readable,
+            "protected": protected_paths(root),
+            "environment": {
+                **_ENVIRONMENT,
+                "HOME": str(scratch.home),
+                "TMPDIR": str(scratch.temporary),
+                # The workspace shows only what the commands were meant to change.
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
+                **found.variables,
+                "PATH": found.path,
+                **variables,
+            },
+            "umask": umask,
+            "limits": {
+                "memory": None,  # of the address space: Node.js and Go reserve much more of it than they use
+                "data": limits.memory_bytes,
+                "run_memory": limits.memory_bytes,
+                "file_bytes": limits.file_bytes,
+                "open_files": OPEN_FILES,
+                "processes": limits.processes,
+            },
+            "allow_unsafe": self._unsafe,
+        }
+
+
+def _shell(cmd: str) -> list[str]:
+    return [next(filter(os.path.exists, SHELLS)), "-c", cmd]
+
+
+def _host(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if host is None:
+        return None
+    name = f"[{host}]" if ":" in host else host
+    return f"{name}:{port or (443 if parts.scheme == 'https' else 80)}"
+
+
+async def run_python(
+    commands: Commands, mode: str, code: str | None = None, seconds: float | None = None
+) -> PyRunResult:
+    """Run pytest ("pytest") or code ("snippet") with the workspace's Python."""
+    if mode == "pytest":
+        done = await commands.run_words([commands.python, "-m", "pytest", "-q"], seconds)
+    elif mode != "snippet":
+        done = ShellResult(False, "", f"unknown mode: {mode}", INVALID_CODE)
+    elif not code:
+        done = ShellResult(False, "", "no code provided", INVALID_CODE)
+    else:
+        # A file of its own, so that tracebacks show its lines; the workspace's modules can be imported all the same.
+        file = commands.scratch.path / f"snippet-{token_hex(4)}.py"
+        file.write_text(code, errors="replace")
+        try:
+            variables = {"PYTHONPATH": str(commands.workspace.path)}
+            done = await commands.run_words([commands.python, str(file)], seconds, variables)
+        finally:
+            file.unlink(missing_ok=True)
+    return PyRunResult(done.ok, done.stdout, done.stderr, done.code)
