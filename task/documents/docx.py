@@ -42,13 +42,8 @@ def read_docx(content: bytes, content_type: str = "") -> Extraction:
     package = open_package(content)
     root = package.xml(package.main)
     body = _DocxBody(package)
-    pieces = [
-        *body.pieces(root),
-        *body.footnotes("footnotes", ""),
-        *body.footnotes("endnotes", "e"),
-        *body.margins("header"),
-        *body.margins("footer"),
-    ]
+    pieces = [*body.pieces(root), *body.footnotes("footnotes", ""), *body.footnotes("endnotes", "e")]
+    pieces += [*body.margins("header"), *body.margins("footer")]
     return Extraction(blocks_of(pieces), tuple(body.notes()))
 
 

@@ -244,8 +244,12 @@ class Dialect:
         Raises:
             csv.Error: while reading, for a cell of more than 131,072 characters, or a misplaced quote if `strict`.
         """
+        if self.escape:
+            # The reader drops every backslash: those in front of ordinary letters are doubled.
+            ordinary = re.compile(rf"\\(?![{re.escape(self.delimiter + self.quote)}\\\n])|\\\\")
+            lines = (ordinary.sub(r"\\\\", line) for line in lines)
         return csv.reader(
-            map(self._prepared, lines) if self.escape else lines,
+            lines,
             delimiter=self.delimiter,
             quotechar=self.quote or None,
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
@@ -253,10 +257,6 @@ class Dialect:
             skipinitialspace=self.skips_spaces,
             strict=strict,
         )
-
-    def _prepared(self, line: str) -> str:
-        # The reader drops every backslash: those in front of ordinary letters are doubled.
-        return re.sub(rf"\\(?![{re.escape(self.delimiter + self.quote)}\\\n])|\\\\", r"\\\\", line)
 
 
 def _lines_of(text: str) -> list[str]:

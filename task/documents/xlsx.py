@@ -11,7 +11,7 @@ from itertools import groupby, takewhile
 from task.documents.model import Block, Extraction, Piece, Unreadable, blocks_of, heading, table
 from task.documents.office import Element, Harmful, Package, attribute, child, each, local, open_package, whole_number
 from task.documents.tables import EMPTY
-from task.documents.xlsx_formats import Shown, built_in, general, shown_as
+from task.documents.xlsx_formats import BUILT_IN, Shown, general, shown_as
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; the rest is counted and named."""
@@ -219,7 +219,7 @@ def _formats_of(root: Element | None, *, from_1904: bool) -> Sequence[Shown]:
 
     @cache
     def shown(number: str) -> Shown:
-        code = codes.get(number) or built_in(whole_number(number, 0))
+        code = codes.get(number) or BUILT_IN.get(whole_number(number, 0), "General")
         return general if code in ("General", "@") else shown_as(code, from_1904=from_1904)
 
     return [shown(attribute(element, "numFmtId") or "0") for element in each(root, "{*}cellXfs/{*}xf")]

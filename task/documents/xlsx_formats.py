@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from typing import NamedTuple
 
 Shown = Callable[[float], str]
 
 DATE = "yyyy-mm-dd"
-_BUILT_IN = {
+BUILT_IN = {
     **dict(enumerate(("0", "0.00", "#,##0", "#,##0.00"), 1)),
     **dict(enumerate(("0%", "0.00%", "0.00E+00"), 9)),
     **dict(enumerate((DATE, "d-mmm-yy", "d-mmm", "mmm-yy"), 14)),
@@ -24,6 +24,7 @@ _BUILT_IN = {
 """The format codes that files only refer to by number; dates in the reader's local form become ISO dates."""
 
 _LONGEST_CODE = 255  # Excel takes no longer ones
+_SECTION_PIECE = re.compile(r'"[^"]*"|\\.|;|[^";\\]+|.')
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\[\]-]*+)[^\[\]]*+\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\[\]]*+\]'
     r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<power>E[+-]0+)|(?P<digits>General|[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
@@ -39,19 +40,20 @@ _EPOCHS = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}
 _LAST_DAY = 2_958_465
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
 
 
-def built_in(number: int) -> str:
-    return _BUILT_IN.get(number, "General")
-
-
 def shown_as(code: str, *, from_1904: bool = False) -> Shown:
     """The function that renders a number with the format code, as English Excel does."""
-    sections = [_tokens(section) for section in _sections(code[:_LONGEST_CODE])]
+    parts = [""]
+    for piece in _SECTION_PIECE.findall(code[:_LONGEST_CODE]):
+        if piece == ";":
+            parts.append("")
+        else:
+            parts[-1] += piece
+    sections = [_tokens(section) for section in parts]
     if any(token.kind in ("date", "elapsed") for token in sections[0]):
         return lambda number: _date(number, sections[0], from_1904)
     if not any(token.kind == "digits" for tokens in sections for token in tokens):
@@ -64,16 +66,6 @@ def general(number: float) -> str:
     if number == int(number) and abs(number) < 1e15:
         return str(int(number))
     return f"{number:.15g}"
-
-
-def _sections(code: str) -> list[str]:
-    parts = [""]
-    for piece in re.findall(r'"[^"]*"|\\.|;|[^";\\]+|.', code):
-        if piece == ";":
-            parts.append("")
-        else:
-            parts[-1] += piece
-    return parts
 
 
 def _tokens(section: str) -> list[_Token]:

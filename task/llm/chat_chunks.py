@@ -282,9 +282,9 @@ def _detail(usage: dict[str, Any], group: str, name: str) -> int:
 
 def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
     if content := delta.get("content"):
-        parts = [] if isinstance(content, str) else content
-        texts = [cast("str", part["text"]) for part in parts if part.get("type") == "text"]
-        deltas.append(TextDelta(content if isinstance(content, str) else "".join(texts)))
+        if not isinstance(content, str):
+            content = "".join(part["text"] for part in content if part.get("type") == "text")
+        deltas.append(TextDelta(content))
         if len(delta) == 1:
             return  # nearly every chunk of a text has nothing else
     if calls := delta.get("tool_calls"):
