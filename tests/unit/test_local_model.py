@@ -225,8 +225,7 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
 async def test_a_line_that_moves_while_a_position_is_reported_keeps_moving() -> None:
     line, before = Line(), ExitStack()
     before.enter_context(line.place())
-    with line.place() as place:
-        turn = place.turn()
+    with line.place() as turn:
         assert await anext(turn) == "Waiting for the local model: 1 ahead of this request"
         before.close()
         async with asyncio.timeout(20):

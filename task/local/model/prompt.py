@@ -145,8 +145,12 @@ def rendered(
 def prefix(tools: Sequence[ToolSchema]) -> str:
     """Instructions and tools: the product's first, in their order, then the others by name."""
     functions: dict[str, Any] = {str(tool["function"]["name"]): tool["function"] for tool in offered(tools)}
-    known = [name for name in CARDS if name in functions]
-    return _prefix(known, [_line(name, functions[name]) for name in sorted(functions.keys() - CARDS.keys())])
+    lines: list[str] = []
+    for name in sorted(functions.keys() - CARDS.keys()):
+        described = _FIRST_SENTENCE.match(str(functions[name].get("description") or ""))
+        required = ", ".join((functions[name].get("parameters") or {}).get("required") or ())
+        lines.append(f"- {name}({required}): {described.group().strip() if described else name}")
+    return _prefix([name for name in CARDS if name in functions], lines)
 
 
 def predicted_prefix() -> Message:
@@ -218,15 +222,6 @@ def _prefix(known: Sequence[str], others: Sequence[str]) -> str:
     can = ", ".join(CARDS[name].can for name in known)
     abilities = f"\nWhat you can do for the user, when asked: {can}, write and explain." if known else ""
     head = INSTRUCTIONS.replace("{abilities}", abilities)
-    return head + "\n".join([*lines, *others]) + "\n" + EXAMPLES + "\n".join(map(_example, known))
-
-
-def _example(name: str) -> str:
-    call = {"tool": name, "arguments": CARDS[name].arguments}
-    return f"{CARDS[name].question} -> {orjson.dumps([call]).decode()}"
-
-
-def _line(name: str, function: Mapping[str, Any]) -> str:
-    described = _FIRST_SENTENCE.match(str(function.get("description") or ""))
-    required = ", ".join((function.get("parameters") or {}).get("required") or ())
-    return f"- {name}({required}): {described.group().strip() if described else name}"
+    calls = {name: orjson.dumps([{"tool": name, "arguments": CARDS[name].arguments}]).decode() for name in known}
+    examples = (f"{CARDS[name].question} -> {call}" for name, call in calls.items())
+    return head + "\n".join([*lines, *others]) + "\n" + EXAMPLES + "\n".join(examples)

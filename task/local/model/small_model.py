@@ -142,8 +142,15 @@ class _Request:
             async with aclosing(self.answer(ask, options, HEAD if self._table else "")) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, TextDelta):
-                        if self._replies(text, delta):
-                            self._usage += self._read_so_far()
+                        if (
+                            isinstance(delta, WeighedText)
+                            and _CHOOSES.fullmatch(text)
+                            and delta.text != REPLY
+                            and delta.nearly(REPLY, self._reply_bias)
+                        ):
+                            # An estimate: the engine counts only answers that it may finish.
+                            read = sum(map(tokens, fitted(self._messages, self._room)))
+                            self._usage += Usage(PREFIX_TOKENS + read, 1)
                             return
                         text += delta.text
                     elif isinstance(delta, Waiting | ModelWarning):
@@ -160,15 +167,6 @@ class _Request:
             decisions_of(text, self._tools, self._messages, decision)
             if any(name == RUNNER or arguments.get("file_url") in self._earlier for name, arguments in decision.calls):
                 decision.calls[:] = map(_reading, self._earlier) if self._earlier else decision.calls
-
-    def _replies(self, text: str, delta: TextDelta) -> bool:
-        if not isinstance(delta, WeighedText) or _CHOOSES.fullmatch(text) is None:
-            return False
-        return delta.text != REPLY and delta.nearly(REPLY, self._reply_bias)
-
-    def _read_so_far(self) -> Usage:
-        # An estimate: the engine counts only answers that it may finish.
-        return Usage(PREFIX_TOKENS + sum(map(tokens, fitted(self._messages, self._room))), 1)
 
     async def _prose(self) -> AsyncGenerator[Delta]:
         options = replace(
