@@ -15,9 +15,9 @@ from task.conversation.messages import Message, Role, ToolCall, user
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import (
-    AttachmentDelta,
     ChatModel,
     Delta,
+    FileDelta,
     ModelOptions,
     ReasoningDelta,
     TextDelta,
@@ -377,7 +377,7 @@ class _Run:
             waiting.end()
             if isinstance(delta, ReasoningDelta):
                 self._choice.append_reasoning_content(delta.text)
-            elif isinstance(delta, AttachmentDelta):
+            elif isinstance(delta, FileDelta):
                 self._choice.add_attachment(**delta.attachment.as_dict())
 
     async def _start_text(self, text: str) -> None:

@@ -30,7 +30,7 @@ class StateRejected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingCall:
     """A call that waits for a person's decision, which is valid for what `digest` identifies only.
 
     `code` answers it in words; older states have none.
@@ -51,7 +51,7 @@ class TurnState:
     """
 
     history: tuple[Message, ...] = ()
-    pending: tuple[Waiting, ...] = ()
+    pending: tuple[WaitingCall, ...] = ()
     references: Mapping[str, str] = field(default_factory=dict[str, str])
     turn: str = ""
     expires: int = 0
@@ -128,7 +128,7 @@ def waits(state: Mapping[str, Any] | None) -> int:
 def _turn(body: Mapping[str, Any]) -> TurnState:
     return TurnState(
         tuple(map(_restored, body[TOOL_CALL_HISTORY_KEY])),
-        tuple(Waiting(**item) for item in body[PENDING_KEY]),
+        tuple(WaitingCall(**item) for item in body[PENDING_KEY]),
         dict(body["references"]),
         str(body["turn"]),
         int(body["expires"]),

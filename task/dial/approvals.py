@@ -16,7 +16,7 @@ from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, codes_of, decision_of
 from task.conversation.messages import Message, Role
 from task.conversation.replies import new_code
-from task.conversation.state import TurnState, Waiting, waits
+from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import fenced, shortened, words
@@ -136,7 +136,9 @@ class DialApprovals:
             return None
         return TurnState(
             tuple(history),
-            tuple(Waiting(item.call.id, item.digest, code) for item, code in zip(pending, self._codes, strict=True)),
+            tuple(
+                WaitingCall(item.call.id, item.digest, code) for item, code in zip(pending, self._codes, strict=True)
+            ),
             references if references is not None else self._references,
             uuid4().hex if pending else "",
             int(rules.clock() + rules.open_seconds) if pending else 0,

@@ -11,8 +11,8 @@ import orjson
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
 from task.llm.base import (
-    AttachmentDelta,
     Delta,
+    FileDelta,
     Finish,
     ModelWarning,
     ReasoningDelta,
@@ -117,7 +117,7 @@ class Accumulator:
                 self.usage = delta
             case Finish(reason):
                 self.finish_reason = reason
-            case AttachmentDelta(attachment):
+            case FileDelta(attachment):
                 self._attachments.append(attachment)
             case ModelWarning(text):
                 self.warnings.append(text)

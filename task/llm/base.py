@@ -45,7 +45,7 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class AttachmentDelta:
+class FileDelta:
     """A file that the model (a DIAL deployment) attached to its answer."""
 
     attachment: Attachment
@@ -115,7 +115,7 @@ class ModelWarning:
     text: str
 
 
-Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish | ModelWarning | Waiting
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | FileDelta | Usage | Finish | ModelWarning | Waiting
 
 
 DEMO_NAME = "scripted-demo"  # not a real model

@@ -13,9 +13,9 @@ import orjson
 from task.conversation.messages import Attachment
 from task.errors import ProviderError
 from task.llm.base import (
-    AttachmentDelta,
     DelegatedUsage,
     Delta,
+    FileDelta,
     Finish,
     ReasoningDelta,
     TextDelta,
@@ -296,7 +296,7 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
     if custom := delta.get("custom_content"):
         for item in custom.get("attachments") or ():
             given = {name: item[name] for name in _ATTACHMENT_FIELDS if item.get(name) is not None}
-            deltas.append(AttachmentDelta(Attachment(**given)))
+            deltas.append(FileDelta(Attachment(**given)))
         opened = (stage for stage in custom.get("stages") or () if stage.get("status", "") is None)
         deltas.extend(Waiting(str(stage["name"])) for stage in opened if stage.get("name"))
 

@@ -13,7 +13,7 @@ import pytest
 
 from task.conversation.messages import Attachment, Message, Role
 from task.llm.accumulator import Accumulator
-from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.base import Delta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from task.llm.chat_chunks import DONE, EventTooLong, SseReader, tool_call_delta
 from tests.support.streams import Stream, random_stream
 
@@ -52,7 +52,7 @@ def test_content_beside_calls_is_none_or_kept() -> None:
 
 def test_reasoning_and_attachments_stay_with_the_message() -> None:
     attachment = Attachment(type="image/png", url="files/b/x.png")
-    message = folded(ReasoningDelta("first "), ReasoningDelta("this"), AttachmentDelta(attachment), TextDelta("done"))
+    message = folded(ReasoningDelta("first "), ReasoningDelta("this"), FileDelta(attachment), TextDelta("done"))
     assert message.reasoning_content == "first this"
     assert message.custom_content is not None
     assert message.custom_content.attachments == (attachment,)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 
 from task.console.terminal.answer import Answer, Look, masked, result_lines
-from task.console.terminal.blocks import MOST_CHARS, Block, MarkdownBlocks
+from task.console.terminal.blocks import MOST_CHARS, MarkdownBlock, MarkdownBlocks
 from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, hanging, one_line, safe
 from task.store.records import Event
 
@@ -130,10 +130,10 @@ def test_colours_are_those_of_the_terminal_and_can_be_turned_off(
     assert bool(COLOR.search(drawn([TerminalMarkdown("**bold** `code`")], colors=colors))) is (colors is not None)
 
 
-def in_blocks(source: str, size: int = 3) -> tuple[list[Block], int]:
+def in_blocks(source: str, size: int = 3) -> tuple[list[MarkdownBlock], int]:
     """The blocks of a streamed text, and the most that was pending between two pieces."""
     blocks, most = MarkdownBlocks(), 0
-    found: list[Block] = []
+    found: list[MarkdownBlock] = []
     for place in range(0, len(source), size):
         found += blocks.add(source[place : place + size])
         most = max(most, len(blocks.pending))

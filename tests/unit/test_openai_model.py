@@ -15,7 +15,7 @@ import pytest
 from task.conversation.messages import Attachment, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import AttachmentDelta, Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.base import Delta, FileDelta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import AZURE
 from task.llm.dial import DialChatModel
@@ -347,7 +347,7 @@ async def test_attachments_of_the_answer_become_deltas(session: aiohttp.ClientSe
         model = DialChatModel(session, peer.endpoint, "dall-e-3", "k")
         answer = [delta async for delta in model.stream([user("a cat")], [], ModelOptions())]
     attachment = Attachment(type="image/png", title="A cat", url="files/b/cat.png")
-    assert answer == [TextDelta("Here"), AttachmentDelta(attachment), Finish("stop")]
+    assert answer == [TextDelta("Here"), FileDelta(attachment), Finish("stop")]
 
 
 async def test_the_plain_text_of_an_error_from_core_is_kept_for_the_log(session: aiohttp.ClientSession) -> None:

@@ -30,7 +30,7 @@ from task.conversation.state import (
     StateRejected,
     StateSeal,
     TurnState,
-    Waiting,
+    WaitingCall,
     turn_history,
     waits,
 )
@@ -188,7 +188,7 @@ SEAL = StateSeal(b"secret of this installation")
 CALL = ToolCall("c1", FunctionCall("calculator", '{"expression":"2+2"}'))
 TURN = TurnState(
     (assistant("Let me see.", [CALL]), tool_message(CALL, "4")),
-    (Waiting("c9", "of this call"),),
+    (WaitingCall("c9", "of this call"),),
     {"interpreter": "s1"},
     turn="t2",
     expires=1_800_000_000,
@@ -333,7 +333,7 @@ def test_sources_and_pictures_of_a_large_turn_are_not_forgotten() -> None:
 def test_calls_that_wait_are_saved_as_they_are() -> None:
     waiting = ToolCall("w", FunctionCall("save", json.dumps({"text": "x" * 90_000})))
     history = (*many_calls(3, 39_000), assistant(None, [waiting]))
-    state = SEAL.pack(TurnState(history, (Waiting("w", "digest"),)), "user-1")
+    state = SEAL.pack(TurnState(history, (WaitingCall("w", "digest"),)), "user-1")
     assert len(json.dumps(state)) <= 200 * 1024
     assert SEAL.unpack(state, "user-1").history[-1] == history[-1]
 

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from task.console.terminal.blocks import Block, MarkdownBlocks
+from task.console.terminal.blocks import MarkdownBlock, MarkdownBlocks
 from task.console.terminal.rendering import TerminalMarkdown, one_line, safe
 from task.conversation.messages import Attachment
 from task.conversation.sources import number_of
@@ -188,7 +188,7 @@ class RunView:
     def _end_text(self) -> None:
         self._print_blocks(self._blocks.end())
 
-    def _print_blocks(self, blocks: Iterable[Block]) -> None:
+    def _print_blocks(self, blocks: Iterable[MarkdownBlock]) -> None:
         for block in blocks:
             self._print("continued" if block.continues else "text", TerminalMarkdown(block.text))
 

@@ -13,7 +13,7 @@ _SENTENCE = re.compile(r"[.!?…。！？]\s+|\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MarkdownBlock:
     """A finished part of the answer; `continues`: it goes on where the one before it stopped."""
 
     text: str
@@ -34,9 +34,9 @@ class MarkdownBlocks:
     def pending(self) -> str:
         return "\n".join([*self._lines, self._open_line])
 
-    def add(self, text: str) -> list[Block]:
+    def add(self, text: str) -> list[MarkdownBlock]:
         """The blocks that this piece has finished."""
-        finished: list[Block] = []
+        finished: list[MarkdownBlock] = []
         *lines, rest = text.split("\n")
         for line in lines:
             finished += self._line(self._open_line + line)
@@ -46,16 +46,16 @@ class MarkdownBlocks:
             finished += self._overlong_line()
         return finished
 
-    def end(self) -> list[Block]:
+    def end(self) -> list[MarkdownBlock]:
         """What is left, at the end of the text or before something else is shown."""
         left, continues = self.pending, self._continues
         self._lines, self._open_line, self._fence, self._chars, self._continues = [], "", "", 0, False
-        return [Block(left, continues)] if left.strip() else []
+        return [MarkdownBlock(left, continues)] if left.strip() else []
 
-    def _line(self, line: str) -> list[Block]:
+    def _line(self, line: str) -> list[MarkdownBlock]:
         if self._fence:
             return self._in_fence(line)
-        finished: list[Block] = []
+        finished: list[MarkdownBlock] = []
         if opened := _FENCE.match(line):
             if not line.startswith(" ") or not self._in_list():
                 finished = self._take()
@@ -66,7 +66,7 @@ class MarkdownBlocks:
             self._keep(line)
         return finished or self._overlong()
 
-    def _in_fence(self, line: str) -> list[Block]:
+    def _in_fence(self, line: str) -> list[MarkdownBlock]:
         self._keep(line)
         closing = _FENCE.match(line)
         if closing and closing[1].startswith(self._fence) and not closing[2].strip():
@@ -86,14 +86,14 @@ class MarkdownBlocks:
         self._lines.append(line)
         self._chars += len(line) + 1
 
-    def _take(self, count: int | None = None, carried: tuple[str, ...] = ()) -> list[Block]:
+    def _take(self, count: int | None = None, carried: tuple[str, ...] = ()) -> list[MarkdownBlock]:
         taken, left = self._lines[:count], self._lines[count:] if count is not None else []
         continues, self._continues = self._continues, count is not None
         self._lines = [*carried, *left]
         self._chars = sum(len(line) + 1 for line in self._lines)
-        return [Block("\n".join(taken), continues)] if any(line.strip() for line in taken) else []
+        return [MarkdownBlock("\n".join(taken), continues)] if any(line.strip() for line in taken) else []
 
-    def _overlong(self) -> list[Block]:
+    def _overlong(self) -> list[MarkdownBlock]:
         if len(self._lines) <= MOST_LINES and self._chars <= MOST_CHARS:
             return []
         if self._fence:
@@ -105,7 +105,7 @@ class MarkdownBlocks:
             return self._take(starts[-1] if starts else len(self._lines))
         return self._take(len(self._lines))
 
-    def _overlong_line(self) -> list[Block]:
+    def _overlong_line(self) -> list[MarkdownBlock]:
         # In one line without an end: up to its last space, so that no word is cut.
         ends = [found.end() for found in _SENTENCE.finditer(self._open_line)]
         cut = ends[-1] if ends else len(self._open_line)

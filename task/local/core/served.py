@@ -17,9 +17,9 @@ from task.conversation.messages import Attachment, CustomContent, FunctionCall, 
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import (
-    AttachmentDelta,
     ChatModel,
     Delta,
+    FileDelta,
     Finish,
     ModelOptions,
     ModelWarning,
@@ -166,12 +166,12 @@ def _envelope(model: str, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": model, "object": kind}
 
 
-def _rendered(delta: TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta) -> dict[str, Any]:
+def _rendered(delta: TextDelta | ReasoningDelta | ToolCallDelta | FileDelta) -> dict[str, Any]:
     if isinstance(delta, TextDelta):
         return {"content": delta.text}
     if isinstance(delta, ReasoningDelta):
         return {"reasoning_content": delta.text}
-    if isinstance(delta, AttachmentDelta):
+    if isinstance(delta, FileDelta):
         return {"custom_content": {"attachments": [delta.attachment.as_dict()]}}
     arguments = delta.arguments if not isinstance(delta.arguments, dict) else orjson.dumps(delta.arguments).decode()
     call: dict[str, Any] = {"index": delta.index or 0, "function": {"arguments": arguments or ""}}
