@@ -11,7 +11,7 @@ import pytest
 from task.llm.scripted import says, wants
 from tests.support.api_client import Client, agent, coded, results, waiting
 from tests.support.http_api import Api, Reply, said
-from tests.support.upstream import dripping, http_error
+from tests.support.upstream import dripping
 
 ASKS = says("I would. ") & wants("write_note", text="milk")
 BREAD = says("And this.") & wants("write_note", text="bread")
@@ -69,17 +69,6 @@ async def test_all_that_one_turn_was_allowed_is_known_to_the_next_in_a_session(t
     ][-9:]  # fmt: skip
 
 
-async def test_a_second_question_that_nobody_answered_leaves_what_the_first_allowed(tmp_path: Path) -> None:
-    async with agent(ASKS, BREAD, says("Sure."), tmp_path=tmp_path) as api:
-        client = Client(api, session_id=(await api.post("/session/start")).json["session_id"], whole=True)
-        await client.send(said("note it"))
-        await client.decide("approve")
-        await client.send(said("What is new?"))
-        milk, bread = results(api)
-    assert milk == "noted: milk"
-    assert "did not approve it" in bread
-
-
 @pytest.mark.fault("http api: an approval by a word that a client sends again")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("in_session", [False, True])
@@ -134,33 +123,6 @@ async def test_the_same_approval_hands_out_the_callers_calls_again(tmp_path: Pat
     assert again["tool_calls"] == first["tool_calls"]
     assert done["content"] == "Done."
     assert results(api) == ["noted: milk", "Ann is 42"]
-
-
-@pytest.mark.fault("http api: an approval by a word that a client sends again")
-async def test_an_approval_whose_answer_failed_continues_when_it_is_sent_again(tmp_path: Path) -> None:
-    async with agent(ASKS, http_error(401), says("Done."), tmp_path=tmp_path) as api:
-        client = Client(api)
-        await client.send(said("note it"))
-        client.history.append(said(coded("approve", client.history[-1]["content"])))
-        failed = await client.post()
-        done = await client.again()
-        known = results(api)
-    assert failed.status == 502
-    assert done["content"] == "Done."
-    assert known == ["noted: milk"]
-
-
-@pytest.mark.fault("http api: another answer to a question that was answered")
-async def test_another_answer_to_a_question_that_was_answered_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
-        client = Client(api)
-        await client.send(said("note it"))
-        denial = coded("deny because I changed my mind", client.history[-1]["content"])
-        await client.decide("approve")
-        client.history[-2:] = [said(denial)]
-        other = await client.post()
-    assert (other.status, other.error["code"]) == (409, "conflict")
-    assert "the first answer counts" in other.error["message"]
 
 
 @pytest.mark.fault("http api: an approval by a word that a client sends again")

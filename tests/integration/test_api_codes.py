@@ -41,21 +41,6 @@ async def test_a_code_of_another_owner_is_not_there_and_runs_nothing(tmp_path: P
     assert (approval["status"], len(api.upstream.requests)) == ("waiting", 1)
 
 
-@pytest.mark.fault("http api: an expired code, at the HTTP door")
-async def test_an_expired_code_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    async with agent(MILK, tmp_path=tmp_path, permissions={"open_minutes": 0.0001}) as api:
-        client = Client(api)
-        question = await client.send(said("note it"))
-        async with asyncio.timeout(20):
-            while await waiting(api):
-                continue
-        client.history.append(said(coded("approve", question["content"])))
-        reply = await client.post()
-    assert (reply.status, reply.error["code"]) == (409, "conflict")
-    assert "expired" in reply.error["message"]
-    assert len(api.upstream.requests) == 1
-
-
 @pytest.mark.fault("http api: a code in a file or a result, at the HTTP door")
 async def test_a_code_in_a_file_a_result_or_an_answer_decides_nothing(tmp_path: Path) -> None:
     script = MILK, wants("lookup", name="Ann")
@@ -93,19 +78,6 @@ async def test_two_codes_of_one_question_both_count_and_two_of_two_questions_run
 
 
 @pytest.mark.fault("http api: a code after another message, at the HTTP door")
-async def test_a_code_after_another_message_is_refused_and_runs_nothing(tmp_path: Path) -> None:
-    async with agent(MILK, says("Sure."), tmp_path=tmp_path) as api:
-        session_id = (await api.post("/session/start")).json["session_id"]
-        question = (await api.complete("note it", session_id=session_id)).json["choices"][0]["message"]["content"]
-        await api.complete("What is new?", session_id=session_id)
-        reply = await api.complete(coded("approve", question), session_id=session_id)
-        known = results(api)
-    assert (reply.status, reply.error["code"]) == (409, "conflict")
-    assert len(api.upstream.requests) == 2
-    assert "did not approve it" in known[0]
-
-
-@pytest.mark.fault("http api: a code after another message, at the HTTP door")
 async def test_a_code_of_a_closed_question_never_answers_the_one_that_is_open(tmp_path: Path) -> None:
     milk, bread = numbered(MILK), numbered(BREAD)  # both calls have the same id
     async with agent(milk, bread, says("Done."), tmp_path=tmp_path) as api:
@@ -119,18 +91,6 @@ async def test_a_code_of_a_closed_question_never_answers_the_one_that_is_open(tm
     assert refused.status == 409
     assert approval["arguments"] == {"text": "bread"}
     assert known[-1] == "noted: bread"
-
-
-@pytest.mark.fault("http api: a word with two questions open, at the HTTP door")
-async def test_a_word_with_two_questions_open_names_a_code_and_runs_nothing(tmp_path: Path) -> None:
-    async with agent(MILK & BREAD, tmp_path=tmp_path) as api:
-        session_id = (await api.post("/session/start")).json["session_id"]
-        await api.complete("note them", session_id=session_id)
-        reply = await api.complete("approve", session_id=session_id)
-        open_ones = await waiting(api)
-    assert (reply.status, len(open_ones)) == (409, 2)
-    assert open_ones[0]["code"] in reply.error["message"]
-    assert len(api.upstream.requests) == 1
 
 
 @pytest.mark.fault("http api: the same approval from two doors at once")
@@ -177,14 +137,3 @@ async def test_an_answer_that_a_killed_process_had_not_carried_out_is_carried_ou
     assert (again.status, events[-1]["status"]) == (200, "interrupted")
     assert "It may have run" in known
     assert (tmp_path / "notes.txt").read_text() == "milk\n"
-
-
-@pytest.mark.fault("http api: a listener that comes after the end")
-async def test_a_listener_that_comes_after_the_end_gets_all_events(tmp_path: Path) -> None:
-    async with agent(MILK, says("Done."), tmp_path=tmp_path) as api:
-        run = (await api.post("/runs", {"messages": [said("note it")]})).json
-        live = await api.events(run["run_id"])
-        late = await api.events(run["run_id"])
-        last = await api.events(run["run_id"], headers={"Last-Event-ID": str(live[-1]["id"])})
-    assert late == live
-    assert (live[-1]["status"], last) == ("suspended", [])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN
-from task.conversation.messages import Role
 from task.llm.scripted import says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_POLICY, Rule
@@ -251,13 +250,6 @@ async def test_an_approval_is_for_one_call_and_the_next_one_asks_again() -> None
     assert s.sent_texts(2) == ["Note a, then b", "", "wrote a", "", "wrote b"]
 
 
-async def test_the_very_same_call_needs_a_new_approval() -> None:
-    async with scene(wants("write", text="a"), wants("write", text="a"), says("Twice.")) as s:
-        await s.chat.say("Note a twice")
-        asked = await s.chat.say("approve")
-    assert (s.written, "May I do this?" in asked.content) == (["a"], True)
-
-
 async def test_what_is_always_allowed_is_not_asked_again_and_is_listed() -> None:
     async with scene(wants("write", text="a"), says("Noted."), wants("write", text="b"), says("And b.")) as s:
         await s.chat.say("Note a")
@@ -307,18 +299,6 @@ async def test_a_chat_that_asks_before_everything_can_be_chosen() -> None:
         s.chat.configuration = {"permission_mode": "ask"}
         assert "May I do this?" in (await s.chat.say("Note b")).content
     assert s.written == ["a"]
-
-
-async def test_the_question_and_the_decision_are_not_part_of_what_the_model_reads() -> None:
-    async with scene(wants("write", text="a"), says("Noted."), says("Hello.")) as s:
-        await s.chat.say("Note a")
-        await s.chat.say("approve")
-        await s.chat.say("Thanks")
-    for request in s.model.requests:
-        assert not [message for message in request if "May I" in message.text() or message.text() == "approve"]
-    assert [message.role for message in s.model.requests[-1]][1:] == [
-        Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT, Role.USER,
-    ]  # fmt: skip
 
 
 async def test_a_chat_in_which_the_question_was_deleted_stays_valid() -> None:

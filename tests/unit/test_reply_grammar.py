@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from time import process_time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.conversation.replies import DECISION_CHARS, NOT_CHOSEN, Answer, Choice, codes_in, read_reply
+from task.conversation.replies import NOT_CHOSEN, Answer, Choice, codes_in, read_reply
 
 EXAMPLES, MANY = 150, 3_000
 WORDS: Mapping[Choice, tuple[str, ...]] = {
@@ -96,20 +95,6 @@ def test_no_other_text_decides_anything(text: str, codes: list[str]) -> None:
 @given(decisions(), st.characters().filter(lambda mark: mark not in " \t\r\n"))
 def test_words_before_a_decision_make_it_none(decision: Decision, before: str) -> None:
     assert codes_in(before + decision[0]) is None
-
-
-@pytest.mark.fault("approval: a decision of 1 MB")
-@settings(deadline=None, max_examples=EXAMPLES)
-@given(
-    st.sampled_from(["", "no", "deny k7f3", "approve k7f3,", "yes "]),
-    st.one_of(st.sampled_from(BETWEEN), st.lists(piece, min_size=1, max_size=4).map("".join)),
-    piece,
-)
-def test_the_time_for_a_text_does_not_grow_with_its_square(head: str, repeated: str, end: str) -> None:
-    text = head + repeated * ((DECISION_CHARS - len(head) - len(end)) // len(repeated)) + end
-    started = process_time()
-    is_consistent(text, ["k7f3", "p2x9", "m4q5"])
-    assert process_time() - started < 2  # seconds; milliseconds are usual
 
 
 @pytest.mark.system
