@@ -9,8 +9,7 @@ from contextlib import aclosing
 import aiohttp
 import pytest
 
-from scripts.local_model import verdict
-from scripts.local_prompts import PROMPTS
+from scripts.local_model import PROMPTS, verdict
 from task.conversation.messages import Message, assistant, system, user
 from task.llm.base import ModelOptions, Waiting
 from task.llm.ollama import OllamaServer, context_for, machine_memory

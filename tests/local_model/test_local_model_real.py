@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from scripts.local_answers import MEASURED, asked, measured, person_with_the_model, questions_of, staged, summary
-from scripts.local_model import saved_state, speed, verdict
-from scripts.local_prompts import PROMPTS
+from scripts.local_model import PROMPTS, saved_state, speed, verdict
 from task.cli.model import memory_bytes
 from task.cli.model_choice import embedded_model
 from task.conversation.messages import user

@@ -42,6 +42,13 @@ def test_forty_and_ten_questions_are_measured_and_none_of_them_is_tuned_for(name
     assert not tuned & {question.text for question in measured}
 
 
+def test_twenty_more_questions_about_tables_are_not_tuned_for() -> None:
+    questions = questions_of(MEASURED.with_name("measured_5.toml"))
+    tuned = {question.text for question in questions_of(MEASURED.with_name("tuning.toml"))}
+    assert [question.kind for question in questions] == ["table"] * 20
+    assert not tuned & {question.text for question in questions}
+
+
 def test_seconds_and_tokens_are_summed_up_for_all_questions_and_for_each_kind() -> None:
     table, talk = Question("Most?", "table"), Question("Hello", "talk")
     outcomes = [
