@@ -162,6 +162,7 @@ class RedisStore:
         place is held all the same.
         """
         count = await self._run("script", lambda redis: self._holding(redis, place, holder, most), self._short)
+        # Also where Redis is away: the renewal holds the place as soon as it is back.
         if count != 0:
             self._held.add((place, holder))
             if self._beating is None:

@@ -1,4 +1,4 @@
-"""Questions to people, each answered once, and the permissions given for longer than one call."""
+"""Questions to users, each answered once, and permissions that are given for longer than one call."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class StoredApprovals:
         return answered
 
     async def expire(self, owner: str, approval_id: str) -> None:
-        """Close the question without an answer, which means no; one that is closed stays as it is."""
+        """Close the question without an answer, which means no; a closed one does not change."""
         mine = (_approvals.c.id == approval_id, _approvals.c.owner == owner, _approvals.c.status == "waiting")
         await self.database.execute(update(_approvals).where(*mine).values(status="expired"))
 

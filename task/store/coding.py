@@ -26,7 +26,7 @@ CheckpointKind = Literal["start", "step"]
 class CodingRun:
     """A task for one folder, with all that was done for it until it ended; continued, it stays the same run.
 
-    `data` is the coding door's own: the plan, the conversation, what was spent. A person has ended a `cancelled` run;
+    `data` is the coding door's own: the plan, the conversation, what was spent. The user has ended a `cancelled` run;
     of an `interrupted` one, `ended_at` is the last time its process was known to be alive.
     """
 

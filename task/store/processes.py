@@ -53,7 +53,7 @@ WRONG_CLOCK = (
     "this machine's clock is {:.0f} s {} the store's: times in its log are wrong. Let NTP set the clocks of both."
 )
 _processes, _approvals = tables.processes, tables.approvals
-CLOCK_SECONDS = 5.0  # by which the clocks of two machines may differ before somebody should correct them
+CLOCK_SECONDS = 5.0  # by which the clocks of two machines may differ before an operator should correct them
 _NOW = select(extract("epoch", func.clock_timestamp()))
 
 
@@ -81,7 +81,7 @@ class DatabaseClock:
 class Processes:
     """This process among those that share the store. A process that has not been seen for 30 s is dead.
 
-    Only a process that could itself reach the database all that time may say so: after an outage nobody has been seen.
+    Only a process that could reach the database all that time may say so: after an outage no process has been seen.
     `secret` is the fingerprint of the secret with which this process seals hidden state, None where it seals none.
     """
 
@@ -187,7 +187,6 @@ class Processes:
         return len(found)
 
     async def _last_seen(self) -> dict[str, float]:
-        """When the processes that have ended without leaving were last seen."""
         await self.clock.set()  # this machine's own clock may have been put forward since
         rows, now = await self.database.rows(select(_processes)), self.clock()
         steady = now - self._beaten_at <= MOST_BETWEEN_BEATS and now - self._steady_since >= LEASE_SECONDS
@@ -232,7 +231,7 @@ def _known_dead(place: str) -> bool:
 
 
 def _removed(connection: Connection, dead: Mapping[str, float]) -> dict[str, float]:
-    """The dead processes that are removed; one that was seen again stays."""
+    # A process that was seen again since it was judged stays.
     columns = _processes.c
     gone = or_(*(and_(columns.id == name, columns.seen_at == seen_at) for name, seen_at in dead.items()))
     rows = connection.execute(delete(_processes).where(gone).returning(columns.id, columns.seen_at)) if dead else ()
@@ -240,7 +239,7 @@ def _removed(connection: Connection, dead: Mapping[str, float]) -> dict[str, flo
 
 
 def _close(connection: Connection, run: Row[Any], now: float) -> None:
-    """Leave of a run that was interrupted what its process would have left: trace, last event, messages."""
+    # Readers of the run find what its own process would have left: its trace, last event and messages.
     stored = select(tables.events.c.data).where(tables.events.c.run_id == run.id).order_by(tables.events.c.first)
     events = [event for row in connection.execute(stored) for event in unpacked(row.data)]
     text = "".join(event["text"] for event in events if event["type"] == TEXT)

@@ -1,4 +1,4 @@
-"""The prompts that people save for themselves, by name."""
+"""The prompts that users save for themselves, by name."""
 
 from __future__ import annotations
 

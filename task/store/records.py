@@ -78,7 +78,7 @@ def cursor_after(seconds: float, last: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text that a person has saved under a name."""
+    """A text that a user has saved under a name."""
 
     name: str
     text: str
@@ -128,7 +128,7 @@ class Session:
 
     @property
     def visible_messages(self) -> tuple[Message, ...]:
-        """The conversation as a person sees it: without calls and their results."""
+        """The conversation as the user sees it: without calls and their results."""
         return tuple(message for message in self.messages if message.role is not Role.TOOL and message.content)
 
 
@@ -195,9 +195,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question to a person: may this call run? `card` is the ICERC card as JSON data.
+    """A question to the user: may this call run? `card` is the ICERC card as JSON data.
 
-    `code` is what a person answers it with in words (`approve k7f3`).
+    `code` is what the user answers it with in words (`approve k7f3`).
     """
 
     approval_id: str
@@ -219,7 +219,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class StoredGrant:
-    """A permission a person gave for longer than one call; `data` is the gate's own description of it."""
+    """A permission that the user gave for longer than one call; `data` is the gate's own description of it."""
 
     grant_id: str
     owner: str

@@ -91,6 +91,7 @@ class Runs:
         run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
         await self._keep_lease()  # others would end at once what a process starts that they have removed
         answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
+        # The run that answers may have died with its process; then this one need not be refused.
         if session is not None and await self._database.first(answering) is not None:
             await self._processes.interrupt_orphans()
         row = to_row(_runs, run, id=run.run_id, process=self._processes.own_id, added=None)
@@ -143,6 +144,7 @@ class Runs:
             if connection.execute(ended).rowcount and run.session_id is not None and added:
                 add_messages(connection, run.session_id, added, now)
 
+        # Queued behind the run's own events and traces, so that its end is never read before them.
         self._writer.put(work)
         await self._writer.flush()
 
@@ -259,7 +261,7 @@ class Runs:
             raise Conflict("The answer was interrupted: its agent was away for too long. Ask again.")
 
     async def request_cancel(self, owner: str, run_id: str) -> Run:
-        """Ask for the end of a run, whichever process it runs in; a run that is over stays as it is."""
+        """Ask for the end of a run, whichever process it runs in; a run that is over does not change."""
         run = await self.get(owner, run_id)
         if run.over:
             return run
@@ -273,7 +275,7 @@ class Runs:
         await self._live[run_id].cancel_requested.wait()
 
     async def ended(self, owner: str, run_id: str, seconds: float = ENDING_SECONDS) -> Run:
-        """The run when it is over, whichever process it runs in; as it is when that takes longer than `seconds`."""
+        """The run when it is over, whichever process it runs in; after `seconds` unfinished."""
         until = monotonic() + seconds
         while True:
             run = await self.get(owner, run_id)
@@ -351,7 +353,7 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
 
 
 def _claimed(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> str:
-    """The run that the key stands for: this one, unless it stands for an earlier one. Raises `KeyReused`."""
+    # Of two requests with one key that come at once, the second finds the first one's run here.
     mine = (_keys.c.owner == owner, _keys.c.name == key.name)
     connection.execute(delete(_keys).where(*mine, _keys.c.created_at < now - KEY_SECONDS))
     row = {"owner": owner, "name": key.name, "digest": key.digest, "run_id": run_id, "created_at": now}

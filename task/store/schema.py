@@ -20,7 +20,7 @@ from task.store.tables import HEAD
 FIRST = "0011"  # the first version of the tables from which migrations lead to today's
 APART = 1  # versions of the tables that work together: each migration only adds to what the one before it left
 ALEMBIC = Lock()  # held while Alembic works: it keeps its state in module-level names
-LOCK = 0x6469616C  # any number that others of the same database server do not lock
+LOCK = 0x6469616C  # any number that no other program locks on the same database server
 MIGRATION_SECONDS = 50.0
 # PostgreSQL: whoever needs a table waits behind the change that itself waits for a reader, such as a backup.
 TABLE_SECONDS = 2.0

@@ -1,4 +1,4 @@
-"""The words of each session, by which a person finds it again: what both databases compare in the same way."""
+"""The words of each session, by which users search: folded here, so that both databases compare them alike."""
 
 from __future__ import annotations
 

@@ -189,6 +189,7 @@ class Sessions:
         fit = merged(session.messages, sent)
         if not fit.branched:
             return Resumed(session, fit.new)
+        # The client may have gone on with a branch whose id it never saw.
         for branch_id in await self.branches(session.session_id):
             branch = await self.get(session.owner, branch_id)
             other = merged(branch.messages, sent)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,23 @@ class Store:
 
     async def forget(self) -> int:
         """Remove what the retention does not keep; the number of rows."""
-        return await _forget(self.database, self.retention, self.processes.clock)
+        oldest = self.processes.clock() - self.retention.days * DAY if self.retention.days is not None else None
+        removed = 0
+        for table, age, most in (
+            (tables.sessions, tables.sessions.c.updated_at, self.retention.sessions),
+            (tables.traces, tables.traces.c.started_at, self.retention.traces),
+            (tables.runs, tables.runs.c.started_at, self.retention.traces),
+            (tables.coding_runs, tables.coding_runs.c.started_at, self.retention.traces),
+        ):
+            removed += await _forget_rows(self.database, table, age, oldest, most)
+        for age in (
+            tables.approvals.c.expires_at,
+            tables.grants.c.expires_at,
+            tables.counters.c.filled_at,
+            tables.request_keys.c.created_at,
+        ):
+            await self.database.execute(delete(age.table).where(age < self.processes.clock() - DAY))
+        return removed
 
     async def close(self) -> None:
         """Write what is queued, and close."""
@@ -124,47 +140,54 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database, allowed=may_migrate)
-        now = DatabaseClock(database, clock)
-        await now.set()
-        processes = Processes(database, now, secret)
-        await processes.enter()
-        await processes.interrupt_orphans()
-        for disagreement in await processes.disagreements():
-            logger.warning("%s", disagreement)
+        processes = await _joined(database, clock, secret)
     except BaseException:
         await database.close()
         raise
-    writer, coding = Writer(database), CodingRuns(database, processes, now)
-    runs = Runs(database, writer, processes, now, redis)
-    kept = retention or Retention()
-
-    async def check_processes() -> None:
-        await runs.renew()
-        await processes.interrupt_orphans()
-
-    async def tidy() -> None:
-        if await processes.first_to("tidy", RETENTION_SECONDS):
-            await _forget(database, kept, now)
-        if data_dir is not None:
-            await coding.sweep(data_dir / SNAPSHOTS)
-
-    work = ((check_processes, BEAT_SECONDS), (runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
-    return Store(
+    # From here on tasks run that only `close` ends, so that nothing below may fail.
+    now, writer = processes.clock, Writer(database)
+    store = Store(
         Sessions(database, now),
-        runs,
+        Runs(database, writer, processes, now, redis),
         Traces(database, writer, processes.own_id, prices or {}, now),
         StoredApprovals(database, now),
         StoredGrants(database, now),
         Keys(database, now),
         RateLimits(StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now), redis),
-        coding,
+        CodingRuns(database, processes, now),
         Prompts(database),
         database,
         writer,
         processes,
-        kept,
-        tuple(asyncio.create_task(_repeat_every(*chore)) for chore in work) if chores else (),
+        retention or Retention(),
     )
+    return replace(store, chores=_started_chores(store, data_dir)) if chores else store
+
+
+async def _joined(database: Database, own_clock: Callable[[], float], secret: str | None) -> Processes:
+    clock = DatabaseClock(database, own_clock)
+    await clock.set()
+    processes = Processes(database, clock, secret)
+    await processes.enter()
+    await processes.interrupt_orphans()
+    for disagreement in await processes.disagreements():
+        logger.warning("%s", disagreement)
+    return processes
+
+
+def _started_chores(store: Store, data_dir: Path | None) -> tuple[asyncio.Task[None], ...]:
+    async def check_processes() -> None:
+        await store.runs.renew()
+        await store.processes.interrupt_orphans()
+
+    async def tidy() -> None:
+        if await store.processes.first_to("tidy", RETENTION_SECONDS):
+            await store.forget()
+        if data_dir is not None:
+            await store.coding.sweep(data_dir / SNAPSHOTS)
+
+    chores = ((check_processes, BEAT_SECONDS), (store.runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
+    return tuple(asyncio.create_task(_repeat_every(*chore)) for chore in chores)
 
 
 async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
@@ -176,26 +199,6 @@ async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) 
             logger.warning("a chore of the store is postponed: %s", error)
         except Exception:
             logger.exception("a chore of the store failed")
-
-
-async def _forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
-    oldest = clock() - retention.days * DAY if retention.days is not None else None
-    removed = 0
-    for table, time_column, most in (
-        (tables.sessions, tables.sessions.c.updated_at, retention.sessions),
-        (tables.traces, tables.traces.c.started_at, retention.traces),
-        (tables.runs, tables.runs.c.started_at, retention.traces),
-        (tables.coding_runs, tables.coding_runs.c.started_at, retention.traces),
-    ):
-        removed += await _forget_rows(database, table, time_column, oldest, most)
-    for time_column in (
-        tables.approvals.c.expires_at,
-        tables.grants.c.expires_at,
-        tables.counters.c.filled_at,
-        tables.request_keys.c.created_at,
-    ):
-        await database.execute(delete(time_column.table).where(time_column < clock() - DAY))
-    return removed
 
 
 async def _forget_rows(
@@ -217,6 +220,7 @@ async def _forget_rows(
             return remove(connection, table.c.id.in_(ids))
         return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
 
+    # One transaction after the other: a request that writes must not wait for all of them.
     removed = 0
     while some := await database.write(work):
         removed += some

@@ -13,7 +13,7 @@ from task.store.records import RunStatus
 CUT = 200  # characters of a result in the documented list of calls
 PRICED_TOKENS = 1_000_000
 Rating = Literal["up", "down"]
-COMMENT_CHARS = 2000  # of what a person writes beside a rating
+COMMENT_CHARS = 2000  # of what a user writes beside a rating
 
 
 @frozen_data
@@ -68,7 +68,7 @@ class TracedCall:
 class TracedDecision:
     """What the gate decided about a call: allowed, denied or deferred.
 
-    `by` names the rule or the grant, `card` is what a person was shown.
+    `by` names the rule or the grant, `card` is what the user was shown.
     """
 
     call_id: str
@@ -88,7 +88,7 @@ class Trace:
     counts the messages before the run's own, `asked` the turns that came with the request; without `content` only
     names, sizes, times and tokens are kept. `warnings` list what in the request had no effect. `question` is the user's
     last message, also where a run continues without a new one. `response_id` is the answer's id in DIAL; `rating` and
-    `comment` are a person's.
+    `comment` are the user's.
     """
 
     trace_id: str

@@ -118,7 +118,6 @@ class Traces:
 
 
 def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter) -> Select[*tuple[Any, ...]]:
-    """The query for those of its traces that the filter shows."""
     for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
         value = getattr(which, name)
         query = query.where(_traces.c[name] == storable(value)) if value is not None else query
@@ -135,7 +134,6 @@ def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter) -> Select[*tu
 
 
 def _words_of(trace_id: str, trace: Trace) -> dict[str, str]:
-    """The row in which filters find the trace's tools and texts."""
     tools = sorted({call.name for call in trace.tool_calls})
     question = (trace.question or "") if trace.content else ""
     text = f"{question[:SEARCHED]}\n{trace.answer[:SEARCHED]}" if trace.content else ""

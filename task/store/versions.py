@@ -49,7 +49,7 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
 
 
 def _at(fork: int, own: str, relatives: Mapping[str, Relative], texts: Mapping[tuple[str, int], str]) -> list[Versions]:
-    if (own, fork) not in texts:
+    if (own, fork) not in texts:  # this session ends before, or was cut there
         return []
     before = _origin(own, fork - 1, relatives)
     branches = dict[str, list[Relative]]()  # those of one origin continue together beyond the fork
@@ -66,7 +66,7 @@ def _at(fork: int, own: str, relatives: Mapping[str, Relative], texts: Mapping[t
 
 
 def _origin(session_id: str, position: int, relatives: Mapping[str, Relative]) -> str:
-    """The session in which this one's message was written; of -1 the first of all that are above it."""
+    # The session in which the message was written: this one, or one above it. Of -1 it is the topmost.
     name = session_id
     while (relative := relatives.get(name)) is not None and relative.parent is not None and position < relative.fork:
         name = relative.parent
