@@ -35,17 +35,6 @@ async def test_an_answer_streams_and_its_tool_card_opens(tmp_path: Path, size: t
         await expect(p.cards.first.locator(".card-time")).to_contain_text("ms")
 
 
-async def test_a_call_is_changed_before_it_is_approved(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
-        await p.says("Note 1")
-        await p.button("Edit arguments").click()
-        await p.page.get_by_label("Arguments as JSON").fill('{"text": "changed"}')
-        await p.button("Approve with these arguments").click()
-        await p.sees("Result:")
-        await p.sees_the_end()
-    assert notes(tmp_path) == ["changed"]
-
-
 async def test_a_question_that_waits_is_there_after_a_reload(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
         await p.says("Note 1")
@@ -56,19 +45,6 @@ async def test_a_question_that_waits_is_there_after_a_reload(tmp_path: Path, siz
         await p.sees_the_end()
         await expect(p.cards.locator(".icon-cross")).to_have_count(0)
     assert notes(tmp_path) == ["1"]
-
-
-async def test_a_call_is_denied_with_a_reason_by_keyboard_alone(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
-        keyboard = p.page.keyboard
-        await keyboard.type("Note 1")
-        await keyboard.press("Enter")
-        await reached(p, "Deny…")
-        await keyboard.press("Enter")
-        await keyboard.type("it is enough")
-        await keyboard.press("Enter")
-        await p.sees("it is enough")
-    assert notes(tmp_path) == []
 
 
 async def reached(p: Person, name: str) -> None:
@@ -232,25 +208,6 @@ GIVEN = """([place, type, name]) => {
         : new DragEvent(type, { ...options, dataTransfer: data });
     document.querySelector(place).dispatchEvent(event);
 }"""
-
-
-async def test_regenerating_and_editing_create_branches(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(says("First."), says("Second."), says("Third."), tmp_path=tmp_path, size=size) as p:
-        await p.asks("Tell me")
-        first = await p.is_in_a_conversation()
-        await p.button("Answer again").click()
-        await p.sees("Second.")
-        await p.sees_the_end()
-        await expect(p.answers).to_have_count(1)
-        assert await p.is_in_a_conversation() != first
-        await p.page.locator(".question").hover()
-        await p.button("Edit and ask again").click()
-        await p.page.get_by_label("Your message").fill("Tell me more")
-        await p.button("Ask").click()
-        await p.sees("Third.")
-        await expect(p.page.locator(".question")).to_contain_text("Tell me more")
-        await p.page.goto(first)
-        await p.sees("First.")
 
 
 async def test_an_answer_is_copied_and_the_colours_stay_chosen(tmp_path: Path, size: tuple[int, int]) -> None:

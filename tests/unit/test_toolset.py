@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -96,22 +94,6 @@ async def test_every_call_is_answered_in_order_whatever_becomes_of_it() -> None:
     assert "'location' is a required property" in other
     assert "There is no tool 'nothing'. Tools: get_weather." in unknown
     assert json.loads(done)["place"] == "Rome"
-
-
-async def test_calls_run_at_the_same_time() -> None:
-    met = threading.Barrier(2, timeout=30)
-    tools = ToolSet()
-
-    @tools.register
-    def meet() -> str:
-        """Wait for the other one."""
-        met.wait()
-        return "met"
-
-    async with asyncio.timeout(60):
-        results = await tools.execute_async(asking(("meet", {}), ("meet", {})))
-    assert [result["content"] for result in results] == ["met", "met"]
-    assert meet.name == "meet"
 
 
 def test_an_answer_without_calls_has_no_results() -> None:
