@@ -59,8 +59,20 @@ async def answer(
         approvals = await RunApprovals.of(
             store, profile.rules, request.caller.owner, session_id, request.answered, run.run_id
         )
-        turn = replace(_turn_request(request, approvals), trace_id=run.trace_id or "")
-        outcome = await take_turn(services, _chosen(profile, request.options), turn, choice, observer)
+        caller, options = request.caller, request.options
+
+        async def principal() -> str:
+            return caller.owner
+
+        turn = TurnRequest(
+            (*approvals.history(request.history), *request.new),
+            Caller(caller.core_key, principal, approvals.conversation, dict(caller.headers), request.files),
+            approvals,
+            own_tools=tuple(map(ClientTool, options.tools)),
+            door=options.door,
+            trace_id=run.trace_id or "",
+        )
+        outcome = await take_turn(services, _chosen(profile, options), turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
@@ -78,20 +90,6 @@ async def answer(
     return outcome, session_id
 
 
-def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
-    """OpenAI's reason for the end; None where the run failed. A filtered or empty answer has not failed."""
-    if outcome.error is not None:
-        # A provider that refuses the question itself does so with a status.
-        error = outcome.error
-        ended = error.code if isinstance(error, ProviderError) and error.status_code is None else None
-        return "content_filter" if ended == CONTENT_FILTER else "stop" if ended == EMPTY_ANSWER else None
-    if calls:
-        return "tool_calls"
-    return (
-        "length" if outcome.cut or outcome.status == "cancelled" else "stop"
-    )  # OpenAI has no value for a stopped answer
-
-
 def _chosen(profile: Profile, options: RunOptions) -> Profile:
     asked = replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice)
     return replace(
@@ -104,19 +102,18 @@ def _chosen(profile: Profile, options: RunOptions) -> Profile:
     )
 
 
-def _turn_request(request: RunRequest, approvals: RunApprovals) -> TurnRequest:
-    caller = request.caller
-
-    async def principal() -> str:
-        return caller.owner
-
-    return TurnRequest(
-        (*approvals.history(request.history), *request.new),
-        Caller(caller.core_key, principal, approvals.conversation, dict(caller.headers), request.files),
-        approvals,
-        own_tools=tuple(map(ClientTool, request.options.tools)),
-        door=request.options.door,
-    )
+def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
+    """OpenAI's reason for the end; None where the run failed. A filtered or empty answer has not failed."""
+    if outcome.error is not None:
+        # A provider that refuses the question itself does so with a status.
+        error = outcome.error
+        ended = error.code if isinstance(error, ProviderError) and error.status_code is None else None
+        return "content_filter" if ended == CONTENT_FILTER else "stop" if ended == EMPTY_ANSWER else None
+    if calls:
+        return "tool_calls"
+    return (
+        "length" if outcome.cut or outcome.status == "cancelled" else "stop"
+    )  # OpenAI has no value for a stopped answer
 
 
 async def _suspend(

@@ -20,8 +20,8 @@ from task.loop import Limits, ToolLoop
 from task.output.sinks import NullChoice
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC, RiskAssessment
-from task.runs.preparing import files_of, options_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, session_title
+from task.runs.table import files_of, options_of
 from task.runs.traces import TraceObserver, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
 from task.tools.base import BaseTool

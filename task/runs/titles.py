@@ -1,4 +1,4 @@
-"""The title of a person's conversation, made by a model after the first answer."""
+"""The title of a user's conversation, made by a model after the first answer."""
 
 from __future__ import annotations
 
@@ -46,11 +46,16 @@ class Titles:
     def begin(self, request: RunRequest, state: RunState) -> None:
         """Start to make the title of the request's conversation, if it still needs one."""
         model = request.options.model if self._deployment == SAME else self._deployment
-        if model in NEVER | {OFF} or not _needs_title(request, state):
+        session, asked = request.session, (*request.history, *request.new)
+        if session is None or session.origin != "page" or state.status not in ("finished", "limited"):
             return
-        task = asyncio.create_task(self._title(request, state.answer, model))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        is_first_answer = sum(message.role is Role.USER for message in asked) == 1
+        # A branch has the title of its family: a generated one, or a user's.
+        is_untitled = session.title in ("", short_title(session_title(asked)))
+        if is_first_answer and is_untitled and model not in NEVER | {OFF}:
+            task = asyncio.create_task(self._title(request, state.answer, model))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """End what is in progress; those conversations keep their titles."""
@@ -102,15 +107,6 @@ def cleaned(text: str) -> str:
     """The model's reply as a title: its first line, without what decorates it."""
     first = next(filter(None, map(str.strip, text.splitlines())), "")
     return first.lstrip(_BEFORE).rstrip(_BEHIND)[:MOST_CHARS].strip()
-
-
-def _needs_title(request: RunRequest, state: RunState) -> bool:
-    session, asked = request.session, (*request.history, *request.new)
-    if session is None or session.origin != "page" or state.status not in ("finished", "limited"):
-        return False
-    is_first_answer = sum(message.role is Role.USER for message in asked) == 1
-    # A branch has the title of its family: a generated one, or a person's.
-    return is_first_answer and session.title in ("", short_title(session_title(asked)))
 
 
 def _conversation(asked: tuple[Message, ...], answer: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -17,7 +17,6 @@ from task.errors import ProviderError, reference_of, with_reference
 from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver, RunOutcome, SilentObserver
 from task.permissions.decisions import Allowed, Decision, Deferred, Denied
-from task.permissions.icerc import ICERC
 from task.store.access import StoreAccess
 from task.store.records import new_id
 from task.store.trace_records import (
@@ -103,23 +102,27 @@ class TraceObserver(SilentObserver):
 
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
         now, text, kept = self._clock(), message.text(), self._start.content
-        arguments = _arguments(call) if kept else {}
-        traced = TracedCall(
-            call.id, call.name, arguments, text if kept else "", len(text), now - seconds, seconds, message.failed
-        )
-        self._calls.append(traced)
+        try:
+            arguments = orjson.loads(call.function.arguments) if kept else {}
+        except orjson.JSONDecodeError:
+            arguments = {"raw": call.function.arguments}
+        shown = (call.id, call.name, arguments, text if kept else "")
+        self._calls.append(TracedCall(*shown, len(text), now - seconds, seconds, message.failed))
         self._turns.append(self._turn(message, now, seconds))
         self.changed()
 
     def decided(self, call: ToolCall, decision: Decision) -> None:
-        verdict, reason, by, card = _verdict(decision)
-        kept = self._start.content
-        self._decisions.append(
-            TracedDecision(
-                call.id, call.name, verdict, self._clock(), reason if kept else "", by,
-                card.as_dict() if card is not None and kept else None,
-            )
-        )  # fmt: skip
+        reason, by, card, kept = "", "", None, self._start.content
+        match decision:
+            case Allowed(by, card):
+                verdict = "allowed"
+            case Denied(reason):
+                verdict = "denied"
+            case Deferred(card, _, reason):
+                verdict = "deferred"
+        shown = card.as_dict() if card is not None and kept else None
+        traced = TracedDecision(call.id, call.name, verdict, self._clock(), reason if kept else "", by, shown)
+        self._decisions.append(traced)
 
     def warned(self, text: str) -> None:
         self._warnings[text] = None
@@ -243,20 +246,3 @@ def _in_call_order(turns: Sequence[TracedTurn]) -> tuple[TracedTurn, ...]:
             step, places = number, {call["id"]: place for place, call in enumerate(turn.tool_calls, 1)}
         keys.append((step, places.get(turn.tool_call_id, 0)))
     return tuple(turns[number] for number in sorted(range(len(turns)), key=keys.__getitem__))
-
-
-def _verdict(decision: Decision) -> tuple[str, str, str, ICERC | None]:
-    match decision:
-        case Allowed(by, card):
-            return "allowed", "", by, card
-        case Denied(reason):
-            return "denied", reason, "", None
-        case Deferred(card, _, reason):
-            return "deferred", reason, "", card
-
-
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        return orjson.loads(call.function.arguments)
-    except orjson.JSONDecodeError:
-        return {"raw": call.function.arguments}

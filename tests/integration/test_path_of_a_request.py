@@ -51,12 +51,12 @@ def _room(frame: FrameType) -> str | None:
 CALCULATION = (wants("calculator", expression="1+1"), says("2"))
 
 
-async def test_a_dial_request_enters_eleven_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
+async def test_a_dial_request_enters_twelve_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
     async with product(says("Hi."), *CALCULATION, tmp_path=tmp_path) as p:
         await p.reader.ask("Hi")
         with entered_rooms() as rooms:
             await p.reader.ask("1+1?")
-    assert rooms == {"api/edge", "dial", *MIDDLE}
+    assert rooms == {"api/edge", "approvals", "dial", *MIDDLE}
 
 
 async def test_an_api_request_enters_fifteen_rooms(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import says, wants
-from task.runs.preparing import TABLE
+from task.runs.table import TABLE
 from tests.support.api_client import LOOKUP, Client, agent, results, waiting
 from tests.support.http_api import Api, Reply, said
 from tests.support.upstream import broken_off, http_error

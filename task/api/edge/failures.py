@@ -59,16 +59,7 @@ _MEANINGS = {
     504: "The model did not answer in time.",
 }
 # What a model's failure is for our caller; any other is a 502.
-_PROVIDER_STATUSES: dict[int | None, int] = {
-    404: 404,
-    429: 429,
-    503: 503,
-    400: 400,
-    413: 400,
-    422: 400,
-    408: 504,
-    504: 504,
-}
+_PROVIDER_STATUSES = {n: n for n in (400, 404, 429, 503, 504)} | {413: 400, 422: 400, 408: 504}
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5
@@ -189,7 +180,9 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case StoreUnavailable():
             return refused(503, str(error), "store_unavailable", None, _retry(RETRY_SECONDS), reference)
         case ProviderError():
-            return _provider_failure(error, model)
+            reference, text = reported(error, model)
+            status, headers = _PROVIDER_STATUSES.get(error.status_code or 0, 502), _retry(error.retry_after)
+            return Failure(status, text, error.code, reference=reference, headers=headers)
         case _:
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
             return internal_failure(reference)
@@ -218,12 +211,6 @@ def internal_failure(reference: str) -> Failure:
     return Failure(500, text, "internal_error", reference=reference)
 
 
-def _provider_failure(error: ProviderError, model: str) -> Failure:
-    reference, text = reported(error, model)
-    status = _PROVIDER_STATUSES.get(error.status_code, 502)
-    return Failure(status, text, error.code, reference=reference, headers=_retry(error.retry_after))
-
-
 def _retry(seconds: float | None) -> dict[str, str]:
     return {RETRY_AFTER: str(max(1, round(seconds + 0.499)))} if seconds is not None else {}
 
@@ -239,7 +226,12 @@ def add_failure_handlers(app: FastAPI) -> None:
 
     async def malformed(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _malformed(error.errors(), error.body).response()
+        faults, body = error.errors(), error.body
+        if faults[0]["type"] == "json_invalid":
+            return refused(400, "The body is not valid JSON.", "invalid_json").response()
+        text = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
+        param = _place(faults[0]["loc"], body) or None
+        return refused(400, f"The request does not fit: {text}.", "invalid_value", param).response()
 
     async def unfit(request: Request, error: Exception) -> Response:
         assert isinstance(error, ResponseValidationError)
@@ -251,41 +243,23 @@ def add_failure_handlers(app: FastAPI) -> None:
 
     async def routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = ", ".join(_methods(app, request))
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
-        return refused(error.status_code, _routing_text(error), code, headers=headers).response()
+        headers, text, code = dict(error.headers or {}), str(error.detail), None
+        if error.status_code == 404:
+            code, text = "not_found", "This address does not exist; /openapi.json lists those that do."
+        elif error.status_code == 405:
+            # Several routes may share the address, of which the framework names one.
+            found = [route for route in app.routes if isinstance(route, Route | APIRoute)]
+            matching = [route for route in found if route.matches(request.scope)[0] is not Match.NONE]
+            headers["Allow"] = ", ".join(sorted({name for route in matching for name in route.methods or ()}))
+            code = "method_not_allowed"
+            text = "This address does not accept that method; /openapi.json lists those it accepts."
+        return refused(error.status_code, text, code, headers=headers).response()
 
     app.add_exception_handler(AgentError, failed)
     app.add_exception_handler(500, failed)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(ResponseValidationError, unfit)
     app.add_exception_handler(HTTPException, routing)
-
-
-def _methods(app: FastAPI, request: Request) -> list[str]:
-    # Several routes may share the address, of which the framework names one.
-    found = (route for route in app.routes if isinstance(route, Route | APIRoute))
-    matching = (route.methods for route in found if route.matches(request.scope)[0] is not Match.NONE)
-    return sorted(method for methods in matching for method in methods or ())
-
-
-def _routing_text(error: HTTPException) -> str:
-    match error.status_code:
-        case 404:
-            return "This address does not exist; /openapi.json lists those that do."
-        case 405:
-            return "This address does not accept that method; /openapi.json lists those it accepts."
-        case _:
-            return str(error.detail)
-
-
-def _malformed(faults: Sequence[Any], body: Any) -> Failure:
-    if faults[0]["type"] == "json_invalid":
-        return refused(400, "The body is not valid JSON.", "invalid_json")
-    text = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
-    return refused(400, f"The request does not fit: {text}.", "invalid_value", _place(faults[0]["loc"], body) or None)
 
 
 def _place(found: Sequence[Any], body: Any) -> str:

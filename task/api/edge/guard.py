@@ -54,7 +54,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Refuses requests that a person cannot have intended, and adds the security headers for browsers.
+    """Refuses requests that a user cannot have intended, and adds the security headers for browsers.
 
     At the DIAL route it also finds the caller, unless Core does.
     """
@@ -67,25 +67,33 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        origin = headers.get("origin")
+        headers, path = Headers(scope=scope), scope["path"]
+        origin, is_dial = headers.get("origin"), path == "/openai" or path.startswith("/openai/")
         known = origin is not None and origin in self.rules.origins
+        limit = self.rules.dial_bytes if is_dial else self.rules.body_bytes
+        limit = self.rules.upload_bytes + FORM_BYTES if path in UPLOADS else limit
         sending = _Sending(send, origin if known else None)
-        refusal = self._refusal(scope, headers, known)
+        refusal = self._refusal(scope, headers, limit, known=known, is_dial=is_dial)
         if refusal is None and known and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             await Response(status_code=204, headers=_preflight(headers))(scope, receive, sending)
             return
-        if refusal is None and _is_dial(scope["path"]) and not self.rules.behind_core:
+        if refusal is None and is_dial and not self.rules.behind_core:
             refusal = await self._identified(scope, headers)
-        if refusal is None:
-            await self._passed(scope, receive, sending)
-        else:
+        if refusal is not None:
             await refusal.response()(scope, receive, sending)
+            return
+        body = sending.body = _Body(receive, limit, is_upload=path in UPLOADS)
+        # The application sees a caller who leaves in the middle; what it answers is not sent.
+        with suppress(ClientDisconnect):
+            await self.app(scope, body, sending)
+        if body.fault is not None and not sending.started:
+            sending.body = None
+            await body.fault.response()(scope, receive, sending)
 
     async def _identified(self, scope: Scope, headers: Headers) -> Failure | None:
         try:
             caller = await self.identity.caller(headers)
-            # DIAL Core on this machine calls with a key that reads the files of the person it calls for.
+            # DIAL Core on this machine calls with a key that reads the files of the user it calls for.
             key = headers.get("api-key") if self.rules.local_only else None
             scope[CALLER] = replace(caller, core_key=key) if key else caller
         except AgentError as error:
@@ -93,46 +101,33 @@ class Guard:
             return replace(failure, status=500) if failure.status in SWALLOWED else failure
         return None
 
-    async def _passed(self, scope: Scope, receive: Receive, send: _Sending) -> None:
-        path = scope["path"]
-        body = _Body(receive, self._limit(path), is_upload=path in UPLOADS)
-
-        async def answering(message: Message) -> None:
-            if send.started or body.fault is None:
-                await send(message)
-
-        # The application sees a caller who leaves in the middle; what it answers is not sent.
-        with suppress(ClientDisconnect):
-            await self.app(scope, body, answering)
-        if body.fault is not None and not send.started:
-            await body.fault.response()(scope, receive, send)
-
-    def _refusal(self, scope: Scope, headers: Headers, known: bool) -> Failure | None:
-        method, path, host = scope["method"], scope["path"], headers.get("host", "")
-        if self._is_local(path) and not (_is_near(scope) and self._is_own_name(host)):
-            text = (
-                "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
-                "another one: AGENT_HTTP__MODE=keys, or =dial for callers with a key of DIAL Core."
-            )
-            return refused(403, text, "not_local")
-        if method in CHANGING and not known and _is_foreign(headers, host):
-            text = "Another web page may not do this. An operator can allow its origin: AGENT_HTTP__ORIGINS."
-            return refused(403, text, "foreign_origin")
+    def _refusal(self, scope: Scope, headers: Headers, limit: int, *, known: bool, is_dial: bool) -> Failure | None:
+        rules, method, path, host = self.rules, scope["method"], scope["path"], headers.get("host", "")
+        if rules.local_only and path not in PROBES and not (rules.behind_core and is_dial):
+            client = scope.get("client")
+            is_near = client is None or _is_loopback(client[0])
+            if not (is_near and self._is_own_name(host)):
+                text = (
+                    "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
+                    "another one: AGENT_HTTP__MODE=keys, or =dial for callers with a key of DIAL Core."
+                )
+                return refused(403, text, "not_local")
+        if method in CHANGING and not known:
+            origin = headers.get("origin")
+            site = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+            if site if origin is None else urlsplit(origin).netloc.lower() != host.lower():
+                text = "Another web page may not do this. An operator can allow its origin: AGENT_HTTP__ORIGINS."
+                return refused(403, text, "foreign_origin")
         length = headers.get("content-length", "")
-        limit = self._limit(path)
         if length.isdigit() and int(length) > limit:
             return _too_large(limit, is_upload=path in UPLOADS)
         if method in CHANGING and (length not in ("", "0") or "transfer-encoding" in headers):
-            return _content_fault(path, headers)
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            wanted = "multipart/form-data" if path in UPLOADS else "application/json"
+            if kind != wanted:
+                text = f"The body must be {wanted}, not {kind or 'of no named type'}."
+                return refused(415, text, "unsupported_media_type")
         return None
-
-    def _is_local(self, path: str) -> bool:
-        return self.rules.local_only and path not in PROBES and not (self.rules.behind_core and _is_dial(path))
-
-    def _limit(self, path: str) -> int:
-        if path in UPLOADS:
-            return self.rules.upload_bytes + FORM_BYTES
-        return self.rules.dial_bytes if _is_dial(path) else self.rules.body_bytes
 
     def _is_own_name(self, host: str) -> bool:
         try:
@@ -145,8 +140,11 @@ class Guard:
 class _Sending:
     def __init__(self, send: Send, origin: str | None) -> None:
         self._send, self._origin, self.started = send, origin, False
+        self.body: _Body | None = None  # nothing is sent after its fault
 
     async def __call__(self, message: Message) -> None:
+        if not self.started and self.body is not None and self.body.fault is not None:
+            return
         if message["type"] == "http.response.start":
             self.started = True
             headers = MutableHeaders(scope=message)
@@ -200,30 +198,6 @@ def _too_large(limit: int, *, is_upload: bool) -> Failure:
         return refused(413, FILE_TOO_LARGE.format(limit=limit - FORM_BYTES), "file_too_large")
     text = f"The body is larger than {limit:,} bytes. Upload large files to /v1/files and name their ids."
     return refused(413, text, "body_too_large")
-
-
-def _content_fault(path: str, headers: Headers) -> Failure | None:
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    wanted = "multipart/form-data" if path in UPLOADS else "application/json"
-    if kind == wanted:
-        return None
-    return refused(415, f"The body must be {wanted}, not {kind or 'of no named type'}.", "unsupported_media_type")
-
-
-def _is_dial(path: str) -> bool:
-    return path == "/openai" or path.startswith("/openai/")
-
-
-def _is_foreign(headers: Headers, host: str) -> bool:
-    origin = headers.get("origin")
-    if origin is None:
-        return headers.get("sec-fetch-site") in ("cross-site", "same-site")
-    return urlsplit(origin).netloc.lower() != host.lower()
-
-
-def _is_near(scope: Scope) -> bool:
-    client = scope.get("client")
-    return client is None or _is_loopback(client[0])
 
 
 def _is_loopback(name: str) -> bool:

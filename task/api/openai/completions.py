@@ -14,7 +14,7 @@ from task.api.platform.schemas import TraceBody
 from task.llm.base import Usage
 from task.runs.runner import LiveRun, Runner
 from task.runs.state import RunState, usage_data
-from task.store.records import Event, RunStatus, json_bytes
+from task.store.records import RunStatus, json_bytes
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -125,58 +125,45 @@ def completion(live: LiveRun) -> dict[str, Any]:
 
 async def completion_chunks(runner: Runner, live: LiveRun, *, usage: bool) -> AsyncGenerator[bytes]:
     """The run's `ChunkBody`s as server-sent events; with `usage` the last one has the tokens."""
-    chunks = _Chunks(live.state, usage=usage)
+    state = live.state
+    head = {**_head(state, "chat.completion.chunk"), **({"usage": None} if usage else {})}
+
+    def chunk(delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return sse({**head, "choices": [choice], **more})
+
+    # Made once, because there are many chunks of text.
+    before, _, after = chunk({"content": "@@"}).partition(b'"@@"')
+    started = failed = False
     async with aclosing(runner.events(live.run.owner, live.run.run_id)) as events:
         async for event in events:
-            if part := chunks.render(event):
-                yield part
+            if event.type in ("text", "approval", "tool_calls", "finished") and not started:
+                started = True
+                yield chunk({"role": "assistant", "content": ""}, **state.ids)
+            match event.type:
+                case "text":
+                    yield before + json_bytes(event.data["text"]) + after
+                case "approval":
+                    separator = "\n\n" if state.written else ""
+                    yield chunk({"content": f"{separator}{event.data['text']}"})
+                case "tool_calls":
+                    yield chunk({"tool_calls": _numbered(event.data["tool_calls"])})
+                case "error" if state.failed:
+                    failed = True
+                    yield sse({"error": event.data["error"], **state.ids})
+                case "finished" if state.failed and state.failure is not None:
+                    if not failed:  # one that could not be stored fails after its last event
+                        yield sse({"error": state.failure["error"], **state.ids})
+                case "finished":
+                    # DIAL's place for attachments; clients merge the pieces of a list by their index.
+                    files = _numbered(state.attachments)
+                    delta = {"custom_content": {"attachments": files}} if files else {}
+                    yield chunk(delta, state.finish_reason, status=state.status, **state.ids)
+                    if usage:
+                        yield sse({**head, "choices": [], "usage": tokens(state)})
+                case _:
+                    pass
     yield DONE
-
-
-class _Chunks:
-    def __init__(self, state: RunState, *, usage: bool) -> None:
-        self._state, self._usage = state, usage
-        self._head = {**_head(state, "chat.completion.chunk"), **({"usage": None} if usage else {})}
-        self._started = self._failed = False
-        # Made once, because there are many chunks of text.
-        self._before, _, self._after = self._chunk({"content": "@@"}).partition(b'"@@"')
-
-    def render(self, event: Event) -> bytes:
-        match event.type:
-            case "text":
-                return self._start() + self._before + json_bytes(event.data["text"]) + self._after
-            case "approval":
-                separator = "\n\n" if self._state.written else ""
-                return self._start() + self._chunk({"content": f"{separator}{event.data['text']}"})
-            case "tool_calls":
-                return self._start() + self._chunk({"tool_calls": _numbered(event.data["tool_calls"])})
-            case "error" if self._state.failed:
-                self._failed = True
-                return sse({"error": event.data["error"], **self._state.ids})
-            case "finished":
-                return self._start() + self._end()
-            case _:
-                return b""
-
-    def _start(self) -> bytes:
-        if self._started:
-            return b""
-        self._started = True
-        return self._chunk({"role": "assistant", "content": ""}, **self._state.ids)
-
-    def _end(self) -> bytes:
-        state = self._state
-        if state.failed and state.failure is not None:  # one that could not be stored fails after its last event
-            return b"" if self._failed else sse({"error": state.failure["error"], **state.ids})
-        # DIAL's place for attachments; clients merge the pieces of a list by their index.
-        files = _numbered(state.attachments)
-        delta = {"custom_content": {"attachments": files}} if files else {}
-        last = self._chunk(delta, state.finish_reason, status=state.status, **state.ids)
-        return last + (sse({**self._head, "choices": [], "usage": tokens(state)}) if self._usage else b"")
-
-    def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return sse({**self._head, "choices": [choice], **more})
 
 
 def _numbered(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -24,6 +24,9 @@ from task.store.records import Event, Run
 if TYPE_CHECKING:
     from task.store.store import Store
 
+DOOR = "responses"
+Order = Literal["asc", "desc"]
+
 routes = router("OpenAI", "/v1")
 
 
@@ -101,10 +104,6 @@ async def _run_request(service: Service, caller: ApiCaller, body: ResponseReques
     if found is None or session is None:
         return await service.preparing.in_session(caller, sent, options)
     return await service.preparing.after_run(caller, found, session, sent, options)
-
-
-DOOR = "responses"
-Order = Literal["asc", "desc"]
 
 
 async def stored_response(store: Store, owner: str, response_id: str) -> RunState:
