@@ -25,7 +25,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema
 from task.local.model.chat_model import LocalChatModel
 from task.local.model.process import running, save_state
-from task.local.model.server import EmbeddedModel
+from task.local.model.weights import EmbeddedModel
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
 from task.tools.calculator.calculator_tool import evaluate

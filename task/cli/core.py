@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from task.llm.base import ChatModel
     from task.local.core.app import CoreSettings
     from task.local.core.models import ConnectedModel, ModelChoice
-    from task.local.model.server import EmbeddedModel
+    from task.local.model.weights import EmbeddedModel
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from task.errors import SettingsError
 from task.llm import openai
 from task.llm.ollama_request import OllamaModel
 from task.llm.transport import new_session
-from task.local.model.server import EmbeddedModel
-from task.local.model.weights import CODER, WeightStore, gguf_fault
+from task.local.model.weights import CODER, EmbeddedModel, WeightStore, gguf_fault
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"

@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 from task.cli.core import embedded_source
-from task.local.model.server import EmbeddedModel, restore_state
+from task.local.model.server import restore_state
+from task.local.model.weights import EmbeddedModel
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from task.local.model.server import EmbeddedModel, Patience
-from task.local.model.weights import WeightStore
+from task.local.model.weights import EmbeddedModel, Patience, WeightStore
 from tests.support.llama_peer import PROGRAM
 
 QUICK = Patience(load=10, appear=0.2, first_pause=0.05)

@@ -17,7 +17,7 @@ from task.errors import ProviderError
 from task.llm.transport import new_session
 from task.local.model import server
 from task.local.model.chat_model import Endpoint, Line, LocalChatModel
-from task.local.model.server import EmbeddedModel
+from task.local.model.weights import EmbeddedModel
 from task.processes import Child, Program, Restarts, answers, ending
 
 POLL_SECONDS = 1.0
