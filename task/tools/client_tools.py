@@ -10,7 +10,7 @@ from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
 from task.permissions.icerc import ICERC
 from task.permissions.taint import Origin
-from task.tools.base import BaseTool
+from task.tools.base import DescribedTool, ToolSpec
 from task.tools.models import ToolCallParams
 
 REASON = "the caller runs this tool"
@@ -20,27 +20,12 @@ NO_RESULT = (
 )
 
 
-class ClientTool(BaseTool):
+class ClientTool(DescribedTool):
     """A function as the caller describes it; its arguments are the caller's business."""
 
     def __init__(self, function: Mapping[str, Any]) -> None:
-        self._function = function
-
-    @property
-    def name(self) -> str:
-        return self._function["name"]
-
-    @property
-    def description(self) -> str:
-        return self._function.get("description") or ""
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return self._function.get("parameters") or {"type": "object", "properties": {}}
-
-    @property
-    def origin(self) -> Origin:
-        return Origin.OUTSIDE
+        parameters = function.get("parameters") or {"type": "object", "properties": {}}
+        self.spec = ToolSpec(function["name"], function.get("description") or "", parameters, origin=Origin.OUTSIDE)
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments

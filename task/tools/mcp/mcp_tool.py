@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.output.sinks import StageSink
-from task.tools.base import BaseTool
+from task.tools.base import DescribedTool, ToolSpec
 from task.tools.mcp.connection import Identity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Effect, ToolCallParams
 
+READS = frozenset({Effect.READ, Effect.NETWORK})
 MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
 MAX_PROGRESS_LINES = 40
@@ -28,7 +28,7 @@ _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the cha
 REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 
 
-class MCPTool(BaseTool):
+class MCPTool(DescribedTool):
     """A tool of an MCP server. Source: API reference, MCPTool.
 
     `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of
@@ -46,30 +46,15 @@ class MCPTool(BaseTool):
     ) -> None:
         self.client = client
         self.mcp_tool_model = mcp_tool_model
-        self._name = name or mcp_tool_model.name
+        self.spec = ToolSpec(
+            name or mcp_tool_model.name,
+            mcp_tool_model.description,
+            mcp_tool_model.parameters,
+            effects=READS if mcp_tool_model.read_only else READS | {Effect.WRITE},
+            timeout=client.timeout + REPORT_SECONDS,
+        )
         self._files = files
         self._forward_key = forward_key
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def description(self) -> str:
-        return self.mcp_tool_model.description
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return self.mcp_tool_model.parameters
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        known = frozenset({Effect.READ, Effect.NETWORK})
-        return known if self.mcp_tool_model.read_only else known | {Effect.WRITE}
-
-    @property
-    def timeout(self) -> float | None:
-        return self.client.timeout + REPORT_SECONDS
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
