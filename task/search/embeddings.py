@@ -116,24 +116,20 @@ class RemoteEmbeddings:
     async def _rows(
         self, texts: dict[bytes, str], observer: Observer | None, caller: Caller | None
     ) -> dict[bytes, NDArray[np.float32]]:
-        found = await self._known(list(texts))
+        found = {key: row for key in texts if (row := self._kept.get(key)) is not None}
+        missing = [key for key in texts if key not in found]
+        if missing and len(texts) > 1:  # a question belongs to one user, and is not kept outside
+            found |= await self._store.known(self.model_name, missing)
         if found and self._dimensions is None:  # the model may have changed since those were kept
             key = next(iter(texts))
             found[key] = (await self._fetched({key: texts[key]}, caller))[key]
         for _ in range(2):  # the second time if the model changes right now
             rows = {key: row for key, row in found.items() if len(row) == self._dimensions}
-            missing = {key: text for key, text in texts.items() if key not in rows}
-            found = rows | await self._made(missing, len(texts), observer, caller)
+            others = {key: text for key, text in texts.items() if key not in rows}
+            found = rows | await self._made(others, len(texts), observer, caller)
             if len({len(row) for row in found.values()}) <= 1:
                 return found
         raise EmbeddingUnavailable(f"{self._endpoint.name} answers with vectors of different lengths. Tell the user.")
-
-    async def _known(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        found = {key: row for key in keys if (row := self._kept.get(key)) is not None}
-        missing = [key for key in keys if key not in found]
-        if not missing or len(keys) == 1:  # a question is nobody else's, and is not kept outside
-            return found
-        return found | await self._store.known(self.model_name, missing)
 
     async def _made(
         self, texts: dict[bytes, str], total: int, observer: Observer | None, caller: Caller | None

@@ -115,10 +115,8 @@ class PgVectors:
     async def drop(self, key: str, dimensions: int) -> None:
         await self._memory.drop(key, dimensions)
         statement = "delete from dial_agent_rag_index_1 where key = $1 and dimensions = $2"
-        try:
+        with suppress(Away):
             await self._run(lambda database: database.execute(statement, key, dimensions))
-        except Away:
-            return
 
     async def similarities(self, dense: Dense, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         if not isinstance(dense, StoredVectors):

@@ -98,6 +98,16 @@ def dense_index(vectors: NDArray[np.float32]) -> Any:
     return index
 
 
+def search(
+    indexes: Sequence[DocumentIndex],
+    query: str,
+    vector: NDArray[np.float32],
+    options: SearchOptions | None = None,
+) -> list[Hit]:
+    """The best chunks of documents whose vectors are in memory, best first; `vector` is the query's normalised row."""
+    return ranked(indexes, query, [similarities(index.dense, vector) for index in indexes], options)
+
+
 def ranked(
     indexes: Sequence[DocumentIndex],
     query: str,

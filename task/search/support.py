@@ -87,7 +87,9 @@ def _denied(statement: str, source: str, words: Sequence[str]) -> bool:
     # Whether the nearest sentence of the source denies what the statement affirms, or the reverse.
     wanted = {_stem(word) for word in words}
     nearest = max(
-        statements(_unwrapped(source)), key=lambda sentence: len(wanted & set(map(_stem, tokens(sentence)))), default=""
+        statements(_WRAPPED.sub(" ", source)),
+        key=lambda sentence: len(wanted & set(map(_stem, tokens(sentence)))),
+        default="",
     )
     return NEGATIONS.isdisjoint(tokens(statement)) == _denies(nearest, wanted)
 
@@ -107,10 +109,6 @@ def _denies(sentence: str, wanted: set[str]) -> bool:
             denied |= lacked
             affirmed |= stems - lacked
     return bool(wanted & denied - affirmed)
-
-
-def _unwrapped(text: str) -> str:
-    return _WRAPPED.sub(" ", text)
 
 
 def _content(text: str) -> list[str]:
@@ -149,7 +147,7 @@ def literal(quote: str, source: str) -> str | None:
 def nearest_words(statement: str, source: str, limit: int = 300) -> str:
     """The sentence or row of the source that shares most words with the statement."""
     wanted = {_stem(word) for word in _content(statement)} | set(_numbers(statement))
-    pieces = statements(_unwrapped(source))
+    pieces = statements(_WRAPPED.sub(" ", source))
     ends = list(accumulate(map(len, pieces)))  # only line ends were replaced, so positions are the same in both texts
     lines = [source[end - len(piece) : end].strip() for piece, end in zip(pieces, ends, strict=True)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from task.documents.model import Block
 from task.search.chunks import ChunkedDocument, chunk_document
@@ -17,8 +16,7 @@ from task.search.ranking import (
     build_index,
     indexed_texts,
     phrases_of,
-    ranked,
-    similarities,
+    search,
     tokens,
 )
 from tests.support.embedding import word_vector
@@ -36,12 +34,6 @@ def made(sections: dict[str, str], name: str = "manual.md") -> DocumentIndex:
     text = "\n\n".join(f"# {title}\n\n{body}" for title, body in sections.items())
     document = chunk_document(name, [Block(text)])
     return build_index(document, np.stack([word_vector(text) for text in indexed_texts(document)]))
-
-
-def search(
-    indexes: list[DocumentIndex], query: str, vector: NDArray[np.float32], options: SearchOptions | None = None
-) -> list[Hit]:
-    return ranked(indexes, query, [similarities(index.dense, vector) for index in indexes], options)
 
 
 def best(index: DocumentIndex, query: str, options: SearchOptions | None = None) -> str:
