@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from task.errors import ToolError
-from task.tools.mcp.connection import Identity
+from task.tools.mcp.connection import CallIdentity
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
@@ -121,8 +121,8 @@ async def test_a_call_that_takes_too_long_is_ended_on_both_sides(peer: ServerPro
 
 @pytest.mark.fault("mcp: somebody else's key")
 async def test_calls_at_once_do_not_see_each_others_keys(peer: ServerProcess) -> None:
-    def who(number: int) -> Identity:
-        return Identity({"Api-Key": f"key-{number}"}, partition=f"user-{number}", own=True)
+    def who(number: int) -> CallIdentity:
+        return CallIdentity({"Api-Key": f"key-{number}"}, partition=f"user-{number}", own=True)
 
     async with MCPClient.create(peer.url, token="sesame") as client:
         results = await asyncio.gather(*(client.call("caller", {}, identity=who(number)) for number in range(8)))

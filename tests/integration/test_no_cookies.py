@@ -13,7 +13,7 @@ from aiohttp import web
 from mcp_servers.duckduckgo.fetch import PageFetcher
 from mcp_servers.duckduckgo.guard import GuardedTransport
 from task.core_client.files import DialFiles
-from task.tools.mcp.connection import Identity
+from task.tools.mcp.connection import CallIdentity
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.mcp_wire import http_server, listed, raw_server
@@ -54,7 +54,7 @@ async def test_mcp_servers() -> None:
     async with raw_server({"tools/list": listed("look"), "tools/call": result}, requests, COOKIE) as url:
         client = MCPClient(url)
         for key in ("key-one", "key-two"):
-            await client.call("look", {}, identity=Identity({"Api-Key": key}, partition=key, own=True))
+            await client.call("look", {}, identity=CallIdentity({"Api-Key": key}, partition=key, own=True))
         await client.close()
     assert [request["headers"].get("Cookie") for request in requests] == [None] * len(requests)
     assert {request["headers"].get("Api-Key") for request in requests} >= {"key-one", "key-two"}

@@ -73,7 +73,7 @@ class ServerConnection:
             over = partial(self._over, mode="auto", identity=SERVICE)
             self._session = OwnedSession(partial(connected, program, server, over), START_SECONDS, ENDING_SECONDS)
 
-    async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
+    async def run(self, use: Use[T], seconds: float, identity: CallIdentity, *, repeatable: bool) -> T:
         """The result of `use` with a connected client, which is retried once where that is safe.
 
         Raises:
@@ -91,7 +91,7 @@ class ServerConnection:
         if self._http is not None:
             await self._http.aclose()
 
-    async def _attempt(self, use: Use[T], seconds: float, identity: Identity) -> T:
+    async def _attempt(self, use: Use[T], seconds: float, identity: CallIdentity) -> T:
         statuses: list[int] = []
         _headers.set(identity.headers)
         _statuses.set(statuses)
@@ -120,7 +120,7 @@ class ServerConnection:
                 self._version = None  # the next server at this address may be another one
             raise failure from error
 
-    async def _modern(self, identity: Identity) -> str | None:
+    async def _modern(self, identity: CallIdentity) -> str | None:
         """The version of the newer protocol, if the server speaks one; it is asked once."""
         if self._version is None:
             async with self._probing:
@@ -129,7 +129,7 @@ class ServerConnection:
                         self._version = client.protocol_version
         return self._version if is_modern(self._version) else None
 
-    def _client(self, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
+    def _client(self, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
         from mcp.client.streamable_http import streamable_http_client
 
         if self._http is None:
@@ -137,7 +137,7 @@ class ServerConnection:
         transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
         return self._over(transport, mode, identity)
 
-    def _over(self, transport: Any, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
+    def _over(self, transport: Any, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
         from mcp import Client
         from mcp.client.caching import CacheConfig
 
@@ -299,7 +299,7 @@ async def sdk_loaded() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CallIdentity:
     """Headers of one request, and the `partition` within which lists of tools are shared."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -307,16 +307,16 @@ class Identity:
     own: bool = False  # the headers contain a user's own key: nothing made with them may be shared
 
 
-SERVICE = Identity()
+SERVICE = CallIdentity()
 
 
-async def identity_of(caller: Caller | None, *, forward_key: bool) -> Identity:
+async def identity_of(caller: Caller | None, *, forward_key: bool) -> CallIdentity:
     """The trace headers, and for a server that is trusted with them also key and other headers."""
     if caller is None:
         return SERVICE
     if not forward_key:
-        return Identity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
-    return Identity({**caller.headers, **core_headers(caller.api_key)}, await caller.principal(), own=True)
+        return CallIdentity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
+    return CallIdentity({**caller.headers, **core_headers(caller.api_key)}, await caller.principal(), own=True)
 
 
 def conversation_meta(conversation_id: str, principal: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.names import ALIASES, names_of
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
-from task.tools.mcp.connection import Identity, identity_of, sdk_loaded
+from task.tools.mcp.connection import CallIdentity, identity_of, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
@@ -213,7 +213,7 @@ class SharedListings:
         self._redis, self._seconds = redis, seconds
         self._settings = json.dumps([str(item) for item in settings])
 
-    async def get(self, identity: Identity) -> Listing | None:
+    async def get(self, identity: CallIdentity) -> Listing | None:
         """What some replica has been listed within the time that a list is fresh."""
         found = await self._redis.listing(self._key(identity), self._seconds)
         if found is None:
@@ -226,11 +226,11 @@ class SharedListings:
             return None
         return [tool for tool in tools if tool is not None], age
 
-    async def put(self, identity: Identity, tools: Iterable[MCPToolModel]) -> None:
+    async def put(self, identity: CallIdentity, tools: Iterable[MCPToolModel]) -> None:
         content = json.dumps([asdict(tool) for tool in tools]).encode()
         await self._redis.put_listing(self._key(identity), content, self._seconds)
 
-    def _key(self, identity: Identity) -> str:
+    def _key(self, identity: CallIdentity) -> str:
         whose = [self._settings, identity.own, identity.partition]
         return sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
 
@@ -273,7 +273,7 @@ class _ListedServer:
         await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
         return catalogue
 
-    async def _listing(self, identity: Identity, *, suspected: bool) -> Listing:
+    async def _listing(self, identity: CallIdentity, *, suspected: bool) -> Listing:
         if self._shared is not None and not suspected and (found := await self._shared.get(identity)) is not None:
             return found
         allowed = self.spec.tools

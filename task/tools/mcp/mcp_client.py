@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
 from task.telemetry.operations import trace_headers
-from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
+from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, CallIdentity, ServerConnection, is_modern
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, files_of, result_of
 from task.tools.mcp.stdio import START_SECONDS, LocalProgram
@@ -63,7 +63,7 @@ class MCPClient:
         yield from ()
         return self
 
-    async def get_tools(self, *, identity: Identity = SERVICE) -> list[MCPToolModel]:
+    async def get_tools(self, *, identity: CallIdentity = SERVICE) -> list[MCPToolModel]:
         """The server's tools, all pages of them.
 
         Raises:
@@ -104,7 +104,7 @@ class MCPClient:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it is also sent to the server
         on_progress: Progress | None = None,
-        identity: Identity = SERVICE,
+        identity: CallIdentity = SERVICE,
     ) -> MCPResult:
         """The tool's result, which may have `is_error`; a cancelled call is cancelled on the server as well.
 
@@ -134,7 +134,7 @@ class MCPClient:
 
         return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
 
-    async def read(self, uri: str, *, max_bytes: int, identity: Identity = SERVICE) -> list[MCPFile]:
+    async def read(self, uri: str, *, max_bytes: int, identity: CallIdentity = SERVICE) -> list[MCPFile]:
         """The files at a resource link of this server.
 
         Raises:
@@ -158,7 +158,7 @@ class MCPClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _run(self, use: Any, seconds: float, identity: Identity, *, repeatable: bool) -> Any:
+    async def _run(self, use: Any, seconds: float, identity: CallIdentity, *, repeatable: bool) -> Any:
         try:
             result = await self._connection.run(use, seconds, identity, repeatable=repeatable)
         except MCPFailure as failure:

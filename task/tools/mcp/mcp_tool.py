@@ -12,7 +12,7 @@ from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.output.sinks import StageSink
 from task.tools.base import DescribedTool, ToolSpec
-from task.tools.mcp.connection import Identity, conversation_meta, identity_of
+from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult
@@ -84,7 +84,7 @@ class MCPTool(DescribedTool):
         return progressed
 
     async def _kept(
-        self, files: Sequence[MCPFile], api_key: str, identity: Identity
+        self, files: Sequence[MCPFile], api_key: str, identity: CallIdentity
     ) -> tuple[list[Attachment], list[str]]:
         attachments: list[Attachment] = []
         notes: list[str] = []
@@ -100,7 +100,7 @@ class MCPTool(DescribedTool):
             notes.append(f"{len(files) - MAX_FILES} further files of the result were left out.")
         return attachments, notes
 
-    async def _attachment(self, file: MCPFile, api_key: str, identity: Identity) -> Attachment:
+    async def _attachment(self, file: MCPFile, api_key: str, identity: CallIdentity) -> Attachment:
         if file.uri is not None and file.uri.startswith(("http://", "https://")):
             return Attachment("text/markdown", file.name, data=file.name, reference_url=file.uri)
         content = file.content

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from task.errors import ToolError
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
-from task.tools.mcp.connection import Identity
+from task.tools.mcp.connection import CallIdentity
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult
 from task.tools.py_interpreter.execution import UNKNOWN, SessionMemo, affinity
@@ -122,7 +122,7 @@ class InterpreterServer:
             return None  # the call itself reports what is wrong
 
     async def call(self, name: str, code: str, meta: Mapping[str, Any], way: Way, on_progress: Progress) -> MCPResult:
-        identity = Identity(way.headers)
+        identity = CallIdentity(way.headers)
         try:
             return await self._mcp.call(name, {"code": code}, meta=meta, on_progress=on_progress, identity=identity)
         except MCPFailure as failure:
