@@ -168,7 +168,7 @@ class Answers:
         Raises:
             RunFailed: the run failed before it had written anything.
         """
-        first = asyncio.ensure_future(anext(parts, b""))
+        first = asyncio.ensure_future(anext(parts, None))
         try:
             await asyncio.wait({first}, timeout=self.heartbeat)
         except asyncio.CancelledError:  # the client has left already

@@ -16,7 +16,19 @@ from tests.support.product import product
 TASK = f"{Path(__file__).resolve().parents[2] / 'task'}/"
 PART_OF = {"app": "dial", "agent": "dial", "pictures": "turn"}  # files beside the rooms to which they belong
 DATA = {"conversation", "errors"}
-MIDDLE = {"turn", "product", "loop", "llm", "tools", "permissions", "runs", "store", "telemetry", "core_client"}
+MIDDLE = {
+    "turn",
+    "product",
+    "loop",
+    "llm",
+    "tools",
+    "permissions",
+    "runs",
+    "store",
+    "telemetry",
+    "core_client",
+    "output",
+}
 
 
 @contextmanager
@@ -51,7 +63,7 @@ def _room(frame: FrameType) -> str | None:
 CALCULATION = (wants("calculator", expression="1+1"), says("2"))
 
 
-async def test_a_dial_request_enters_twelve_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
+async def test_a_dial_request_enters_thirteen_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
     async with product(says("Hi."), *CALCULATION, tmp_path=tmp_path) as p:
         await p.reader.ask("Hi")
         with entered_rooms() as rooms:
@@ -59,7 +71,7 @@ async def test_a_dial_request_enters_twelve_rooms_and_the_guard_before_them(tmp_
     assert rooms == {"api/edge", "approvals", "dial", *MIDDLE}
 
 
-async def test_an_api_request_enters_fifteen_rooms(tmp_path: Path) -> None:
+async def test_an_api_request_enters_sixteen_rooms(tmp_path: Path) -> None:
     async with http_api(says("Hi."), *CALCULATION, tmp_path=tmp_path) as api:
         await api.complete("Hi")
         with entered_rooms() as rooms:

@@ -45,7 +45,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, parts: AsyncGenerator[bytes], heartbeat: float, first: asyncio.Future[bytes] | None = None
+        self, parts: AsyncGenerator[bytes], heartbeat: float, first: asyncio.Future[bytes | None] | None = None
     ) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -53,7 +53,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         beating = asyncio.create_task(self._beat(send))
-        first = self._first or asyncio.ensure_future(anext(self._parts, b""))
+        first = self._first or asyncio.ensure_future(anext(self._parts, None))
         try:
             async with aclosing(self._parts) as parts:
                 try:
@@ -63,10 +63,10 @@ class EventStream(Response):
                     if not first.done():
                         first.cancel()
                         await asyncio.wait({first})
-                while part:
+                while part is not None:
                     self._sent += 1
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-                    part = await anext(parts, b"")
+                    part = await anext(parts, None)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             beating.cancel()

@@ -7,18 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from task.api.edge.identity import ApiCaller
+from task.api.openai import schemas as chat
 from task.api.openai.files import FileShelf, decoded
-from task.api.openai.schemas import (
-    AssistantMessage,
-    ChatMessage,
-    FilePart,
-    ImagePart,
-    RefusalPart,
-    SystemMessage,
-    TextPart,
-    ToolMessage,
-    UserMessage,
-)
 from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
@@ -38,27 +28,27 @@ class MessageReader:
 
     shelf: FileShelf
 
-    async def read(self, caller: ApiCaller, bodies: Sequence[ChatMessage]) -> IncomingMessages:
+    async def read(self, caller: ApiCaller, bodies: Sequence[chat.ChatMessage]) -> IncomingMessages:
         """The messages.
 
         Raises:
             InvalidRequest: they end with an answer, or a file in them cannot be read.
         """
         first, prompt = bodies[0], None
-        if isinstance(bodies[-1], AssistantMessage):
+        if isinstance(bodies[-1], chat.AssistantMessage):
             raise InvalidRequest("The last message must be the user's, a system's, or the result of a tool of yours.")
-        if isinstance(first, SystemMessage) and len(bodies) > 1:
+        if isinstance(first, chat.SystemMessage) and len(bodies) > 1:
             prompt, bodies = _text(first.content), bodies[1:]
         messages = [replace(await self._message(caller, body), scrub_pii=bool(body.scrub_pii)) for body in bodies]
         return IncomingMessages(tuple(messages), prompt)
 
-    async def _message(self, caller: ApiCaller, body: ChatMessage) -> Message:
+    async def _message(self, caller: ApiCaller, body: chat.ChatMessage) -> Message:
         match body:
-            case SystemMessage():
+            case chat.SystemMessage():
                 return Message(Role(body.role), _text(body.content))
-            case ToolMessage():
+            case chat.ToolMessage():
                 return Message(Role.TOOL, _text(body.content), tool_call_id=body.tool_call_id)
-            case AssistantMessage():
+            case chat.AssistantMessage():
                 calls = tuple(
                     ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
                     for call in body.tool_calls or ()
@@ -66,27 +56,27 @@ class MessageReader:
                 text = _text(body.content) or body.refusal
                 # Where the store has this answer, its own message with the results behind it takes this one's place.
                 return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls, unsourced=True)
-            case UserMessage():
+            case chat.UserMessage():
                 return await self._users(caller, body)
 
-    async def _users(self, caller: ApiCaller, body: UserMessage) -> Message:
+    async def _users(self, caller: ApiCaller, body: chat.UserMessage) -> Message:
         if isinstance(body.content, str):
             return Message(Role.USER, body.content)
         parts: list[dict[str, Any]] = []
         files: list[Attachment] = []
         for part in body.content:
             match part:
-                case TextPart():
+                case chat.TextPart():
                     parts.append({"type": "text", "text": part.text})
-                case ImagePart():
+                case chat.ImagePart():
                     parts.append(_picture(part))
-                case FilePart():
+                case chat.FilePart():
                     files.append(await self._file(caller, part))
         plain = all(part["type"] == "text" for part in parts)
         content = "\n".join(part["text"] for part in parts) if plain else parts
         return user_message(Incoming(Role.USER, content, tuple(files)))
 
-    async def _file(self, caller: ApiCaller, part: FilePart) -> Attachment:
+    async def _file(self, caller: ApiCaller, part: chat.FilePart) -> Attachment:
         given = part.file
         if given.file_id is not None:
             found = await self.shelf.find(caller, given.file_id)
@@ -98,7 +88,7 @@ class MessageReader:
         return Attachment(found.content_type, given.filename or found.filename, url=found.url)
 
 
-def _picture(part: ImagePart) -> dict[str, Any]:
+def _picture(part: chat.ImagePart) -> dict[str, Any]:
     url = part.image_url.url
     if url.startswith("data:"):
         _, kind = decoded(url)
@@ -109,7 +99,7 @@ def _picture(part: ImagePart) -> dict[str, Any]:
     return {"type": "image_url", "image_url": part.image_url.model_dump(exclude_none=True)}
 
 
-def _text(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+def _text(content: str | Sequence[chat.TextPart | chat.RefusalPart] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text for part in content)

@@ -15,11 +15,11 @@ from task.api.openai.responses_output import response_body, response_events, run
 from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted, ResponseEvent
 from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, Service, router
 from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.messages import Message, Role
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of
-from task.store.records import Event, Run
+from task.store.records import Event
 
 if TYPE_CHECKING:
     from task.store.store import Store
@@ -117,7 +117,13 @@ async def stored_response(store: Store, owner: str, response_id: str) -> RunStat
         run = await store.runs.get(owner, run_id_of(response_id))
     except NotFound:
         raise missing from None
-    state = state_of(run, await _events(store, run))
+    found: list[Event] = []
+    async with aclosing(store.runs.events_after(owner, run.run_id)) as events:
+        async for event in events:
+            found.append(event)
+            if not run.over:
+                break
+    state = state_of(run, found)
     if state is None or run.session_id is None or state.options.door != DOOR:
         raise missing
     return state
@@ -192,22 +198,21 @@ def _check_complete(found: RunState, response_id: str) -> None:
         raise Conflict(f"the response {response_id} is not complete; wait for it, or cancel its run")
 
 
-async def _events(store: Store, run: Run) -> list[Event]:
-    found: list[Event] = []
-    async with aclosing(store.runs.events_after(run.owner, run.run_id)) as events:
-        async for event in events:
-            found.append(event)
-            if not run.over:
-                break
-    return found
-
-
 def _items(message: Message) -> list[dict[str, Any]]:
     if message.role is Role.TOOL:
         call_id = message.tool_call_id or ""
         return [{"type": "function_call_output", "call_id": call_id, "output": message.text()}]
     if message.role is not Role.ASSISTANT:
-        return [{"type": "message", "role": message.role.value, "content": _parts(message)}]
+        files = message.custom_content.attachments if message.custom_content is not None else ()
+        written = message.text().removesuffix(attachment_note(files)).rstrip()
+        parts: list[dict[str, Any]] = [{"type": "input_text", "text": written}] if written else []
+        for part in message.content if isinstance(message.content, list) else ():
+            if part["type"] == "image_url":
+                shown = part["image_url"]
+                detail = shown.get("detail") or "auto"
+                parts.append({"type": "input_image", "image_url": shown["url"], "detail": detail})
+        parts += [{"type": "input_file", "filename": file.title, "file_url": file.url} for file in files]
+        return [{"type": "message", "role": message.role.value, "content": parts}]
     items: list[dict[str, Any]] = []
     if message.content:
         part = {"type": "output_text", "text": message.text(), "annotations": []}
@@ -216,20 +221,3 @@ def _items(message: Message) -> list[dict[str, Any]]:
         {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.function.arguments}
         for call in message.tool_calls
     ]
-
-
-def _parts(message: Message) -> list[dict[str, Any]]:
-    files = message.custom_content.attachments if message.custom_content is not None else ()
-    written = message.text().removesuffix(attachment_note(files)).rstrip()
-    parts = [{"type": "input_text", "text": written}] if written else []
-    return [*parts, *_pictures(message), *map(_file, files)]
-
-
-def _pictures(message: Message) -> list[dict[str, Any]]:
-    content = message.content if isinstance(message.content, list) else []
-    shown = [part["image_url"] for part in content if part["type"] == "image_url"]
-    return [{"type": "input_image", "image_url": item["url"], "detail": item.get("detail") or "auto"} for item in shown]
-
-
-def _file(file: Attachment) -> dict[str, Any]:
-    return {"type": "input_file", "filename": file.title, "file_url": file.url}

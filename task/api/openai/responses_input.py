@@ -8,28 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from task.api.edge.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
-from task.api.openai.schemas import (
-    AnswerRequest,
-    AssistantMessage,
-    CallBody,
-    CalledFunction,
-    ChatMessage,
-    FileContent,
-    FilePart,
-    Function,
-    ImagePart,
-    ImageUrl,
-    MessageFields,
-    Name,
-    NamedFunction,
-    Part,
-    ProviderFields,
-    RefusalPart,
-    SystemMessage,
-    TextPart,
-    ToolMessage,
-    UserMessage,
-)
+from task.api.openai import schemas as chat
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 
@@ -58,10 +37,10 @@ class InputFile(RequestModel):
 
 
 InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
-MessagePart = Annotated[InputText | RefusalPart | InputImage | InputFile, Field(discriminator="type")]
+MessagePart = Annotated[InputText | chat.RefusalPart | InputImage | InputFile, Field(discriminator="type")]
 
 
-class InputMessage(MessageFields):
+class InputMessage(chat.MessageFields):
     """A message; `type` may be left out."""
 
     type: Literal["message"] = "message"
@@ -76,7 +55,7 @@ class InputCall(RequestModel):
     arguments: Text
 
 
-class InputResult(MessageFields):
+class InputResult(chat.MessageFields):
     type: Literal["function_call_output"]
     call_id: Filled
     output: TextOr[list[InputPart]]
@@ -99,11 +78,11 @@ InputItem = Annotated[
 ]
 
 
-class ResponseFunction(Function):
+class ResponseFunction(chat.Function):
     type: Literal["function"]
 
 
-class NamedResponseTool(NamedFunction):
+class NamedResponseTool(chat.NamedFunction):
     type: Literal["function"]
 
 
@@ -118,7 +97,7 @@ class TextFormat(RequestModel):
     """`text`, `json_object`, or `json_schema` with `name` and `schema`."""
 
     type: Literal["text", "json_object", "json_schema"]
-    name: Name | None = None
+    name: chat.Name | None = None
     description: Text | None = None
     given: Json | None = Field(default=None, alias="schema")
     strict: bool | None = None
@@ -134,7 +113,7 @@ Metadata = Annotated[
 ]
 
 
-class ResponseRequest(AnswerRequest, ProviderFields):
+class ResponseRequest(chat.AnswerRequest, chat.ProviderFields):
     """`POST /v1/responses`. `previous_response_id` continues the conversation that ended with that response; with
     `store: false` the response cannot be fetched or continued. `conversation`, `prompt` and `background` are not
     supported."""
@@ -154,7 +133,7 @@ class ResponseRequest(AnswerRequest, ProviderFields):
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
 
     @property
-    def chat_messages(self) -> Sequence[ChatMessage]:
+    def chat_messages(self) -> Sequence[chat.ChatMessage]:
         return messages_of(self)
 
     @property
@@ -163,94 +142,81 @@ class ResponseRequest(AnswerRequest, ProviderFields):
         return sorted([*super().unknown, *(["reasoning.summary"] if summary else [])])
 
 
-def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
-    """The format of the answer as chat completions name it.
-
-    Raises:
-        InvalidRequest: a JSON schema without a name or without the schema.
-    """
-    wanted = body.text.format if body.text is not None else None
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.type == "json_object":
-        return {"type": "json_object"}
-    if wanted.name is None or wanted.given is None:
-        raise InvalidRequest("A format of the type json_schema needs name and schema.")
-    return {"type": "json_schema", "json_schema": wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})}
-
-
 def options_of(body: ResponseRequest) -> ModelOptions:
     """The options that the request gives.
 
     Raises:
         InvalidRequest: a JSON schema without a name or without the schema.
     """
-    return ModelOptions.requested(
-        {
-            **body.model_dump(include=set(REQUEST_FIELDS & ResponseRequest.model_fields.keys())),
-            "max_tokens": body.max_output_tokens,
-            "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
-            "response_format": response_format_of(body),
-            "verbosity": body.text.verbosity if body.text is not None else None,
-        }
-    )
+    wanted = body.text.format if body.text is not None else None
+    form: dict[str, Any] | None = None
+    if wanted is not None and wanted.type == "json_object":
+        form = {"type": "json_object"}
+    elif wanted is not None and wanted.type == "json_schema":
+        if wanted.name is None or wanted.given is None:
+            raise InvalidRequest("A format of the type json_schema needs name and schema.")
+        schema = wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})
+        form = {"type": "json_schema", "json_schema": schema}
+    given = body.model_dump(include=set(REQUEST_FIELDS & ResponseRequest.model_fields.keys()))
+    named = {
+        "max_tokens": body.max_output_tokens,
+        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+        "response_format": form,
+        "verbosity": body.text.verbosity if body.text is not None else None,
+    }
+    return ModelOptions.requested({**given, **named})
 
 
-def messages_of(body: ResponseRequest) -> list[ChatMessage]:
+def messages_of(body: ResponseRequest) -> list[chat.ChatMessage]:
     """The input as messages, the instructions in front; calls that follow each other are one message."""
-    messages: list[ChatMessage] = []
+    messages: list[chat.ChatMessage] = []
     if body.instructions is not None:
-        messages.append(SystemMessage(role="system", content=body.instructions))
+        messages.append(chat.SystemMessage(role="system", content=body.instructions))
     if isinstance(body.input, str):
-        return [*messages, UserMessage(role="user", content=body.input)]
-    calls: list[CallBody] = []
+        return [*messages, chat.UserMessage(role="user", content=body.input)]
+    calls: list[chat.CallBody] = []
     for item in body.input:
         if isinstance(item, InputCall):
-            function = CalledFunction(name=item.name, arguments=item.arguments)
-            calls.append(CallBody(id=item.call_id, function=function))
+            function = chat.CalledFunction(name=item.name, arguments=item.arguments)
+            calls.append(chat.CallBody(id=item.call_id, function=function))
             continue
         if calls:
-            messages.append(AssistantMessage(role="assistant", tool_calls=calls))
+            messages.append(chat.AssistantMessage(role="assistant", tool_calls=calls))
             calls = []
         messages.append(_message(item))
-    return [*messages, AssistantMessage(role="assistant", tool_calls=calls)] if calls else messages
+    return [*messages, chat.AssistantMessage(role="assistant", tool_calls=calls)] if calls else messages
 
 
-def _message(item: InputMessage | InputResult) -> ChatMessage:
+def _message(item: InputMessage | InputResult) -> chat.ChatMessage:
+    scrub = item.scrub_pii
     if isinstance(item, InputResult):
-        text = item.output if isinstance(item.output, str) else "\n".join(map(_result_text, item.output))
-        return ToolMessage(role="tool", content=text, tool_call_id=item.call_id, scrub_pii=item.scrub_pii)
+        parts = (
+            [item.output]
+            if isinstance(item.output, str)
+            else [part.text if isinstance(part, InputText) else UNREAD for part in item.output]
+        )
+        return chat.ToolMessage(role="tool", content="\n".join(parts), tool_call_id=item.call_id, scrub_pii=scrub)
     if item.role == "user":
         content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
-        return UserMessage(role="user", content=content, scrub_pii=item.scrub_pii)
-    text = item.content if isinstance(item.content, str) else "\n".join(_texts(item.content))
+        return chat.UserMessage(role="user", content=content, scrub_pii=scrub)
+    text = item.content
+    if not isinstance(text, str):
+        text = "\n".join(part.text for part in text if isinstance(part, InputText | chat.RefusalPart))
     if item.role == "assistant":
-        return AssistantMessage(role="assistant", content=text, scrub_pii=item.scrub_pii)
-    return SystemMessage(role=item.role, content=text, scrub_pii=item.scrub_pii)
+        return chat.AssistantMessage(role="assistant", content=text, scrub_pii=scrub)
+    return chat.SystemMessage(role=item.role, content=text, scrub_pii=scrub)
 
 
-def _part(part: MessagePart) -> Part:
+def _part(part: MessagePart) -> chat.Part:
     match part:
-        case InputText() | RefusalPart():
-            return TextPart(type="text", text=part.text)
+        case InputText() | chat.RefusalPart():
+            return chat.TextPart(type="text", text=part.text)
+        case InputImage(image_url=str(url)):
+            return chat.ImagePart(type="image_url", image_url=chat.ImageUrl(url=url, detail=part.detail))
+        case InputImage(file_id=None):
+            raise InvalidRequest("A picture needs image_url or file_id.")
         case InputImage():
-            return _picture(part)
+            return chat.FilePart(type="file", file=chat.FileContent(file_id=part.file_id))
         case InputFile():
-            content = FileContent(file_id=part.file_id, file_data=part.file_data, filename=part.filename)
-            return FilePart(type="file", file=content)
-
-
-def _picture(part: InputImage) -> Part:
-    if part.image_url is not None:
-        return ImagePart(type="image_url", image_url=ImageUrl(url=part.image_url, detail=part.detail))
-    if part.file_id is None:
-        raise InvalidRequest("A picture needs image_url or file_id.")
-    return FilePart(type="file", file=FileContent(file_id=part.file_id))
-
-
-def _texts(parts: list[MessagePart]) -> list[str]:
-    return [part.text for part in parts if isinstance(part, InputText | RefusalPart)]
-
-
-def _result_text(part: InputPart) -> str:
-    return part.text if isinstance(part, InputText) else UNREAD
+            content = chat.FileContent(file_id=part.file_id, file_data=part.file_data, filename=part.filename)
+            return chat.FilePart(type="file", file=content)

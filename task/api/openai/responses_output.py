@@ -98,8 +98,8 @@ async def response_events(runner: Runner, live: LiveRun) -> AsyncGenerator[bytes
                 yield parts.delta(event.data["text"])
             elif event.type == "approval":
                 yield parts.delta(("\n\n" if parts.text else "") + event.data["text"])
-            else:
-                yield parts.end_of_message()
+            elif ended := parts.end_of_message():
+                yield ended
             if event.type == "tool_calls":
                 yield b"".join(map(parts.call, event.data["tool_calls"]))
             elif event.type == "finished":

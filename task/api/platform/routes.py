@@ -16,19 +16,8 @@ from starlette.responses import Response
 from task.api.edge.failures import failures
 from task.api.edge.rendering import EventStream, sse, stream_of
 from task.api.edge.schemas import Cursor, Limit, QueryText, RequestModel, ResponseModel, Text
+from task.api.platform import schemas as bodies
 from task.api.platform.events import RunEvent
-from task.api.platform.schemas import (
-    AnsweredBody,
-    ApprovalAnswer,
-    ApprovalList,
-    ChatBody,
-    ChatRequest,
-    GrantList,
-    PersonaList,
-    RunBody,
-    RunList,
-    RunStart,
-)
 from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
 from task.errors import StoreUnavailable
@@ -56,13 +45,13 @@ prompt_routes = router("Prompts")
 health_routes = router("Health")
 
 
-@routes.post("/chat", response_model=ChatBody, responses=failures(404, 409, 413, 415))
-async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService, caller: CurrentCaller) -> Any:
+@routes.post("/chat", response_model=bodies.ChatBody, responses=failures(404, 409, 413, 415))
+async def chat(body: bodies.ChatRequest, key: CurrentKey, service: CurrentService, caller: CurrentCaller) -> Any:
     """Answer a conversation in a session, which is made where none is named."""
     async with service.runner.once(caller.owner, key) as run:
         if run is None:
             received = await service.reader.read(caller, body.messages)
-            fields = REQUEST_FIELDS & ChatRequest.model_fields.keys()
+            fields = REQUEST_FIELDS & bodies.ChatRequest.model_fields.keys()
             asked = ModelOptions.requested(body.model_dump(include=set(fields)))
             asked = replace(asked, max_tokens=asked.max_tokens or CHAT_TOKENS)
             given = body.system_prompt if received.prompt is None else received.prompt
@@ -83,7 +72,7 @@ async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService, call
     }
 
 
-@routes.get("/personas", response_model=PersonaList, responses=failures())
+@routes.get("/personas", response_model=bodies.PersonaList, responses=failures())
 async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
     """The personas of the context, for a request's `persona`; `default` answers where a request names none."""
     context = service.profile.context
@@ -93,8 +82,8 @@ async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
     return {"personas": list(found), "descriptions": found, "default": context.persona or None}
 
 
-@run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))
-async def start_run(body: RunStart, key: CurrentKey, service: CurrentService, caller: CurrentCaller) -> Any:
+@run_routes.post("/runs", status_code=202, response_model=bodies.RunBody, responses=failures(404, 409, 413, 415))
+async def start_run(body: bodies.RunStart, key: CurrentKey, service: CurrentService, caller: CurrentCaller) -> Any:
     """Start an answer in a session and return at once; its events follow it."""
     async with service.runner.once(caller.owner, key) as run:
         if run is None:
@@ -107,7 +96,7 @@ async def start_run(body: RunStart, key: CurrentKey, service: CurrentService, ca
     return run
 
 
-@run_routes.get("/runs", response_model=RunList, responses=failures())
+@run_routes.get("/runs", response_model=bodies.RunList, responses=failures())
 async def list_runs(
     caller: CurrentCaller,
     store: CurrentStore,
@@ -119,7 +108,7 @@ async def list_runs(
     return await (await store.get()).runs.list(caller.owner, session_id, limit, cursor)
 
 
-@run_routes.get("/runs/{run_id}", response_model=RunBody, responses=failures(404))
+@run_routes.get("/runs/{run_id}", response_model=bodies.RunBody, responses=failures(404))
 async def get_run(run_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """One run."""
     return await (await store.get()).runs.get(caller.owner, run_id)
@@ -140,13 +129,13 @@ async def listen(
     return EventStream(_events(service.runner, caller.owner, run_id, seen), service.answers.heartbeat)
 
 
-@run_routes.post("/runs/{run_id}/cancel", response_model=RunBody, responses=failures(404))
+@run_routes.post("/runs/{run_id}/cancel", response_model=bodies.RunBody, responses=failures(404))
 async def cancel_run(run_id: str, service: CurrentService, caller: CurrentCaller) -> Any:
     """Stop a run; what it has written stays. One that is over stays as it is."""
     return await service.runner.stop(caller.owner, run_id)
 
 
-@run_routes.get("/approvals", response_model=ApprovalList, responses=failures())
+@run_routes.get("/approvals", response_model=bodies.ApprovalList, responses=failures())
 async def list_approvals(
     caller: CurrentCaller,
     store: CurrentStore,
@@ -162,11 +151,11 @@ async def list_approvals(
 
 
 @run_routes.post(
-    "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(404, 409, 413, 415)
+    "/approvals/{approval_id}", response_model=bodies.AnsweredBody, responses=failures(404, 409, 413, 415)
 )  # fmt: skip
 async def answer_approval(
     approval_id: str,
-    body: ApprovalAnswer,
+    body: bodies.ApprovalAnswer,
     key: CurrentKey,
     service: CurrentService,
     caller: CurrentCaller,
@@ -190,7 +179,7 @@ async def answer_approval(
     return await run_to_completion(answer_and_resume())  # a person who leaves after the click has still decided
 
 
-@run_routes.get("/grants", response_model=GrantList, responses=failures())
+@run_routes.get("/grants", response_model=bodies.GrantList, responses=failures())
 async def list_grants(caller: CurrentCaller, store: CurrentStore, session_id: QueryText = None) -> Any:
     """Grants: what was allowed for longer than one call."""
     found = await (await store.get()).grants.list(caller.owner, session_id)

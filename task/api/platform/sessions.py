@@ -14,21 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from task.api.edge.failures import failures
 from task.api.edge.schemas import Cursor, Limit
-from task.api.platform.schemas import (
-    MessageList,
-    SessionBody,
-    SessionBranch,
-    SessionChange,
-    SessionEnd,
-    SessionEnded,
-    SessionList,
-    SessionRow,
-    SessionsDelete,
-    SessionsDeleted,
-    SessionStart,
-    SessionStarted,
-    VersionList,
-)
+from task.api.platform import schemas as bodies
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role, ToolCall
@@ -44,14 +30,16 @@ StartedBy = Annotated[Literal["own", "programs"] | None, Query(description="`own
 routes = router("Platform")
 
 
-@routes.post("/session/start", response_model=SessionStarted, responses=failures(413, 415))
-async def start_session(caller: CurrentCaller, store: CurrentStore, body: SessionStart | None = None) -> Any:
+@routes.post("/session/start", response_model=bodies.SessionStarted, responses=failures(413, 415))
+async def start_session(caller: CurrentCaller, store: CurrentStore, body: bodies.SessionStart | None = None) -> Any:
     """Start a session."""
     return await (await store.get()).sessions.start(caller.owner, body.title if body else "")
 
 
-@routes.post("/session/end", response_model=SessionEnded, responses=failures(404, 413, 415))
-async def end_session(body: SessionEnd, service: CurrentService, caller: CurrentCaller, store: CurrentStore) -> Any:
+@routes.post("/session/end", response_model=bodies.SessionEnded, responses=failures(404, 413, 415))
+async def end_session(
+    body: bodies.SessionEnd, service: CurrentService, caller: CurrentCaller, store: CurrentStore
+) -> Any:
     """End a session: a run in it is stopped, its open questions expire. Ending it again changes nothing."""
     opened = await store.get()
     session = await opened.sessions.end(caller.owner, body.session_id)
@@ -65,13 +53,13 @@ async def end_session(body: SessionEnd, service: CurrentService, caller: Current
     }
 
 
-@routes.get("/session/{session_id}", response_model=SessionBody, responses=failures(404))
+@routes.get("/session/{session_id}", response_model=bodies.SessionBody, responses=failures(404))
 async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """A session as the conversation of user and assistant."""
     return await (await store.get()).sessions.get(caller.owner, session_id)
 
 
-@routes.get("/session/{session_id}/messages", response_model=MessageList, responses=failures(404))
+@routes.get("/session/{session_id}/messages", response_model=bodies.MessageList, responses=failures(404))
 async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """All messages of a session, with calls, results and attachments."""
     session = await (await store.get()).sessions.get(caller.owner, session_id)
@@ -79,7 +67,7 @@ async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentSto
     return {"session_id": session_id, "messages": messages, "status": session.status}
 
 
-@routes.get("/sessions", response_model=SessionList, responses=failures())
+@routes.get("/sessions", response_model=bodies.SessionList, responses=failures())
 async def list_sessions(
     caller: CurrentCaller,
     store: CurrentStore,
@@ -95,8 +83,10 @@ async def list_sessions(
     return await (await store.get()).sessions.list(caller.owner, limit, cursor, which)
 
 
-@routes.patch("/session/{session_id}", response_model=SessionRow, responses=failures(404, 413, 415))
-async def change_session(session_id: str, body: SessionChange, caller: CurrentCaller, store: CurrentStore) -> Any:
+@routes.patch("/session/{session_id}", response_model=bodies.SessionRow, responses=failures(404, 413, 415))
+async def change_session(
+    session_id: str, body: bodies.SessionChange, caller: CurrentCaller, store: CurrentStore
+) -> Any:
     """Give a session another title, pin it, or unpin it; its family with it."""
     sessions = (await store.get()).sessions
     if body.title is not None:
@@ -132,9 +122,9 @@ async def export_session(
     return Response(text, media_type="text/markdown; charset=utf-8", headers=disposition(session.title, "md"))
 
 
-@routes.post("/sessions/delete", response_model=SessionsDeleted, responses=failures(413, 415))
+@routes.post("/sessions/delete", response_model=bodies.SessionsDeleted, responses=failures(413, 415))
 async def delete_sessions(
-    body: SessionsDelete, service: CurrentService, caller: CurrentCaller, store: CurrentStore
+    body: bodies.SessionsDelete, service: CurrentService, caller: CurrentCaller, store: CurrentStore
 ) -> Any:
     """Remove several sessions as `DELETE` does; ids that are not the caller's count for nothing."""
     opened = await store.get()
@@ -150,13 +140,15 @@ async def delete_session(session_id: str, service: CurrentService, caller: Curre
     await (await store.get()).sessions.delete(caller.owner, session_id)
 
 
-@routes.post("/session/{session_id}/branch", response_model=SessionBody, responses=failures(404, 409, 413, 415))
-async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCaller, store: CurrentStore) -> Any:
+@routes.post("/session/{session_id}/branch", response_model=bodies.SessionBody, responses=failures(404, 409, 413, 415))
+async def branch_session(
+    session_id: str, body: bodies.SessionBranch, caller: CurrentCaller, store: CurrentStore
+) -> Any:
     """A new session that begins with the first messages of this one."""
     return await (await store.get()).sessions.branch(caller.owner, session_id, body.keep)
 
 
-@routes.get("/session/{session_id}/versions", response_model=VersionList, responses=failures(404))
+@routes.get("/session/{session_id}/versions", response_model=bodies.VersionList, responses=failures(404))
 async def list_versions(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Where branches of the same conversation (`family`) have other messages than this session."""
     family, versions = await (await store.get()).sessions.versions(caller.owner, session_id)

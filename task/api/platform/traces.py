@@ -10,15 +10,7 @@ from starlette.responses import Response
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
 from task.api.edge.schemas import Cursor, Limit, QueryText, QueryTime
-from task.api.platform.schemas import (
-    RatingCounts,
-    RatingRequest,
-    ReplayRequest,
-    ResultBody,
-    RunBody,
-    TraceBody,
-    TraceList,
-)
+from task.api.platform import schemas as bodies
 from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, router
 from task.runs.replay import asked_again
 from task.store.records import RunStatus
@@ -49,7 +41,7 @@ async def _filter(
 Which = Annotated[TraceFilter, Depends(_filter)]
 
 
-@routes.get("/traces", response_model=TraceList, responses=failures())
+@routes.get("/traces", response_model=bodies.TraceList, responses=failures())
 async def list_traces(
     caller: CurrentCaller, store: CurrentStore, which: Which, limit: Limit = 50, cursor: Cursor = None
 ) -> Any:
@@ -57,19 +49,19 @@ async def list_traces(
     return await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
 
 
-@routes.get("/traces/ratings", response_model=RatingCounts, responses=failures())
+@routes.get("/traces/ratings", response_model=bodies.RatingCounts, responses=failures())
 async def count_ratings(caller: CurrentCaller, store: CurrentStore, which: Which) -> Any:
     """How many of the traces that `GET /traces` lists are rated up, and how many down."""
     return await (await store.get()).traces.ratings(_readable_by(caller), which)
 
 
-@routes.get("/traces/{trace_id}", response_model=TraceBody, responses=failures(404))
+@routes.get("/traces/{trace_id}", response_model=bodies.TraceBody, responses=failures(404))
 async def get_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """What one run did."""
     return await (await store.get()).traces.get(_readable_by(caller), trace_id)
 
 
-@routes.get("/traces/{trace_id}/calls/{position}", response_model=ResultBody, responses=failures(404))
+@routes.get("/traces/{trace_id}/calls/{position}", response_model=bodies.ResultBody, responses=failures(404))
 async def get_result(
     trace_id: str, position: Annotated[int, Path(ge=0)], caller: CurrentCaller, store: CurrentStore
 ) -> Any:
@@ -83,8 +75,8 @@ async def delete_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore
     await (await store.get()).traces.delete(caller.owner, trace_id)
 
 
-@routes.post("/traces/{trace_id}/rating", response_model=TraceBody, responses=failures(404, 413, 415))
-async def rate(trace_id: str, body: RatingRequest, caller: CurrentCaller, store: CurrentStore) -> Any:
+@routes.post("/traces/{trace_id}/rating", response_model=bodies.TraceBody, responses=failures(404, 413, 415))
+async def rate(trace_id: str, body: bodies.RatingRequest, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Rate an answer of the caller's own, in the place of an earlier rating. It is named by its trace, its run, or the
     id that `/v1` gave it (`chatcmpl-…`, `resp_…`)."""
     return await (await store.get()).traces.rate(caller.owner, trace_id, body.rating, body.comment)
@@ -97,11 +89,11 @@ async def retract_rating(trace_id: str, caller: CurrentCaller, store: CurrentSto
 
 
 @routes.post(
-    "/traces/{trace_id}/replay", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415)
+    "/traces/{trace_id}/replay", status_code=202, response_model=bodies.RunBody, responses=failures(404, 409, 413, 415)
 )
 async def replay(
     trace_id: str,
-    body: ReplayRequest,
+    body: bodies.ReplayRequest,
     key: CurrentKey,
     service: CurrentService,
     caller: CurrentCaller,

@@ -50,13 +50,12 @@ def _inline(state: StateInline, silent: bool) -> bool:
 def _closed(text: str, start: int, stop: int, closing: str) -> int:
     limit = min(stop, start + MOST_CHARACTERS)
     end = text.find(closing, start, limit)
-    while end >= 0 and closing[0] == "$" and _is_escaped(text, end):
+    while end >= 0 and closing[0] == "$":
+        before = max(0, end - 16)
+        if (end - len(text[before:end].rstrip("\\")) - before) % 2 == 0:  # no odd number of backslashes
+            break
         end = text.find(closing, end + 1, limit)
     return end
-
-
-def _is_escaped(text: str, place: int) -> bool:
-    return (place - len(text[max(0, place - 16) : place].rstrip("\\")) - max(0, place - 16)) % 2 == 1
 
 
 def _is_formula(text: str, start: int, end: int) -> bool:
@@ -71,8 +70,12 @@ def _block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
     if opening is None or state.is_code_block(first):
         return False
     end = _closed(state.src, start + 2, state.eMarks[stop - 1], _CLOSING[opening])
-    last = _line_with(state, first, stop, end) if end >= 0 else stop - 1
-    if last is None or last - first > MOST_LINES or not _is_one_piece(state, first, last):
+    lines = range(first, min(stop, first + MOST_LINES + 1))
+    last = next((line for line in lines if end <= state.eMarks[line]), None) if end >= 0 else stop - 1
+    if last is None or last - first > MOST_LINES:
+        return False
+    inside = range(first + 1, last + 1)
+    if any(state.isEmpty(line) or state.sCount[line] < state.blkIndent for line in inside):
         return False
     if end >= 0 and state.src[end + 2 : state.eMarks[last]].strip():
         return False
@@ -81,23 +84,9 @@ def _block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
         token = state.push("formula", "p", 0)
         # Without its end more of it may follow; until then it is text, and its lines do not become lists or headings.
         token.block, token.map, token.hidden = True, [first, last + 1], end < 0
-        _add(token, _unmarked(state, first, last, opening), opening)
+        text = state.getLines(first, last + 1, state.blkIndent, False).strip()
+        _add(token, text.removeprefix(opening).removesuffix(_CLOSING[opening]), opening)
     return True
-
-
-def _is_one_piece(state: StateBlock, first: int, last: int) -> bool:
-    inside = range(first + 1, last + 1)
-    return not any(state.isEmpty(line) or state.sCount[line] < state.blkIndent for line in inside)
-
-
-def _line_with(state: StateBlock, first: int, stop: int, place: int) -> int | None:
-    lines = range(first, min(stop, first + MOST_LINES + 1))
-    return next((line for line in lines if place <= state.eMarks[line]), None)
-
-
-def _unmarked(state: StateBlock, first: int, last: int, opening: str) -> str:
-    text = state.getLines(first, last + 1, state.blkIndent, False).strip()
-    return text.removeprefix(opening).removesuffix(_CLOSING[opening])
 
 
 def _add(token: Token, tex: str, opening: str) -> None:
@@ -164,19 +153,16 @@ def _grouped(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     group: list[Token] = []
     depth = 0
     for token in tokens:
-        if token.type == "fence" and _is_open(token):
-            token.attrJoin("class", "open")
+        if token.type == "fence":
+            first, end = token.map or (0, 0)
+            lines = token.content.count("\n") + (not token.content.endswith("\n") and token.content != "")
+            if end - first < lines + 2:
+                token.attrJoin("class", "open")
         group.append(token)
         depth += token.nesting
         if depth == 0:
             yield group
             group = []
-
-
-def _is_open(fence: Token) -> bool:
-    first, end = fence.map or (0, 0)
-    lines = fence.content.count("\n") + (not fence.content.endswith("\n") and fence.content != "")
-    return end - first < lines + 2
 
 
 @cache
@@ -217,15 +203,12 @@ def _image(
         return f'<img src="{escape(address)}" alt="{escape(name)}">'
     if _FILE.match(address):
         return f'<a href="{escape(address)}">{escape(name or address.rsplit("/", 1)[-1])}</a>'
-    text = f"{name or 'Picture'} (a picture at {_host(address)}, not loaded)"
-    return f'<span class="unloaded" title="{escape(address)}">{escape(text)}</span>'
-
-
-def _host(address: str) -> str:
     try:
-        return urlsplit(address).netloc or address
+        host = urlsplit(address).netloc or address
     except ValueError:
-        return address
+        host = address
+    text = f"{name or 'Picture'} (a picture at {host}, not loaded)"
+    return f'<span class="unloaded" title="{escape(address)}">{escape(text)}</span>'
 
 
 def _note_mark(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
