@@ -13,6 +13,7 @@ from task.llm.scripted import says
 from task.runs.titles import cleaned
 from tests.support.http_api import Api, http_api, said
 from tests.support.upstream import http_error
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 
@@ -32,9 +33,7 @@ async def titled(api: Api, session_id: str, title: str) -> None:
 
 
 async def requested(api: Api, count: int) -> None:
-    async with asyncio.timeout(25):
-        while len(api.upstream.requests) < count:
-            await asyncio.sleep(0.02)
+    await until(lambda: len(api.upstream.requests) >= count, 25)
 
 
 @pytest.mark.fault("http api: a title that cannot be made, comes too late, or was asked for by the conversation")

@@ -36,6 +36,7 @@ from tests.support.upstream import (
     parallel_calls,
     plain_error,
 )
+from tests.support.waiting import until
 
 SUM = wants("calculator", expression="25*47")
 
@@ -390,9 +391,7 @@ async def test_a_person_who_leaves_stops_a_running_tool(tmp_path: Path) -> None:
 
 
 async def appears(file: Path, within: float) -> None:
-    async with asyncio.timeout(within):
-        while not file.exists():
-            await asyncio.sleep(0.01)
+    await until(file.exists, within)
 
 
 async def test_a_quiet_stream_is_kept_alive(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE
 from tests.support.package_index import tiny_weights
+from tests.support.waiting import until
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
 CALCULATOR = {
@@ -83,9 +84,7 @@ def _is_peer(process: psutil.Process) -> bool:
 
 
 async def ended(process: psutil.Process) -> None:
-    async with asyncio.timeout(20):
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            await asyncio.sleep(0.02)
+    await until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_it_is_listed_under_its_own_name_and_answers(tmp_path: Path) -> None:
@@ -162,9 +161,7 @@ async def test_a_client_that_disconnects_stops_the_generation(tmp_path: Path) ->
         while not (await anext(answer)).get("choices", [{}])[0].get("delta", {}).get("content"):
             pass
         await answer.aclose()
-        async with asyncio.timeout(20):
-            while not mark.exists():
-                await asyncio.sleep(0.02)
+        await until(mark.exists)
 
 
 @pytest.mark.fault("local model: weights that are not there")
@@ -230,9 +227,7 @@ async def test_the_state_after_warming_up_is_saved_for_the_next_process(tmp_path
     state, older = model.state(file), model.store.state(model.name, "of-another-prompt")
     older.write_bytes(b"outdated")
     async with core_with(model, tmp_path):
-        async with asyncio.timeout(20):
-            while not state.is_file():
-                await asyncio.sleep(0.02)
+        await until(state.is_file)
     assert model.store.states(model.name) == [state]
     file.write_bytes(content_of({"prose": ["Another model."]}))
     assert model.state(file) != state

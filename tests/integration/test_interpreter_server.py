@@ -18,6 +18,7 @@ from task.tools.py_interpreter.execution import SessionMemo
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.core_peers import peer
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
+from tests.support.waiting import until
 
 KERNEL, FRESH, MADE = (f"dial-general-purpose-agent/{key}" for key in ("kernel", "fresh", "made"))
 BRIEFLY = {"dial-general-purpose-agent/seconds": 0.5}
@@ -201,9 +202,7 @@ def living(word: str) -> list[int]:
 
 
 async def all_ended(word: str) -> None:
-    async with asyncio.timeout(20):
-        while living(word):
-            await asyncio.sleep(0.02)
+    await until(lambda: not living(word))
 
 
 @pytest.mark.fault("interpreter: background threads")

@@ -18,6 +18,7 @@ from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
 from tests.support.mcp_wire import cable, http_server, listed, raw_server
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 ERAS = ["modern", "legacy"]
 
@@ -319,6 +320,4 @@ async def test_a_stop_is_not_a_failure_whatever_else_breaks() -> None:
 
 async def noted(folder: Path, line: str, times: int) -> None:
     """Wait until the peer has noted the line so many times."""
-    async with asyncio.timeout(20):
-        while notes(folder).count(line) < times:
-            await asyncio.sleep(0.01)
+    await until(lambda: notes(folder).count(line) >= times)

@@ -22,6 +22,7 @@ from task.tools.mcp.hub import MCPHub
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import Fault, MCPFailure
 from tests.support.core_peers import answers, peer
+from tests.support.waiting import until
 
 SUPPORT = Path(__file__).parents[1] / "support"
 PROJECT = SUPPORT.parents[1] / "pyproject.toml"
@@ -153,9 +154,7 @@ async def test_it_ends_with_the_agent(tmp_path: Path) -> None:
     async with running(args=[*PROGRAM["args"], str(lock)], write=[str(tmp_path)]) as client:
         await client.call_tool("started", {})
         assert is_locked(lock)
-    async with asyncio.timeout(SECONDS):
-        while is_locked(lock):
-            await asyncio.sleep(0.05)
+    await until(lambda: not is_locked(lock), SECONDS)
 
 
 AGENT = """

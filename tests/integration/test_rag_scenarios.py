@@ -35,6 +35,7 @@ from tests.support.pdfs import blank, drawn
 from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
 
@@ -286,9 +287,7 @@ def starts_at(folder: Path) -> dict[str, Any]:
 
 
 async def until_it_runs(folder: Path) -> None:
-    async with asyncio.timeout(20):
-        while not list(folder.glob("embedder-*.sock")):
-            await asyncio.sleep(0.02)
+    await until(lambda: list(folder.glob("embedder-*.sock")))
 
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/responses"])

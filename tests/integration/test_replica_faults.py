@@ -20,6 +20,7 @@ from tests.benchmarks.scale_audit import audit, unsettled
 from tests.benchmarks.scale_faults import Faults
 from tests.benchmarks.scale_people import Person
 from tests.support.cluster import Cluster, cluster
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 PEOPLE, SPELL, WORDS = 4, 3.0, 20
@@ -72,9 +73,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
 async def begun(people: Sequence[Person], more: int) -> None:
     """Wait until each has begun so many more turns."""
     before = [len(person.turns) for person in people]
-    async with asyncio.timeout(150):
-        while any(len(person.turns) < count + more for person, count in zip(people, before, strict=True)):
-            await asyncio.sleep(0.05)
+    await until(
+        lambda: not any(len(person.turns) < count + more for person, count in zip(people, before, strict=True)), 150
+    )
 
 
 @pytest.mark.fault("store: a replica that is killed under load")

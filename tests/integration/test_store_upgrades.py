@@ -24,6 +24,7 @@ from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.two_agents import TwoAgents, agents_before_a_model
 from tests.support.up import Finished, dial_agent
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 FREE = {"AGENT_HTTP__REQUESTS_PER_MINUTE": "1000000"}
@@ -61,9 +62,7 @@ async def talking(agents: TwoAgents, api: Api) -> AsyncGenerator[list[int]]:
     try:
         yield statuses
         before = len(statuses)
-        async with asyncio.timeout(60):
-            while len(statuses) < before + 6 and not talk_on.done():  # what happened is followed by more answers
-                await asyncio.sleep(0.05)
+        await until(lambda: len(statuses) >= before + 6 or talk_on.done(), 60)
     finally:
         talk_on.cancel()
         await asyncio.wait({talk_on})

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.waiting import until
+
 PREFIX = "10.213.{}"
 CALLS = """
 import json, sys, urllib.error, urllib.request
@@ -62,9 +64,7 @@ async def second_network() -> AsyncGenerator[Namespace]:
 
 async def _unshared(pid: int) -> None:
     own = os.readlink("/proc/self/ns/net")
-    async with asyncio.timeout(20):
-        while os.readlink(f"/proc/{pid}/ns/net") == own:
-            await asyncio.sleep(0.01)
+    await until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own)
 
 
 async def _run(*command: str, given: str = "") -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from inspect import isawaitable
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 30) -> None:
+async def until(holds: Callable[[], object], seconds: float = 30) -> None:
     """Wait until the condition holds; the seconds are generous, because the machine may be busy.
 
     Raises:

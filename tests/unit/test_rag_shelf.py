@@ -17,6 +17,7 @@ from task.search.shelf import MAX_CHUNKS, Shelf
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.memory_search import DirectReaders, MemoryStore, SlowFiles
+from tests.support.waiting import until
 
 MANUAL = "files/bucket/manual.txt"
 ANN = Requester("key-ann", "ann", "chat-1")
@@ -256,6 +257,4 @@ async def test_a_short_document_is_not_downloaded_twice() -> None:
 
 async def _until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
+    await until(condition)

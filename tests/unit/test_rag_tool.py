@@ -23,6 +23,7 @@ from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.memory_search import DirectReaders, SlowFiles
 from tests.support.tool_calls import call_of, called
+from tests.support.waiting import until
 
 MANUAL, NOTES = "files/b/manual.txt", "files/b/no,tes.txt"
 FILES = {MANUAL: manual().encode(), NOTES: b"The tray costs 40 euros."}
@@ -105,9 +106,7 @@ async def test_a_caller_who_leaves_cancels_the_embedding() -> None:
     vectors = WordVectors()
     vectors.gate.clear()
     asking = asyncio.create_task(answered(tool(vectors=vectors), file_url=MANUAL))
-    async with asyncio.timeout(20):
-        while not vectors.calls:
-            await asyncio.sleep(0.001)
+    await until(lambda: vectors.calls)
     asking.cancel()
     await asyncio.wait({asking}, timeout=10)
     assert vectors.cancelled == 1

@@ -26,6 +26,7 @@ from task.store.runs import KEY_SECONDS
 from task.store.store import Store
 from task.store.writer import AT_ONCE
 from tests.support.stores import OWNER, StoreClock, opened, seen_for, sqlite_url
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -246,9 +247,7 @@ async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_p
 
 async def queued(store: Store) -> None:
     """Wait until the events of its runs are queued and on disk."""
-    async with asyncio.timeout(20):
-        while not store.writer.waiting:
-            await asyncio.sleep(0.01)
+    await until(lambda: store.writer.waiting)
     await store.flush()
 
 
