@@ -209,7 +209,7 @@ class TEPSManager:
         approvals = Approvals(profile.rules, self._caller.owner, CONVERSATION, self._grants)
         if answered is not None:
             asked, answer = answered
-            approvals.take(call.id, call.name, asked.digest, answer)
+            approvals.take(call.id, asked.call.name, asked.digest, answer)  # the call may use an alias
         gate = approvals.gate(PermissionMode.DEFAULT)
         seconds, asked = profile.limits.tool_seconds, assistant(None, (call,))
         toolbox = Toolbox(await self._tools(call.name), gate, Offloader(None, sys.maxsize), seconds, aliases=FRAMEWORK)
