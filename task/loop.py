@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -16,8 +16,11 @@ from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import (
     ChatModel,
+<<<<<<< HEAD
     Delta,
     FileDelta,
+=======
+>>>>>>> 083c582f (Tell the loop's request and the turn in one story each, and measure a request's path)
     ModelOptions,
     ReasoningDelta,
     TextDelta,
@@ -225,25 +228,25 @@ class _Run:
         )
 
     async def outcome(self) -> RunOutcome:
+        steps, run_seconds = self._loop.spent.steps, self._loop.limits.run_seconds
         try:
-            pending = await self._steps()
+            waiting = await self._run_calls(self._open)
+            while not waiting:
+                self._check(steps)
+                try:
+                    async with asyncio.timeout(self._deadline - self._loop.clock()):
+                        reply = await self._request(self._loop.toolbox.schemas())
+                except TimeoutError:
+                    raise _LimitHit(f"the limit of {run_seconds:g} seconds") from None
+                if not reply.tool_calls:
+                    return self.ended("finished")
+                waiting = await self._run_calls(reply.tool_calls)
+                steps += 1
         except _LimitHit as hit:
             return await self._conclude(hit.limit)
         except AgentError as error:
             return self.ended("failed", error=error)
-        return self.ended("suspended", pending=pending) if pending else self.ended("finished")
-
-    async def _steps(self) -> list[Pending]:
-        waiting = await self._run_calls(self._open)
-        steps = self._loop.spent.steps
-        while not waiting:
-            self._check(steps)
-            reply = await self._within_run(self._ask(self._loop.toolbox.schemas()))
-            if not reply.tool_calls:
-                return []
-            waiting = await self._run_calls(reply.tool_calls)
-            steps += 1
-        return waiting
+        return self.ended("suspended", pending=waiting)
 
     def _check(self, steps: int) -> None:
         limits = self._loop.limits
@@ -252,18 +255,8 @@ class _Run:
         tokens = self._loop.spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
         if limits.run_tokens is not None and tokens >= limits.run_tokens:
             raise _LimitHit(f"the limit of {limits.run_tokens} tokens")
-        if self._seconds_left() <= 0:
+        if self._deadline <= self._loop.clock():
             raise _LimitHit(f"the limit of {limits.run_seconds:g} seconds")
-
-    def _seconds_left(self) -> float:
-        return self._deadline - self._loop.clock()
-
-    async def _within_run(self, asking: Coroutine[None, None, Message]) -> Message:
-        try:
-            async with asyncio.timeout(self._seconds_left()):
-                return await asking
-        except TimeoutError:
-            raise _LimitHit(f"the limit of {self._loop.limits.run_seconds:g} seconds") from None
 
     def _add_tool_usage(self, usage: Usage, model: str = TOOLS, /) -> None:
         for name, part in usage.by_model(model).items():
@@ -277,98 +270,92 @@ class _Run:
     async def _run_calls(self, calls: Sequence[ToolCall]) -> list[Pending]:
         if not calls:
             return []
-        done: dict[str, Message] = {}
+        toolbox, done = self._loop.toolbox, dict[str, Message]()
 
         def ended(call: ToolCall, message: Message, seconds: float) -> None:
             done[call.id] = message
             self._loop.observer.call_ended(call, message, seconds)
 
-        seconds = max(self._seconds_left(), 0.0)
         try:
-            results = await self._loop.toolbox.call_all(
-                calls, self._choice, self._caller,
-                messages=self._messages, seconds=seconds, ended=ended, decided=self._loop.observer.decided,
-            )  # fmt: skip
+            results = await toolbox.call_all(
+                calls,
+                self._choice,
+                self._caller,
+                messages=self._messages,
+                seconds=max(self._deadline - self._loop.clock(), 0.0),
+                ended=ended,
+                decided=self._loop.observer.decided,
+            )
         finally:
             self._add(*(done[call.id] for call in calls if call.id in done))
-        await self._keep_short(calls, done)
+        # Only now: the tools have read the whole arguments, and later requests need not repeat them.
+        kept = [
+            await toolbox.offloader.shortened_call(item, self._caller) if item.id in done else item for item in calls
+        ]
+        if kept != list(calls) and len(self._added) > len(done):  # a resumed run did not add the calls
+            place = -1 - len(done)
+            self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
         return [result for result in results if isinstance(result, Pending)]
 
-    async def _keep_short(self, calls: Sequence[ToolCall], done: Mapping[str, Message]) -> None:
-        offloader, place = self._loop.toolbox.offloader, -1 - len(done)
-        kept = [await offloader.shortened_call(call, self._caller) if call.id in done else call for call in calls]
-        if kept != list(calls) and len(self._added) > len(done):  # a resumed run did not add the calls
-            self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
-
-    async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
-        before = self._usage
-        with model_request(self._loop.model.name) as measured:
+    async def _request(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
+        """Ask the model once, and once more with less where its window was too small; the answer is added."""
+        loop, received, waiting = self._loop, Accumulator(), WaitingStages(self._choice)
+        await loop.observer.before_request(last=not tools)
+        started, used = perf_counter(), Usage()
+        with model_request(loop.model.name) as measured:
+            self._past += repaired(self._messages[self._past_end :])
+            self._past_end = len(self._messages)
+            request = await loop.window.fitted(loop.toolbox.names.as_offered([*self._past, *note]), tools)
             try:
-                return await self._answered(tools, note)
+                try:
+                    await self._forward(request, tools, received, waiting)
+                except ProviderError as error:
+                    shorter = loop.window.shorter(request, tools, error) if received.empty else None
+                    if shorter is None:
+                        raise
+                    await self._forward(shorter, tools, received, waiting)
+                message = self._checked(received)
+            except BaseException:
+                if received.text:  # what the user has read stays in the conversation
+                    self._add(Message(Role.ASSISTANT, received.text))
+                    self._spoke = True
+                raise
             finally:
-                used = self._usage - before
+                waiting.end(failed=received.empty)
+                if received.usage is not None:
+                    used += received.usage
+                self._usage += used
                 measured.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens)
-
-    async def _answered(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
-        received, waiting = Accumulator(), WaitingStages(self._choice)
-        await self._loop.observer.before_request(last=not tools)
-        started = perf_counter()
-        self._past += repaired(self._messages[self._past_end :])
-        self._past_end = len(self._messages)
-        conversation = [*self._past, *note]
-        request = await self._loop.window.fitted(self._loop.toolbox.names.as_offered(conversation), tools)
-        try:
-            await self._receive(request, tools, received, waiting)
-            message = self._resolved(self._parsed(received))
-        except BaseException:
-            if received.text:  # what a person has read stays in the conversation
-                self._add(Message(Role.ASSISTANT, received.text))
-                self._spoke = True
-            raise
-        finally:
-            waiting.end(failed=received.empty)
-            if received.usage is not None:
-                self._usage += received.usage
-            for text in received.warnings:
-                self._loop.observer.warned(text)
+                for text in received.warnings:
+                    loop.observer.warned(text)
         self._add(message)
-        seconds = perf_counter() - started - waiting.seconds
-        used = Usage() if received.usage is None else Usage() + received.usage
-        self._loop.observer.model_answered(message, used, seconds)
+        loop.observer.model_answered(message, used, perf_counter() - started - waiting.seconds)
         return message
 
-    async def _receive(
+    async def _forward(
         self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator, waiting: WaitingStages
     ) -> None:
-        try:
-            await self._stream(request, tools, received, waiting)
-        except ProviderError as error:
-            shorter = self._loop.window.shorter(request, tools, error) if received.empty else None
-            if shorter is None:
-                raise
-            await self._stream(shorter, tools, received, waiting)
-
-    async def _stream(
-        self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator, waiting: WaitingStages
-    ) -> None:
-        options = self._options
+        options, first = self._options, True
         if options.tool_choice is not None:  # in the first request only: repeated, it would force calls for ever
             without = replace(options, tool_choice=None)
             options, self._options = (options, without) if tools else (without, options)
         # Closed here: an answer that cannot be written must not leave the model's connection open.
         async with aclosing(self._loop.model.stream(request, tools, options)) as deltas:
-            await self._forward(deltas, received, waiting)
-
-    async def _forward(self, deltas: AsyncGenerator[Delta], received: Accumulator, waiting: WaitingStages) -> None:
-        first = True
-        async for delta in deltas:
-            received.add(delta)
-            if isinstance(delta, TextDelta):
-                if first:
+            async for delta in deltas:
+                received.add(delta)
+                if isinstance(delta, TextDelta):
+                    if not first:
+                        self._choice.append_content(delta.text)
+                        continue
                     first = False
                     waiting.end()
-                    await self._start_text(delta.text)
+                    self._choice.append_content(f"\n\n{delta.text}" if self._spoke else delta.text)
+                    first_text()
+                    await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is processed
+                elif isinstance(delta, Waiting):
+                    waiting.show(delta.text)
                 else:
+<<<<<<< HEAD
                     self._choice.append_content(delta.text)
                 continue
             if isinstance(delta, Waiting):
@@ -379,24 +366,24 @@ class _Run:
                 self._choice.append_reasoning_content(delta.text)
             elif isinstance(delta, FileDelta):
                 self._choice.add_attachment(**delta.attachment.as_dict())
+=======
+                    waiting.end()
+                    if isinstance(delta, ReasoningDelta):
+                        self._choice.append_reasoning_content(delta.text)
+                    elif isinstance(delta, AttachmentDelta):
+                        self._choice.add_attachment(**delta.attachment.as_dict())
+>>>>>>> 083c582f (Tell the loop's request and the turn in one story each, and measure a request's path)
 
-    async def _start_text(self, text: str) -> None:
-        self._choice.append_content(f"\n\n{text}" if self._spoke else text)
-        first_text()
-        await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is processed
-
-    def _resolved(self, message: Message) -> Message:
-        calls = tuple(map(self._loop.toolbox.names.resolved, message.tool_calls))
-        return replace(message, tool_calls=calls) if calls != message.tool_calls else message
-
-    def _parsed(self, received: Accumulator) -> Message:
+    def _checked(self, received: Accumulator) -> Message:
         if received.finish_reason == "content_filter":
             text = "The model's content filter stopped the answer. Say it in other words."
             raise ProviderError(text, code=CONTENT_FILTER, display_message=text)
         message = received.message()
         if message.tool_calls:
             self._spoke = self._spoke or bool(message.content)
-        elif received.finish_reason == "length":
+            # Doors offer tools by names of their own.
+            return replace(message, tool_calls=tuple(map(self._loop.toolbox.names.resolved, message.tool_calls)))
+        if received.finish_reason == "length":
             self._cut = True
         elif not message.content and not self._added:
             raise ProviderError("The model gave an empty answer.", code=EMPTY_ANSWER)
@@ -406,13 +393,14 @@ class _Run:
         self._loop.observer.limit_hit(limit)
         try:
             async with asyncio.timeout(LAST_ANSWER_SECONDS):
-                reply = await self._ask((), [user(CONCLUDE.format(limit=limit))])
+                reply = await self._request((), [user(CONCLUDE.format(limit=limit))])
         except (TimeoutError, ProviderError):
             reply = None
         if reply is not None and reply.tool_calls:  # some models call even without tools
             self._messages[-1] = self._added[-1] = replace(reply, tool_calls=())
         if reply is None or not reply.content:
             text = UNFINISHED.format(limit=limit)
-            await self._start_text(text)
+            self._choice.append_content(f"\n\n{text}" if self._spoke else text)
+            first_text()
             self._add(Message(Role.ASSISTANT, text))
         return self.ended("limited", limit=limit)

@@ -10,10 +10,17 @@ from itertools import takewhile
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
+<<<<<<< HEAD
 from task.conversation.messages import Attachment, CustomContent, Message, Role, system
+=======
+from task.conversation.links import Suspicion
+from task.conversation.messages import CustomContent, Message, Role, system
+from task.conversation.sanitizer import defanged
+from task.conversation.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
+>>>>>>> 083c582f (Tell the loop's request and the turn in one story each, and measure a request's path)
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
-from task.llm.base import ModelOptions, Usage
+from task.llm.base import Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
@@ -23,8 +30,6 @@ from task.permissions.taint import ContextView
 from task.pictures import with_pictures
 from task.product import Profile, Services
 from task.product.profile import available, context_tools
-from task.store.access import StoreAccess
-from task.store.trace_records import Price, cost_of, usage_by_model
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
 from task.tools.client_tools import ClientToolsGate
@@ -61,107 +66,71 @@ async def take_turn(
 ) -> RunOutcome:
     """Answer `request` into `choice`; every failure, and a cancellation, is an outcome.
 
-    The messages that were added are as people saw them: addresses that the model made up are plain text.
+    The messages that were added are as users saw them: addresses that the model made up are plain text.
     """
-    whose = request.caller.conversation_id
-    info = RunInfo(request.door, profile.model, profile.backend.provider, whose, request.trace_id)
-    with services.telemetry.run(info, request.caller.headers) as measured:
-        _count_answers(request.approvals)
-        outcome = await _taken(services, profile, request, choice, observer)
+    model, caller, approvals = profile.model, request.caller, request.approvals
+    info = RunInfo(request.door, model, profile.backend.provider, caller.conversation_id, request.trace_id)
+    with services.telemetry.run(info, caller.headers) as measured:
+        for reason in approvals.denials.values():
+            count("approval", "expired" if EXPIRED.startswith(reason) else "denied")
+        for grant in approvals.grants.list():
+            if grant.once:
+                count("approval", "allowed")
+        messages, base, tools = list[Message](), 0, list[BaseTool]()
+        try:
+            context = await profile.context_prompt()
+            tools, note = await _tools(services, profile, request, context, choice)
+            seen = request.messages
+            if any(item.custom_content is not None or isinstance(item.content, list) for item in seen):
+                seen = await with_pictures(services, profile, seen, caller.api_key)
+            prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
+            messages = [*([system(prompt)] if prompt else ()), *seen]
+            base = len(messages)
+            outcome = await _looped(profile, request, tools, messages, choice, observer)
+        except asyncio.CancelledError:
+            outcome = RunOutcome("cancelled", interrupted(messages[base:]), Usage())
+        except Exception as error:
+            outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
+        outcome = replace(outcome, added=_as_shown(messages[:base], outcome.added, tools, profile.link_hosts))
         measured.ended(outcome.status)
         if outcome.error is not None:
             measured.failed(outcome.error)
-        usage = outcome.usage
-        cost = _cost(services.store, profile.model, usage, outcome.tool_usage)
-        measured.used(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, cost)
+        used = outcome.usage
+        cost = services.store.cost(model, used, outcome.tool_usage)
+        measured.used(used.prompt_tokens, used.completion_tokens, used.cached_tokens, cost)
         for item in outcome.pending:
             if item.call.name not in request.own_names:
                 count("approval", "asked")
     return outcome
 
 
-def _cost(store: StoreAccess, model: str, usage: Usage, of_tools: Mapping[str, Usage]) -> float | None:
-    # Tokens of models behind tools included; None where the run's own model has no price.
-    if model not in store.prices:
-        return None
-    prices = {name: Price(*pair) for name, pair in store.prices.items()}
-    return cost_of(model, usage_by_model(model, usage - sum(of_tools.values(), Usage()), of_tools), prices)
-
-
-def _count_answers(approvals: Approvals) -> None:
-    for reason in approvals.denials.values():
-        count("approval", "expired" if EXPIRED.startswith(reason) else "denied")
-    for grant in approvals.grants.list():
-        if grant.once:
-            count("approval", "allowed")
-
-
-async def _taken(
-    services: Services, profile: Profile, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver
-) -> RunOutcome:
-    messages: list[Message] = []
-    base, tools = 0, list[BaseTool]()
-
-    def shown(added: Sequence[Message]) -> tuple[Message, ...]:
-        def view(conversation: Sequence[Message]) -> ContextView:
-            return ContextView(conversation, {tool.name: tool.origin for tool in tools})
-
-        return _as_shown(messages[:base], added, view, profile.link_hosts)
-
-    try:
-        context = await profile.context_prompt()
-        tools, note = await _tools(services, profile, request, context, choice)
-        seen = await _seen(services, profile, request)
-        prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
-        messages = [*([system(prompt)] if prompt else ()), *seen]
-        base = len(messages)
-        outcome = await _looped(profile, request, tools, messages, choice, observer)
-    except asyncio.CancelledError:
-        return RunOutcome("cancelled", shown(interrupted(messages[base:])), Usage())
-    except Exception as error:
-        return RunOutcome("failed", shown(interrupted(messages[base:])), Usage(), error=error)
-    return replace(outcome, added=shown(outcome.added))
-
-
-async def _seen(services: Services, profile: Profile, request: TurnRequest) -> Sequence[Message]:
-    if not any(message.custom_content is not None or isinstance(message.content, list) for message in request.messages):
-        return request.messages  # the usual case, on the way of every request
-    return await with_pictures(services, profile, request.messages, request.caller.api_key)
-
-
 async def _tools(
     services: Services, profile: Profile, request: TurnRequest, context: ContextPrompt, choice: ChoiceSink
 ) -> tuple[list[BaseTool], str]:
     """All tools of the turn, and a note for the model about servers that are missing."""
-    wanted = profile.options.tool_choice
+    wanted, key = profile.options.tool_choice, request.caller.api_key
     if wanted == "none" and not unanswered(request.messages):  # calls that were approved run all the same
         return [], ""
-    own = [*profile.tools, *context_tools(profile.context, context)]
+    own: Sequence[BaseTool] = [*profile.tools, *context_tools(profile.context, context)]
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
-        own += [tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own)]
+        own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
     policy = profile.rules.policy
-    if attached := _attached(request.messages):
+    asked = [item.custom_content for item in request.messages if item.role is Role.USER]
+    if attached := [file for content in asked if content is not None for file in content.attachments]:
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
     taken = named(own)
-    # Known already in all but one request a minute.
-    own = await available(services, profile, own, request.caller.api_key)
+    own = await available(services, profile, own, key)  # known already in all but one request a minute
     found = await services.mcp.discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
-    theirs = request.own_names  # come first
-    tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]
+    tools = [tool for tool in offered if request.own_names.isdisjoint(names_of(tool.name))]  # the caller's come first
     tools += request.own_tools
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
     return tools, found.note()
-
-
-def _attached(messages: Sequence[Message]) -> list[Attachment]:
-    contents = [message.custom_content for message in messages if message.role is Role.USER]
-    return [item for content in contents if content is not None for item in content.attachments]
 
 
 async def _looped(
@@ -172,21 +141,29 @@ async def _looped(
     choice: ChoiceSink,
     observer: LoopObserver,
 ) -> RunOutcome:
-    own = request.own_names
+    own, limits, spent, sources = request.own_names, profile.limits, request.spent or Spent(), Sources(messages)
     gate = request.approvals.gate(profile.mode)
-    gate = ClientToolsGate(gate, own) if own else gate
-    sources, spent = Sources(messages), request.spent or Spent()
     toolbox = Toolbox(
-        tools, gate, profile.offloader, profile.limits.tool_seconds, briefed=True, aliases=profile.aliases,
-        sources=sources, repeats=spent.repeats,
-    )  # fmt: skip
+        tools,
+        ClientToolsGate(gate, own) if own else gate,
+        profile.offloader,
+        limits.tool_seconds,
+        briefed=True,
+        aliases=profile.aliases,
+        sources=sources,
+        repeats=spent.repeats,
+    )
+    options, wanted = profile.options, profile.options.tool_choice
+    if isinstance(wanted, Mapping):
+        function = {**wanted["function"], "name": toolbox.names.offered(wanted["function"]["name"])}
+        options = replace(options, tool_choice={**wanted, "function": function})
     safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), profile.link_hosts))
-    options = _with_offered_choice(profile.options, toolbox)
-    formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
+    wants_json = (options.extra.get("response_format") or {}).get("type", "text") != "text"
+    formed = JsonChoice(safe, observer, own) if wants_json else None
     loop = ToolLoop(
         profile.backend.chat_model(profile.model, request.caller),
         toolbox,
-        profile.limits,
+        limits,
         formed or observer,
         options=options,
         window=profile.window(request.caller.api_key),
@@ -206,22 +183,15 @@ def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutc
     if outcome.status == "suspended" or not said:
         return outcome
     cited = tuple(sources.cited("\n".join(outcome.added[place].text() for place in said)))
+    if not cited:
+        return outcome
     for item in cited:
         choice.add_attachment(**item.as_dict())
     added = list(outcome.added)
-    if cited:
-        last = added[said[-1]]
-        own = last.custom_content.attachments if last.custom_content else ()
-        added[said[-1]] = replace(last, custom_content=CustomContent((*own, *cited)))
+    last = added[said[-1]]
+    own = last.custom_content.attachments if last.custom_content else ()
+    added[said[-1]] = replace(last, custom_content=CustomContent((*own, *cited)))
     return replace(outcome, added=tuple(added))
-
-
-def _with_offered_choice(options: ModelOptions, toolbox: Toolbox) -> ModelOptions:
-    wanted = options.tool_choice
-    if not isinstance(wanted, Mapping):
-        return options
-    name = toolbox.names.offered(wanted["function"]["name"])
-    return replace(options, tool_choice={**wanted, "function": {**wanted["function"], "name": name}})
 
 
 def interrupted(added: Sequence[Message]) -> tuple[Message, ...]:
@@ -235,32 +205,23 @@ def _suspicion(view: Callable[[], ContextView], hosts: Sequence[str]) -> Suspici
 
 
 def _as_shown(
-    before: Sequence[Message],
-    added: Sequence[Message],
-    view: Callable[[Sequence[Message]], ContextView],
-    hosts: Sequence[str],
+    before: Sequence[Message], added: Sequence[Message], tools: Sequence[BaseTool], hosts: Sequence[str]
 ) -> tuple[Message, ...]:
-    """The added messages, each harmless on its own: judged by what stood before it, as the stream was as a whole."""
-    whole = [*before, *added]
-
-    def harmless(text: str, place: int) -> str:
-        return defanged(text, _suspicion(lambda: view(whole[:place]), hosts))
-
-    def shown(message: Message, place: int) -> Message:
+    # Each message is made harmless on its own, judged by what stood before it, as the stream was as a whole.
+    whole, shown = [*before, *added], list[Message]()
+    for place, message in enumerate(added, len(before)):
         content, thoughts = message.content, message.reasoning_content
-        if message.role is not Role.ASSISTANT or not (content or thoughts):
-            return message
-        return replace(
-            message,
-            content=harmless(content, place) if isinstance(content, str) else content,
-            reasoning_content=harmless(thoughts, place) if thoughts else thoughts,
-        )
-
-    return tuple(shown(message, place) for place, message in enumerate(added, len(before)))
-
-
-def _wants_json(options: ModelOptions) -> bool:
-    return (options.extra.get("response_format") or {}).get("type", "text") != "text"
+        if message.role is Role.ASSISTANT and (content or thoughts):
+            earlier = whole[:place]
+            suspicion = _suspicion(
+                lambda earlier=earlier: ContextView(earlier, {tool.name: tool.origin for tool in tools}), hosts
+            )
+            content = defanged(content, suspicion) if isinstance(content, str) else content
+            thoughts = defanged(thoughts, suspicion) if thoughts else thoughts
+            shown.append(replace(message, content=content, reasoning_content=thoughts))
+        else:
+            shown.append(message)
+    return tuple(shown)
 
 
 class JsonChoice(ForwardingChoice, ForwardingObserver):

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.errors import AgentError, StoreUnavailable, StoreVersionError
+from task.llm.base import Usage
+from task.store.trace_records import Price, cost_of, usage_by_model
 
 if TYPE_CHECKING:
     from task.shared.redis_store import RedisStore
@@ -56,6 +58,13 @@ class StoreAccess:
     def now(self) -> float:
         """The time by which all processes of the store agree; this machine's own while the store is not open."""
         return self._store.processes.clock() if self._store is not None else self.clock()
+
+    def cost(self, model: str, usage: Usage, of_tools: Mapping[str, Usage]) -> float | None:
+        """What a run's tokens cost, those of models behind tools included; None where its model has no price."""
+        if model not in self.prices:
+            return None
+        prices = {name: Price(*pair) for name, pair in self.prices.items()}
+        return cost_of(model, usage_by_model(model, usage - sum(of_tools.values(), Usage()), of_tools), prices)
 
     async def get(self) -> Store:
         """The store.
@@ -104,7 +113,6 @@ class StoreAccess:
     async def _open(self) -> Store:
         await asyncio.to_thread(import_module, "task.store.store")
         from task.store.store import Retention, open_store
-        from task.store.trace_records import Price
 
         try:
             return await open_store(

@@ -1,55 +1,102 @@
-"""The path of a request through the rooms of the house, as docs/architecture.md draws it."""
+"""The path of a request through the house, as docs/architecture.md draws it: rooms, files, functions, the first delta.
+
+The figures are compared with the tables `path/…` of house.toml; a lower one is written down there by hand.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+import tomllib
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
+from task.dial.fast_chunks import Chunks
+from task.llm.dial import DialChatModel
+from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import says, wants
+from task.runs.answering import RunChoice
+from task.store.runs import Runs
 from tests.support.http_api import http_api
 from tests.support.product import product
 
-TASK = f"{Path(__file__).resolve().parents[2] / 'task'}/"
+ROOT = Path(__file__).resolve().parents[2]
+TASK, PEERS = f"{ROOT / 'task'}/", (f"{ROOT / 'tests'}/", f"{ROOT / 'task' / 'local'}/")
 PART_OF = {"app": "dial", "agent": "dial", "pictures": "turn"}  # files beside the rooms to which they belong
 DATA = {"conversation", "errors"}
-MIDDLE = {
-    "turn",
-    "product",
-    "loop",
-    "llm",
-    "tools",
-    "permissions",
-    "runs",
-    "store",
-    "telemetry",
-    "core_client",
-    "output",
-}
+MIDDLE = {"turn", "product", "loop", "llm", "tools", "permissions", "runs", "store", "telemetry", "core_client"} | {"output"}
+INLINE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"}
+ASKED = {DialChatModel.stream.__code__, OpenAIChatModel.stream.__code__}
+# A run keeps the text of one step of the event loop, and writes it as one event in the next one.
+WRITTEN, KEPT = {Chunks.put_nowait.__code__, Runs.append_event.__code__}, RunChoice.append_content.__code__
+CALCULATION = (wants("calculator", expression="1+1"), says("2"))
+
+
+@dataclass
+class Trail:
+    """What a request enters; `first_delta` are the functions between the model and what the door writes."""
+
+    rooms: set[str] = field(default_factory=set[str])
+    functions: set[CodeType] = field(default_factory=set[CodeType])
+    first_delta: set[CodeType] = field(default_factory=set[CodeType])
+    _asking: FrameType | None = None
+    _kept: set[CodeType] = field(default_factory=set[CodeType])
+
+    def enter(self, frame: FrameType) -> None:
+        """A function of the agent was called."""
+        code = frame.f_code
+        callers = list(_callers(frame))
+        if any(caller.f_code.co_filename.startswith(PEERS) for caller in callers):
+            return
+        if code.co_name not in INLINE:
+            self.functions.add(code)
+        ours = [caller for caller in callers[1:] if _room(caller) is not None]
+        if not ours or _room(ours[0]) != _room(frame):
+            self.rooms.add(_room(frame) or "")
+        if code in ASKED and ours:
+            self._asking = ours[0]
+        if not self.first_delta and self._asking is not None and code in {KEPT, *WRITTEN}:
+            self._written(frame, ours)
+
+    def _written(self, frame: FrameType, ours: list[FrameType]) -> None:
+        if self._asking in ours:
+            passed = {frame.f_code, *(caller.f_code for caller in ours[: ours.index(self._asking) + 1])}
+            self._kept = passed if frame.f_code is KEPT else set()
+            self.first_delta = passed if frame.f_code in WRITTEN else set()
+        elif self._kept and frame.f_code in WRITTEN:
+            self.first_delta = self._kept | {frame.f_code, *(caller.f_code for caller in ours)}
+
+    @property
+    def figures(self) -> dict[str, int]:
+        files = {code.co_filename for code in self.functions}
+        return {"files": len(files), "first_delta": len(self.first_delta), "functions": len(self.functions)}
 
 
 @contextmanager
-def entered_rooms() -> Generator[set[str]]:
-    """The rooms of which a function is called from another room while the block runs; local Core is not the agent."""
-    rooms: set[str] = set()
+def trail() -> Generator[Trail]:
+    """What is entered of the agent while the block runs; local Core and the model's peer are not the agent."""
+    found = Trail()
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and (room := _room(frame)) is not None:
-            caller = frame.f_back
-            while caller is not None and _room(caller) is None:
-                caller = caller.f_back
-            if caller is None or _room(caller) != room:
-                rooms.add(room)
+        if event == "call" and frame.f_code.co_filename.startswith(TASK):
+            found.enter(frame)
 
     sys.setprofile(profile)
     try:
-        yield rooms
+        yield found
     finally:
         sys.setprofile(None)
-        rooms -= DATA | {"local/core"}
+        found.rooms -= DATA
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    caller: FrameType | None = frame
+    while caller is not None:
+        yield caller
+        caller = caller.f_back
 
 
 def _room(frame: FrameType) -> str | None:
@@ -57,23 +104,30 @@ def _room(frame: FrameType) -> str | None:
     if not file.startswith(TASK):
         return None
     parts = file.removeprefix(TASK).removesuffix(".py").split("/")
-    return "/".join(parts[:-1][:2]) if parts[0] in {"api", "local"} else PART_OF.get(parts[0], parts[0])
+    return "/".join(parts[:-1][:2]) if parts[0] == "api" else PART_OF.get(parts[0], parts[0])
 
 
-CALCULATION = (wants("calculator", expression="1+1"), says("2"))
+def within_bounds(door: str, found: Trail) -> None:
+    """Print the figures, and fail where one is above its bound."""
+    bounds = tomllib.loads((ROOT / "house.toml").read_text(encoding="utf-8"))[f"path/{door}"]
+    print(door, found.figures)
+    above = {name: figure for name, figure in found.figures.items() if figure > bounds[name]}
+    assert not above, f"{door} passes more than house.toml allows: {above}, {bounds}"
 
 
-async def test_a_dial_request_enters_thirteen_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
+async def test_a_dial_request_enters_twelve_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
     async with product(says("Hi."), *CALCULATION, tmp_path=tmp_path) as p:
         await p.reader.ask("Hi")
-        with entered_rooms() as rooms:
+        with trail() as found:
             await p.reader.ask("1+1?")
-    assert rooms == {"api/edge", "approvals", "dial", *MIDDLE}
+    assert found.rooms == {"api/edge", "approvals", "dial", *MIDDLE}
+    within_bounds("dial", found)
 
 
-async def test_an_api_request_enters_sixteen_rooms(tmp_path: Path) -> None:
+async def test_an_api_request_enters_fourteen_rooms(tmp_path: Path) -> None:
     async with http_api(says("Hi."), *CALCULATION, tmp_path=tmp_path) as api:
-        await api.complete("Hi")
-        with entered_rooms() as rooms:
-            await api.complete("1+1?")
-    assert rooms == {"api", "api/edge", "api/openai", "api/platform", "approvals", *MIDDLE}
+        await api.complete("Hi", stream=True)
+        with trail() as found:
+            await api.complete("1+1?", stream=True)
+    assert found.rooms == {"api", "api/edge", "api/openai", "approvals", *MIDDLE}
+    within_bounds("v1", found)
