@@ -16,11 +16,7 @@ from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import (
     ChatModel,
-<<<<<<< HEAD
-    Delta,
     FileDelta,
-=======
->>>>>>> 083c582f (Tell the loop's request and the turn in one story each, and measure a request's path)
     ModelOptions,
     ReasoningDelta,
     TextDelta,
@@ -355,24 +351,11 @@ class _Run:
                 elif isinstance(delta, Waiting):
                     waiting.show(delta.text)
                 else:
-<<<<<<< HEAD
-                    self._choice.append_content(delta.text)
-                continue
-            if isinstance(delta, Waiting):
-                waiting.show(delta.text)
-                continue
-            waiting.end()
-            if isinstance(delta, ReasoningDelta):
-                self._choice.append_reasoning_content(delta.text)
-            elif isinstance(delta, FileDelta):
-                self._choice.add_attachment(**delta.attachment.as_dict())
-=======
                     waiting.end()
                     if isinstance(delta, ReasoningDelta):
                         self._choice.append_reasoning_content(delta.text)
-                    elif isinstance(delta, AttachmentDelta):
+                    elif isinstance(delta, FileDelta):
                         self._choice.add_attachment(**delta.attachment.as_dict())
->>>>>>> 083c582f (Tell the loop's request and the turn in one story each, and measure a request's path)
 
     def _checked(self, received: Accumulator) -> Message:
         if received.finish_reason == "content_filter":

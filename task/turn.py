@@ -10,14 +10,7 @@ from itertools import takewhile
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
-<<<<<<< HEAD
-from task.conversation.messages import Attachment, CustomContent, Message, Role, system
-=======
-from task.conversation.links import Suspicion
 from task.conversation.messages import CustomContent, Message, Role, system
-from task.conversation.sanitizer import defanged
-from task.conversation.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
->>>>>>> 083c582f (Tell the loop's request and the turn in one story each, and measure a request's path)
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
 from task.llm.base import Usage
