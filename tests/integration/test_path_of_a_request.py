@@ -27,7 +27,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TASK, PEERS = f"{ROOT / 'task'}/", (f"{ROOT / 'tests'}/", f"{ROOT / 'task' / 'local'}/")
 PART_OF = {"app": "dial", "agent": "dial", "pictures": "turn"}  # files beside the rooms to which they belong
 DATA = {"conversation", "errors"}
-MIDDLE = {"turn", "product", "loop", "llm", "tools", "permissions", "runs", "store", "telemetry", "core_client"} | {"output"}
+MIDDLE = {
+    "turn", "product", "loop", "llm", "tools", "permissions", "runs", "store", "telemetry", "core_client", "output",
+}  # fmt: skip
 INLINE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"}
 ASKED = {DialChatModel.stream.__code__, OpenAIChatModel.stream.__code__}
 # A run keeps the text of one step of the event loop, and writes it as one event in the next one.
