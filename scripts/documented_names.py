@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scripts.markdown import Block, Section, sections
-from scripts.signatures import Definition, class_of, definitions, fields_of
+from scripts.specification import Block, Definition, Section, class_of, definitions, fields_of, sections
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "contract" / "documented_names.json"
 Names = dict[str, dict[str, Any]]

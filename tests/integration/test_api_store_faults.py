@@ -132,25 +132,24 @@ async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_con
 
 @pytest.mark.fault("store: a request repeated after its agent died without a word")
 @pytest.mark.system
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_repeated_after_its_agent_died_without_a_word_is_a_503_that_says_so(
-    tmp_path: Path, stream: bool
-) -> None:
-    body = {"messages": [said("Tell me.")], "stream": stream}
-    headers = {"Idempotency-Key": "a-key"}
-    async with openai_upstream(never_answering()) as upstream:
+async def test_a_request_repeated_after_its_agent_died_without_a_word_is_a_503_that_says_so(tmp_path: Path) -> None:
+    async def asked(api: Api, stream: bool) -> Reply:
+        body = {"messages": [said("Tell me.")], "stream": stream}
+        return await api.post("/v1/chat/completions", body, headers={"Idempotency-Key": f"a key {stream}"})
+
+    async with openai_upstream(never_answering(), never_answering()) as upstream:
         async with own_process(tmp_path / "first", upstream) as (api, agent):
-            lost = asyncio.create_task(api.post("/v1/chat/completions", body, headers=headers))
-            await upstream.received(1)
+            lost = [asyncio.create_task(asked(api, stream)) for stream in (True, False)]
+            await upstream.received(2)
             agent.send_signal(signal.SIGKILL)
             await asyncio.wait_for(agent.wait(), 10)
-            await asyncio.wait({lost}, timeout=30)
-            assert isinstance(lost.exception(), ClientError)
+            await asyncio.wait(lost, timeout=30)
+            assert all(isinstance(one.exception(), ClientError) for one in lost)
         async with own_process(tmp_path / "second", upstream) as (api, _):
-            again = await api.post("/v1/chat/completions", body, headers=headers)
-    assert (again.status, again.error["code"], again.error["message"]) == (
-        503, "interrupted", "The answer was interrupted.",
-    )  # fmt: skip
+            again = [await asked(api, stream) for stream in (True, False)]
+    assert [(one.status, one.error["code"], one.error["message"]) for one in again] == [
+        (503, "interrupted", "The answer was interrupted.")
+    ] * 2
 
 
 @pytest.mark.fault("store: a database that goes away while events are streamed")
