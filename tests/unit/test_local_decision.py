@@ -119,10 +119,6 @@ def test_there_is_nothing_to_calculate_in_a_number(expression: str) -> None:
     assert len(decided(json.dumps([step])).calls) == 1
 
 
-def test_prose_in_place_of_json_is_the_answer() -> None:
-    assert decided("  Two, of course.\n") == Decision(prose="Two, of course.")
-
-
 def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:
     reading = ToolCall("c1", FunctionCall(EXTRACT, json.dumps({"file_url": FILE})))
     asked = [user(f"Profit? {FILE} files/b/other.pdf"), assistant(calls=[reading])]
