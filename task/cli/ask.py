@@ -1,41 +1,56 @@
-"""One question to the product, its answer streamed to the terminal, and an exit code."""
+"""`dial-agent ask`: one question to an agent behind DIAL Core, shown as `dial-agent chat -p` shows its answers."""
 
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 import stat
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import aiohttp
+from pydantic import BaseModel, ValidationError
 
 from task.cli.addresses import core_address, key_for
-from task.cli.answer import (
-    AnswerOutput,
-    AnswerReader,
-    JsonOutput,
-    TerminalOutput,
-    failed,
-)
-from task.cli.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
+from task.cli.core_client import CoreClient, CoreError, Unreachable
 from task.cli.exits import Exit
-from task.console.terminal.saving import decoded, file_name, free_name
+from task.console.terminal.saving import saved
+from task.console.ui_manager import UNNUMBERED, AnswerView, JsonLines, UserInterfaceManager
 from task.conversation.messages import Attachment
-from task.errors import InvalidRequest
-from task.runs.events import Attached, AttachmentSaved, RunAsks, RunError
+from task.conversation.state import PENDING_KEY, waits
+from task.core_client.files import UnpooledFiles
+from task.errors import AgentError, InvalidRequest
+from task.llm.chat_chunks import DONE
+from task.runs.events import (
+    Attached,
+    FinishReason,
+    RunAsks,
+    RunError,
+    RunEvent,
+    RunFinished,
+    RunText,
+    StageClosed,
+    StageOpened,
+    StageText,
+    data_of,
+)
 from task.settings import Settings
+from task.store.records import Event
 
-NOBODY = "Nothing has run: the call waits for an approval. Ask again at a terminal or in a chat."
+NO_TERMINAL = "Nothing has run: the call waits for an approval. Ask again at a terminal or in a chat."
 START_IT = "start the product with `make run` or `dial-agent up`."
 BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
+PROMPT = "approve, always, or deny because …? [deny] "
+SHORT_REPLIES = {"": "deny", "y": "yes", "n": "no"}
+FILE_SECONDS = 300.0
+LOOK = {"assistant_prefix": "", "tool_prefix": "", "error_prefix": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask, of which deployment, with which files; answers' files go to the folder `save`."""
+    """What to ask, of which deployment, with which files; the files of the answer go to the folder `save`."""
 
     text: str
     files: tuple[Path, ...] = ()
@@ -53,7 +68,17 @@ def run(settings: Settings, question: Question) -> int:
     """
     check(question)
     address = core_address(settings)
-    return asyncio.run(_run(address, key_for(settings, address), question))
+    ui = JsonLines() if question.as_json else UserInterfaceManager(LOOK, plain=True)
+    try:
+        return _ask(address, key_for(settings, address), question, ui)
+    except Unreachable as error:
+        message, code = f"{error}; {START_IT}", Exit.UNREACHABLE
+    except CoreError as error:
+        message, code = _refusal(error, address, question.model)
+    except AgentError as error:  # Core did not take a file
+        message, code = str(error), Exit.FAILED
+    ui.display_error_message("", message)
+    return code
 
 
 def check(question: Question) -> None:
@@ -65,7 +90,15 @@ def check(question: Question) -> None:
     if not question.text.strip():
         raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
     for path in question.files:
-        _check_file(path)
+        try:
+            mode = path.stat().st_mode
+            if stat.S_ISDIR(mode):
+                raise InvalidRequest(f"--file {path} is a folder; name the files in it one by one.")
+            if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+                raise InvalidRequest(f"--file {path} is not a file; save what it gives and attach that.")
+            path.open("rb").close()
+        except OSError as error:
+            raise InvalidRequest(f"--file {path} cannot be read: {error.strerror}.") from error
     if question.save is not None:
         try:
             question.save.mkdir(parents=True, exist_ok=True)
@@ -73,87 +106,57 @@ def check(question: Question) -> None:
             raise InvalidRequest(f"--save {question.save} cannot be used as a folder: {error.strerror}.") from error
 
 
-def _check_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise InvalidRequest(f"--file {path} is a folder; name the files in it one by one.")
-        if not stat.S_ISREG(mode):
-            raise InvalidRequest(f"--file {path} is not a file; save what it gives and attach that.")
-        path.open("rb").close()
-    except OSError as error:
-        raise InvalidRequest(f"--file {path} cannot be read: {error.strerror}.") from error
+def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManager) -> Exit:
+    client, files = CoreClient(address, api_key), UnpooledFiles(address, seconds=FILE_SECONDS)
+    unsaved: list[Attachment] = []
 
-
-async def _run(address: str, api_key: str, question: Question) -> int:
-    output: AnswerOutput = JsonOutput() if question.as_json else TerminalOutput(saves=question.save is not None)
-    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
-        client = CoreClient(session, address, api_key)
+    def save(attachment: Attachment) -> Path | None:
+        if question.save is None:
+            return None
         try:
-            return await _ask(client, question, output)
-        except Unreachable as error:
-            output.show(failed(f"{error}; {START_IT}"))
-            return Exit.UNREACHABLE
-        except CoreError as error:
-            message, code = _refusal(error, address, question.model)
-            output.show(failed(message))
-            return code
+            return asyncio.run(saved(files, api_key, attachment, question.save))
+        except AgentError:
+            unsaved.append(attachment)
+            raise
 
-
-async def _ask(client: CoreClient, question: Question, output: AnswerOutput) -> int:
-    attachments: list[Attachment] = []
+    ui.save = save
+    attachments: Sequence[Attachment] = ()
     if question.files:
-        folder = f"{await client.bucket()}/ask/{uuid4().hex[:12]}"  # no other question uses it
-        attachments = [await client.upload(path, f"{folder}/{n}") for n, path in enumerate(question.files, 1)]
-    messages: list[dict[str, Any]] = [_user_message(question.text, attachments)]
-    received: list[Attachment] = []
-    conversation = uuid4().hex
+        asyncio.run(client.bucket())  # a Core that is absent or refuses the key has an exit code of its own
+        attachments = asyncio.run(_uploaded(files, api_key, question.files))
+    messages, conversation = [_user_message(question.text, attachments)], uuid4().hex
     while True:
-        code, answer = await _show(client.ask(question.model, messages, conversation), output, received)
-        if code is not Exit.WAITING:
-            break
-        decision = await output.decision()
-        if decision is None:
-            output.show(failed(NOBODY))
-            break
-        messages += [answer, _user_message(decision)]
-    if question.save is not None:
-        await _save(client, received, question.save, output)
-    return code
+        answer = AnswerReader()
+        with ui.answering() as view:
+            asyncio.run(_show(answer.events(client.ask(question.model, messages, conversation)), view))
+        if not answer.asks:
+            return Exit.FAILED if answer.failed or unsaved else Exit.DONE
+        reply = ui.type_line(PROMPT) if ui.interactive else None
+        if reply is None:
+            ui.display_error_message("", NO_TERMINAL)
+            return Exit.WAITING
+        decision = reply.strip()
+        messages += [answer.message(), _user_message(SHORT_REPLIES.get(decision.lower(), decision))]
+
+
+async def _uploaded(files: UnpooledFiles, api_key: str, paths: Sequence[Path]) -> Sequence[Attachment]:
+    attachments: list[Attachment] = []
+    for path in paths:
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        content = await asyncio.to_thread(path.read_bytes)
+        url = await files.upload(path.name, content, kind, api_key, f"ask/{uuid4().hex[:12]}/")
+        attachments.append(Attachment(type=kind, title=path.name, url=url))
+    return attachments
+
+
+async def _show(events: AsyncIterator[RunEvent], view: AnswerView) -> None:
+    async for event in events:
+        view.show(Event(UNNUMBERED, event.type, data_of(event)))
 
 
 def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:
     custom = {"attachments": [item.as_dict() for item in attachments]}
     return {"role": "user", "content": text, **({"custom_content": custom} if attachments else {})}
-
-
-async def _show(
-    payloads: AsyncIterator[bytes], output: AnswerOutput, received: list[Attachment]
-) -> tuple[Exit, dict[str, Any]]:
-    # The exit code, and the message that a chat would keep; attachments go to `received`.
-    reader, code = AnswerReader(), Exit.DONE
-    async for event in reader.events(payloads):
-        output.show(event)
-        if isinstance(event, Attached):
-            received.append(Attachment(**event.attachment))
-        elif isinstance(event, RunAsks):
-            code = Exit.WAITING
-        elif isinstance(event, RunError):
-            code = Exit.FAILED
-    return code, {"role": "assistant", "content": reader.text, "custom_content": {"state": reader.state or {}}}
-
-
-async def _save(client: CoreClient, attachments: list[Attachment], folder: Path, output: AnswerOutput) -> None:
-    for attachment in attachments:
-        if attachment.url and attachment.url.startswith("files/"):
-            target = free_name(folder, file_name(attachment))
-            await client.download(attachment.url, target)
-        elif attachment.data is not None and attachment.reference_url is None:
-            target = free_name(folder, file_name(attachment))
-            target.write_bytes(decoded(attachment.data, attachment.type or ""))
-        else:
-            continue
-        output.show(AttachmentSaved(attachment.title, attachment.url, str(target)))
 
 
 def _refusal(error: CoreError, address: str, model: str) -> tuple[str, Exit]:
@@ -164,3 +167,109 @@ def _refusal(error: CoreError, address: str, model: str) -> tuple[str, Exit]:
     if error.status in BEHIND_CORE:
         return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", Exit.UNREACHABLE
     return str(error), Exit.FAILED
+
+
+class _Stage(BaseModel):
+    index: int
+    parent_stage_index: int | None = None
+    name: str | None = None
+    content: str | None = None
+    status: str | None = None
+
+
+class _CustomContent(BaseModel):
+    attachments: list[Attachment] | None = None
+    stages: list[_Stage] | None = None
+    state: dict[str, Any] | None = None
+
+
+class _Delta(BaseModel):
+    content: str | None = None
+    custom_content: _CustomContent | None = None
+
+
+class _Choice(BaseModel):
+    delta: _Delta = _Delta()
+    finish_reason: FinishReason | None = None
+
+
+class _Error(BaseModel):
+    message: str | None = None
+    display_message: str | None = None
+
+
+class _Chunk(BaseModel):
+    choices: list[_Choice] = []
+    error: _Error | None = None
+
+
+@dataclass(slots=True)
+class AnswerReader:
+    """Turns the chunks of a DIAL answer into the events of a run, and keeps what a chat keeps of the answer.
+
+    `asks`: the agent waits for the user's decision. `failed`: the last event is an error.
+    """
+
+    asks: bool = False
+    failed: bool = False
+    _text: str = ""
+    _state: dict[str, Any] | None = None
+    _names: dict[int, str] = field(default_factory=dict[int, str])
+    _ended: bool = False
+
+    def message(self) -> dict[str, Any]:
+        """The answer as the next request sends it back."""
+        return {"role": "assistant", "content": self._text, "custom_content": {"state": self._state or {}}}
+
+    async def events(self, payloads: AsyncIterable[bytes]) -> AsyncIterator[RunEvent]:
+        """Every event of the answer; the last one is RunFinished or RunError."""
+        async for payload in payloads:
+            if payload == DONE:
+                break
+            try:
+                chunk = _Chunk.model_validate_json(payload)
+            except ValidationError:
+                yield self._failure("The response is not a DIAL answer.")
+                return
+            if chunk.error is not None:
+                message = chunk.error.display_message or chunk.error.message
+                yield self._failure(message or "The answer failed without a reason.")
+                return
+            for choice in chunk.choices:
+                for event in self._choice(choice):
+                    yield event
+        if not self._ended:
+            yield self._failure("The answer was interrupted before its end.")
+
+    def _failure(self, message: str) -> RunError:
+        self.failed = True
+        return RunError({"message": message})
+
+    def _choice(self, choice: _Choice) -> Iterator[RunEvent]:
+        custom = choice.delta.custom_content or _CustomContent()
+        for stage in custom.stages or ():
+            yield from self._stage(stage)
+        if choice.delta.content:
+            self._text += choice.delta.content
+            yield RunText(choice.delta.content)
+        if custom.state is not None:
+            self._state = custom.state
+            if waits(custom.state):
+                self.asks = True
+                asked = [{name: item.get(name) for name in ("call_id", "code")} for item in custom.state[PENDING_KEY]]
+                yield RunAsks(asked, "")  # the question itself is the end of the answer's text
+        for item in custom.attachments or ():
+            yield Attached(None, item.as_dict())
+        if choice.finish_reason and not self._ended:
+            self._ended = True
+            yield RunFinished("finished", "", None, None, choice.finish_reason)
+
+    def _stage(self, stage: _Stage) -> Iterator[RunEvent]:
+        before = self._names.get(stage.index, "")
+        name = self._names[stage.index] = before + (stage.name or "")
+        if name and not before:  # the duration, which follows at the end, belongs to the name as well
+            yield StageOpened(stage.index, stage.parent_stage_index, name)
+        if stage.content:
+            yield StageText(stage.index, stage.content)
+        if stage.status:
+            yield StageClosed(stage.index, name, "failed" if stage.status.lower() == "failed" else "completed")

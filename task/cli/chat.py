@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -25,13 +23,11 @@ from task.cli.model_choice import choose_model
 from task.cli.run import IGNORED
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
-from task.console.ui_manager import AnswerView, UserInterfaceManager
+from task.console.ui_manager import JsonLines, UserInterfaceManager
 from task.errors import InvalidRequest, SettingsError
 from task.llm.dial import ModelListings
-from task.runs.events import sent
 from task.settings import Settings
 from task.settings.installation import installation_secret
-from task.store.records import Event
 
 NO_MODEL = (
     "No model is connected: start the product with `make run` or `dial-agent up`, run Ollama, or name a model, for "
@@ -71,7 +67,7 @@ def run(config: Path | None, given: ChatArguments) -> int:
     if ignored := configuration.settings.ignored:
         print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
     _start_log(configuration.settings)
-    ui = _JsonLines() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
+    ui = JsonLines() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
     ui.debug_mode = given.debug or configuration.settings.console.debug_mode
     controller = FrameworkController(configuration, ui=ui)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -182,36 +178,3 @@ def _start_log(settings: Settings) -> None:
         raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}.") from error
     logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
     logging.getLogger("alembic").setLevel(logging.WARNING)  # a line for every module loaded
-
-
-class _JsonLines(UserInterfaceManager):
-    """Shows each event of a run, and each message, as one JSON object per line, and asks nothing."""
-
-    @property
-    def interactive(self) -> bool:
-        return False
-
-    @contextmanager
-    def answering(self) -> Generator[AnswerView]:
-        yield self
-
-    def show(self, event: Event) -> None:
-        self._write(sent(event))
-
-    def display_system_message(self, message: str) -> None:
-        self._write({"type": "message", "role": "system", "text": message})
-
-    def display_user_message(self, message: str) -> None:
-        self._write({"type": "message", "role": "user", "text": message})
-
-    def display_assistant_message(self, message: str) -> None:
-        self._write({"type": "message", "role": "assistant", "text": message})
-
-    def display_error_message(self, error_type: str, error_message: str) -> None:
-        self._write({"type": "error", "error": {"message": error_message}})
-
-    def display_special_command_help(self, commands: Mapping[str, str]) -> None:
-        self._write({"type": "commands", "commands": dict(commands)})
-
-    def _write(self, line: Mapping[str, Any]) -> None:
-        print(json.dumps(line), flush=True)  # in ASCII: a terminal acts on some other characters

@@ -1,19 +1,16 @@
-"""Talk to DIAL Core as a program does: upload, ask and stream, download."""
+"""Ask DIAL Core as a program does: one streamed answer, the deployments, and whether Core reaches one of them."""
 
 from __future__ import annotations
 
-import mimetypes
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 import orjson
 from yarl import URL
 
-from task.conversation.messages import Attachment
 from task.errors import AgentError
 from task.llm.chat_chunks import SseReader
 
@@ -26,7 +23,7 @@ class Unreachable(AgentError):
 
 
 class CoreError(AgentError):
-    """Core answered and said no; `status` is its HTTP status."""
+    """Core refused the request; `status` is its HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -34,30 +31,21 @@ class CoreError(AgentError):
 
 
 class CoreClient:
-    """Calls of one Core with one key, over a session that its owner closes.
+    """Requests to one Core with one key, each over a connection of its own.
 
     Raises:
         Unreachable: by every method, when nothing answers or the connection breaks.
         CoreError: by every method, when Core answers with an error.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: str, api_key: str) -> None:
-        self._session = session
+    def __init__(self, endpoint: str, api_key: str, timeout: aiohttp.ClientTimeout = TIMEOUT) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._headers = {"Api-Key": api_key}
+        self._timeout = timeout
 
     async def bucket(self) -> str:
         """The id of the key's own bucket."""
-        return str((await self._json("GET", "/v1/bucket"))["bucket"])
-
-    async def upload(self, path: Path, folder: str) -> Attachment:
-        """Store a file at `files/{folder}/{name}`; the attachment that names it."""
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        with path.open("rb") as file:
-            form = aiohttp.FormData()
-            form.add_field("file", file, filename=path.name, content_type=kind)
-            stored = await self._json("PUT", f"/v1/files/{folder}/{quote(path.name, safe='')}", data=form)
-        return Attachment(type=kind, title=path.name, url=str(stored["url"]))
+        return str((await self._json("/v1/bucket"))["bucket"])
 
     async def ask(
         self, deployment: str, messages: Sequence[Mapping[str, Any]], conversation: str
@@ -66,7 +54,7 @@ class CoreClient:
         body = orjson.dumps({"messages": list(messages), "stream": True})
         headers = {"Content-Type": "application/json", "X-CONVERSATION-ID": conversation}
         path = f"/openai/deployments/{quote(deployment, safe='')}/chat/completions"
-        async with self._answer("POST", path, data=body, headers=headers) as response:
+        async with self._response("POST", path, headers, body) as response:
             reader = SseReader()
             async for piece in response.content.iter_any():
                 for payload in reader.feed(piece):
@@ -74,58 +62,42 @@ class CoreClient:
             for payload in reader.close():
                 yield payload
 
-    async def download(self, url: str, target: Path) -> None:
-        """Write the file at a relative `files/...` URL to `target`, which must not exist: all of it, or nothing."""
-        async with self._answer("GET", f"/v1/{url}") as response:
-            with _whole(target) as file:
-                async for piece in response.content.iter_any():
-                    file.write(piece)
-
     async def deployments(self) -> list[str]:
         """The ids of the applications and models that the key may use."""
-        listings = [await self._json("GET", f"/openai/{kind}") for kind in ("applications", "models")]
+        listings = [await self._json(f"/openai/{kind}") for kind in ("applications", "models")]
         return [str(item["id"]) for listing in listings for item in listing["data"]]
 
     async def reaches(self, deployment: str) -> bool | None:
         """Whether Core gets an answer at the address that its configuration has for the deployment; None: not tried."""
         try:
-            async with self._answer("GET", f"/v1/deployments/{quote(deployment, safe='')}/configuration") as response:
+            async with self._response("GET", f"/v1/deployments/{quote(deployment, safe='')}/configuration") as response:
                 return bool(await response.content.read(1)) or None  # Core's own answer is empty, or 404
         except CoreError as error:
             return None if error.status == 404 else error.status < 500
 
-    async def _json(self, method: str, path: str, **options: Any) -> Any:
-        async with self._answer(method, path, **options) as response:
+    async def _json(self, path: str) -> Any:
+        async with self._response("GET", path) as response:
             try:
                 return orjson.loads(await response.read())
             except orjson.JSONDecodeError as error:
                 raise CoreError(f"{self._endpoint} answers, but not as DIAL Core does", 200) from error
 
     @asynccontextmanager
-    async def _answer(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any
+    async def _response(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         url, headers = URL(f"{self._endpoint}{path}", encoded=True), {**self._headers, **(headers or {})}
         try:
-            async with self._session.request(
-                method, url, headers=headers, allow_redirects=False, **options
-            ) as response:
+            async with (
+                aiohttp.ClientSession(timeout=self._timeout) as session,
+                session.request(method, url, headers=headers, data=body, allow_redirects=False) as response,
+            ):
                 if response.status != 200:
                     text = (await response.content.read(100_000)).decode("utf-8", "replace")
                     raise CoreError(_error_text(text) or f"HTTP status {response.status}", response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{self._endpoint} does not answer ({type(error).__name__})") from error
-
-
-@contextmanager
-def _whole(target: Path) -> Generator[BinaryIO]:
-    with target.open("xb") as file:
-        try:
-            yield file
-        except BaseException:
-            target.unlink()
-            raise
 
 
 def _error_text(text: str) -> str:

@@ -8,7 +8,6 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
-import aiohttp
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +24,7 @@ from task.cli.checks import (
     store_check,
 )
 from task.cli.prompt_checks import prompt_checks
-from task.cli.service_checks import TIMEOUT, service_checks
+from task.cli.service_checks import service_checks
 from task.cli.tools import interpreter_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
@@ -61,8 +60,7 @@ async def _all_checks(config: Path | None) -> list[Check]:
         settings = load_settings(config)
     except SettingsError as error:
         return [Check("settings", "bad", str(error), CORRECT)]
-    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
-        services = await service_checks(settings, session)
+    services = await service_checks(settings)
     return [
         _settings_check(settings),
         *machine_checks(settings),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
-from task.cli.answer import discard_typed, typed_line
 from task.coding.coder import PLAN_STEP_DONE, deny_all
 from task.conversation.replies import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
@@ -112,12 +113,12 @@ class TerminalRunOutput:
         return [await self._ask(item) for item in pending]
 
     async def _ask(self, item: Pending) -> Answer:
-        discard_typed(sys.stdin)
+        _discard_typed(sys.stdin)
         self._line("May I do this?", "bold yellow", before=True)
         for name, text in card_rows(item).items():
             self._row(name, text, width=LABEL_WIDTH + 2)
         self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
-        line = await typed_line(sys.stdin)
+        line = await _typed_line(sys.stdin)
         return typed_answer(line) or Answer(False, line.strip())
 
     def _started(self, event: TaskStarted) -> None:
@@ -226,3 +227,22 @@ def _figures(event: TaskEnded) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _discard_typed(terminal: TextIO) -> None:
+    # It was typed before the question was shown, so that it cannot be meant as its answer.
+    import termios
+
+    with suppress(termios.error):
+        termios.tcflush(terminal.fileno(), termios.TCIFLUSH)
+
+
+async def _typed_line(terminal: TextIO) -> str:
+    # Not in a thread: one that waits for a line would keep an interrupted command from ending.
+    ready, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(terminal.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(terminal.fileno())
+    return terminal.readline()

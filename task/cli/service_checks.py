@@ -30,24 +30,26 @@ NO_MODEL = (
 )
 
 
-async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
+async def service_checks(settings: Settings) -> list[Check]:
     """Ports, Core with key and deployments, the agent, and the model."""
-    agent = await _agent(settings, session)
-    core = await _core(settings, session, agent_runs=agent.state == "ok")
+    agent = await _agent(settings)
+    core = await _core(settings, agent_runs=agent.state == "ok")
     return [agent, *core, await _model(settings), *await ollama_checks(settings), *await dapr_checks(settings)]
 
 
 async def connection_checks(settings: Settings) -> list[Check]:
     """Core, where it is not ours, and the model."""
-    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
-        rows = [] if core_is_ours(settings) else await _core(settings, session, agent_runs=False)
+    rows = [] if core_is_ours(settings) else await _core(settings, agent_runs=False)
     return [*rows, await _model(settings), *await dapr_checks(settings)]
 
 
-async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
+async def _agent(settings: Settings) -> Check:
     address = base_url(settings.host, settings.port)
     try:
-        async with session.get(f"{address}/health", timeout=HEALTH_TIMEOUT) as response:
+        async with (
+            aiohttp.ClientSession(timeout=HEALTH_TIMEOUT) as session,
+            session.get(f"{address}/health") as response,
+        ):
             if response.status == 200:
                 return Check("agent", "ok", f"answers at {address}")
     except (aiohttp.ClientError, TimeoutError):
@@ -57,10 +59,10 @@ async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
     return Check("agent", "note", f"is not running; port {settings.port} is free", START)
 
 
-async def _core(settings: Settings, session: aiohttp.ClientSession, *, agent_runs: bool) -> list[Check]:
+async def _core(settings: Settings, *, agent_runs: bool) -> list[Check]:
     address = core_address(settings)
     try:
-        client = CoreClient(session, address, key_for(settings, address))
+        client = CoreClient(address, key_for(settings, address), TIMEOUT)
         await client.bucket()
     except SettingsError as error:
         return [Check("core", "bad", str(error), "Set DIAL_API_KEY.")]

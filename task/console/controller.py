@@ -299,7 +299,7 @@ class FrameworkController:
 
     def _save(self, attachment: Attachment) -> Path | None:
         folder = self.config.settings.data_dir / "attachments" / (self.session_id or "")
-        return run_blocking(saved, self.product.services, self.caller, attachment, folder)
+        return run_blocking(saved, self.product.services.files, self.caller.core_key, attachment, folder)
 
     def _status(self) -> str:
         tokens = f"{self.conversation.tokens:,} tokens" if self.conversation.tokens else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
@@ -17,7 +18,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from task.console.terminal.answer import Look, RunView, attachment_line, heading
+from task.console.terminal.answer import Look, RunView, attachment_line, attachment_of, heading
 from task.console.terminal.cards import Asking
 from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
 from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, hanging, safe
@@ -25,6 +26,7 @@ from task.console.terminal.typed import folded
 from task.conversation.messages import Attachment
 from task.conversation.replies import Answer
 from task.errors import AgentError
+from task.runs.events import AttachmentSaved, as_line, sent
 from task.store.records import Event
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 UNWRAPPED = 2_000  # columns, where no terminal is
 WAITING_SECONDS = 0.25
+UNNUMBERED = 0  # the number of an event that no run of this process numbers
 
 
 class AnswerView(Protocol):
@@ -47,10 +50,10 @@ class UserInterfaceManager:
     attributes: `commands` are the slash commands with their help lines, `complete` gives what may replace the last
     word of the text before the cursor, `status` the line below the input, `during_turn` takes the commands that are
     typed while a turn runs (in a thread of its own), `history_file` keeps the typed lines, `save` writes an attachment
-    to a file.
+    to a file. `plain`: write line by line at a terminal too.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, *, plain: bool = False) -> None:
         settings: Mapping[str, Any] = config or {}
         self.debug_mode = bool(settings.get("debug_mode", False))
         self.commands: Mapping[str, str] = {}
@@ -67,6 +70,7 @@ class UserInterfaceManager:
         )  # fmt: skip
         self._renderer = Renderer(colors_of(os.environ, enabled=bool(settings.get("color_enabled", True))))
         self._terminal: Terminal | None = None
+        self._plain = plain
 
     @property
     def interactive(self) -> bool:
@@ -139,14 +143,22 @@ class UserInterfaceManager:
         """The person's answer; None: none in time, nobody to ask, or it was answered elsewhere."""
         if not self.interactive or answered_elsewhere():
             return None
-        if self._drawn() is None:
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)  # lines typed before the question do not answer it
+        self._discard_typed()
         return Asking(question, time.monotonic() + seconds, answered_elsewhere, self._line, self._show).answer()
+
+    def type_line(self, prompt: str) -> str | None:
+        """What the user types after this prompt; None at the end of the input."""
+        self._discard_typed()
+        return self._line(lambda: prompt, "", lambda: True)
 
     def close(self) -> None:
         """Give the terminal back."""
         if self._terminal is not None:
             self._terminal.close()
+
+    def _discard_typed(self) -> None:
+        if self._drawn() is None:
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)  # lines typed before the question do not answer it
 
     def _line(self, prompt: Callable[[], str], default: str, wait: Callable[[], bool]) -> str | None:
         terminal = self._drawn()
@@ -165,14 +177,15 @@ class UserInterfaceManager:
         except AgentError as error:
             path = None
             self.display_error_message("Attachment Error", str(error))
+        self._show_attachment(attachment, path)
+
+    def _show_attachment(self, attachment: Attachment, path: Path | None) -> None:
         place = str(path or attachment.url or attachment.reference_url or "")
         self._show(attachment_line(attachment, place), error=not self.interactive)
-        if path is not None and attachment.is_picture and self._terminal is not None:
-            self._terminal.picture(path)
 
     def _drawn(self) -> Terminal | None:
         # A terminal that can move its cursor, once it is needed.
-        if not self.interactive or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        if self._plain or not self.interactive or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
             return None
         if self._terminal is None:
             from task.console.terminal.application import (
@@ -219,6 +232,57 @@ class PlainAnswer:
         if self._line_open:
             _write("\n")
             self._line_open = False
+
+
+class JsonLines(UserInterfaceManager):
+    """Writes each event of a run, each message and each saved file as one JSON object per line, and asks nothing."""
+
+    @property
+    def interactive(self) -> bool:
+        return False
+
+    @contextmanager
+    def answering(self) -> Generator[AnswerView]:
+        answer = _Lines(self._write)
+        yield answer
+        for attachment in answer.attachments:
+            self._show_file(attachment)
+
+    def display_system_message(self, message: str) -> None:
+        self._write({"type": "message", "role": "system", "text": message})
+
+    def display_user_message(self, message: str) -> None:
+        self._write({"type": "message", "role": "user", "text": message})
+
+    def display_assistant_message(self, message: str) -> None:
+        self._write({"type": "message", "role": "assistant", "text": message})
+
+    def display_error_message(self, error_type: str, error_message: str) -> None:
+        self._write({"type": "error", "error": {"message": error_message}})
+
+    def display_special_command_help(self, commands: Mapping[str, str]) -> None:
+        self._write({"type": "commands", "commands": dict(commands)})
+
+    def _show_attachment(self, attachment: Attachment, path: Path | None) -> None:
+        if path is not None:
+            self._write(as_line(AttachmentSaved(attachment.title, attachment.url, str(path))))
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        print(json.dumps(line), flush=True)  # in ASCII: a terminal acts on some other characters
+
+
+class _Lines:
+    def __init__(self, write: Callable[[Mapping[str, Any]], None]) -> None:
+        self._write = write
+        self.attachments: list[Attachment] = []
+
+    def show(self, event: Event) -> None:
+        line = sent(event)
+        if event.number == UNNUMBERED:
+            del line["id"]
+        self._write(line)
+        if event.type == "attachment" and event.data["stage"] is None:
+            self.attachments.append(attachment_of(event.data["attachment"]))
 
 
 def _write(text: str, *, error: bool = False) -> None:

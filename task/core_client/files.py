@@ -99,8 +99,10 @@ class DialFiles:
             name = found.name or unquote(PurePosixPath(relative).name)
             return FileInfo(found.url, name, found.content_length, found.content_type, _unquoted(found.etag))
 
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
         """Store a new file under a unique name that keeps `name` readable; returns its relative URL.
+
+        In a `folder`, such as `ask/4f2a/`, which no other upload uses, it is stored under `name` itself.
 
         It goes where the user can read it: the application's folder in the user's bucket, or the key's own bucket if
         the request was not made to an application. A chart is stored without remote sources.
@@ -114,8 +116,9 @@ class DialFiles:
             home = await client.bucket.get_raw()
             readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
             unique = f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
-            url = f"files/{home.appdata or home.bucket}/{folder_of(api_key)}{quote(unique, safe='')}"
-            item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
+            file_name = name if folder else unique
+            url = f"files/{home.appdata or home.bucket}/{folder_of(api_key)}{folder}{quote(file_name, safe='')}"
+            item = await client.files.upload(url, (file_name, content, content_type), etag_if_none_match="*")
             return item.url
 
     def check(self, url: str, api_key: str) -> None:

@@ -72,7 +72,7 @@ async def test_the_right_row_is_returned_from_three_files_and_failures_have_thei
             path, right = made_report(tmp_path, name)
             answer = await product.ask("What is the top sale for category A?", "--file", str(path))
             assert (answer.code, answer.out) == (0, f"{right}\n"), answer.err
-            assert f"✓ file_content_extraction_tool: {name} [" in answer.err
+            assert f"✓ file_content_extraction_tool {name} · " in answer.err
 
         failed = await product.ask("Hi")
         assert (failed.code, failed.out) == (1, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -14,30 +13,25 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 from rich.console import Console
 
 from task.cli.addresses import free_port, holder_of, usable_port
-from task.cli.answer import (
-    AnswerReader,
-    JsonOutput,
-    TerminalOutput,
-    failed,
-)
+from task.cli.ask import AnswerReader
 from task.cli.checks import Check
 from task.cli.companions import companions
-from task.cli.core_client import CoreClient, Unreachable
 from task.cli.model_choice import ChosenModel, Rule
 from task.cli.service_checks import missing_pictures
 from task.cli.up import PrefixedLines, example, overview
 from task.errors import SettingsError
-from task.runs.events import Attached, RunEvent, RunFinished, RunText, StageClosed, StageOpened, as_line
+from task.runs.events import Attached, RunError, RunEvent, RunFinished, RunText, StageClosed, StageOpened, StageText
 from task.settings import Settings, load_settings
-from tests.support.core import served
 
 END = RunFinished("finished", "", None, None, "stop")
+
+
+def failed(message: str) -> RunError:
+    return RunError({"message": message})
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None) -> bytes:
@@ -71,6 +65,7 @@ async def test_text_stages_and_attachments_arrive_in_order() -> None:
     )
     assert received == [
         StageOpened(0, None, "calculator: 1+1"),
+        StageText(0, "2"),
         StageClosed(0, "calculator: 1+1 [0.1s]", "completed"),
         RunText("It is 2."),
         Attached(None, {"type": "image/png", "url": "files/b/x.png"}),
@@ -98,40 +93,6 @@ async def test_an_error_event_ends_the_answer_with_its_display_message() -> None
 async def test_an_answer_without_its_end_is_a_failure() -> None:
     assert (await events(chunk({"content": "Half"})))[-1] == failed("The answer was interrupted before its end.")
     assert await events(b"<html>") == [failed("The response is not a DIAL answer.")]
-
-
-async def test_json_output_is_one_object_per_line() -> None:
-    out = io.StringIO()
-    output = JsonOutput(out)
-    for event in await events(chunk({"content": "Grüße\n"}), stage(0, name="s"), chunk(finish="stop")):
-        output.show(event)
-    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
-        {"type": "text", "text": "Grüße\n"},
-        {"type": "stage_opened", "stage": 0, "parent": None, "name": "s"},
-        as_line(END),
-    ]
-
-
-def test_sub_stages_are_indented_at_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    output = TerminalOutput(io.StringIO())
-    for event in (
-        StageOpened(0, None, "Step 3"), StageOpened(1, 0, "search"), StageClosed(1, "search [0.1s]", "failed"),
-    ):  # fmt: skip
-        output.show(event)
-    assert capfd.readouterr().err.splitlines() == ["▸ Step 3", "  ▸ search", "  ✗ FAILED search [0.1s]"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_model_cannot_steer_the_terminal() -> None:
-    terminal, pipe = Terminal(), io.StringIO()
-    for out in (terminal, pipe):
-        TerminalOutput(out).show(RunText("a\x1b[2Jb\tc\n"))
-    assert terminal.getvalue() == "a[2Jb\tc\n"
-    assert pipe.getvalue() == "a\x1b[2Jb\tc\n"
 
 
 def test_lines_are_distinguished_without_colour_and_without_being_cut() -> None:
@@ -256,31 +217,3 @@ def test_a_free_port_has_no_holder() -> None:
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"Nothing can listen on 192\.0\.2\.1"):
         usable_port("192.0.2.1", 5030, "--port", "AGENT_PORT")
-
-
-async def test_an_incomplete_download_leaves_no_file(tmp_path: Path) -> None:
-    target, breaks_off = tmp_path / "report.csv", asyncio.Event()
-
-    async def half(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"Content-Length": "8"})
-        await answer.prepare(request)
-        await answer.write(b"half")
-        await breaks_off.wait()
-        assert request.transport is not None
-        request.transport.close()
-        return answer
-
-    app = web.Application()
-    app.router.add_get("/v1/files/b/report.csv", half)
-    async with served(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(20):
-        client = CoreClient(session, url, "key")
-        given_up = asyncio.create_task(client.download("files/b/report.csv", target))
-        while not target.exists():
-            await asyncio.sleep(0.01)
-        given_up.cancel()
-        await asyncio.wait({given_up})
-        assert not target.exists()
-        breaks_off.set()
-        with pytest.raises(Unreachable):
-            await client.download("files/b/report.csv", target)
-        assert not target.exists()

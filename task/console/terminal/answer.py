@@ -167,7 +167,7 @@ class RunView:
         return Padding(Group(*parts), (0, 0, 0, 2 if depth else 0))
 
     def _attach(self, data: Mapping[str, Any]) -> None:
-        attachment = Attachment(**{name: data.get(name) for name in ("type", "title", "data", "url", "reference_url")})
+        attachment = attachment_of(data)
         if number_of(attachment) is not None:
             self._sources.append(attachment)
         else:
@@ -215,6 +215,11 @@ def result_lines(text: str) -> list[str]:
     lines = [line.rstrip() for line in safe(result).splitlines() if line.strip() and not line.startswith("```")]
     more = len(lines) - RESULT_LINES
     return lines if more <= 1 else [*lines[:RESULT_LINES], f"… {more} more lines"]
+
+
+def attachment_of(data: Mapping[str, Any]) -> Attachment:
+    """The attachment of an event."""
+    return Attachment(**{name: data.get(name) for name in ("type", "title", "data", "url", "reference_url")})
 
 
 def attachment_line(item: Attachment, place: str) -> Text:

@@ -10,22 +10,21 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from task.conversation.messages import Attachment
+from task.core_client.files import DialFiles
 from task.errors import InvalidRequest
-from task.product import Services
-from task.runs.request import RunCaller
 
 MAX_BYTES = 200 * 2**20
 
 
-async def saved(services: Services, caller: RunCaller, attachment: Attachment, folder: Path) -> Path | None:
+async def saved(files: DialFiles, api_key: str, attachment: Attachment, folder: Path) -> Path | None:
     """Where the attachment was written; None: it is only an address.
 
     Raises:
         InvalidRequest: the folder cannot be written.
         ToolError: DIAL Core does not give the file.
     """
-    if attachment.url and attachment.url.startswith("files/") and caller.core_key:
-        found = await services.files.download(attachment.url, caller.core_key, MAX_BYTES)
+    if attachment.url and attachment.url.startswith("files/") and api_key:
+        found = await files.download(attachment.url, api_key, MAX_BYTES)
         content = found.content
     elif attachment.data is not None and attachment.reference_url is None:
         content = decoded(attachment.data, attachment.type or "")
