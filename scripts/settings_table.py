@@ -41,8 +41,8 @@ FRAMEWORK = """\
 
 A configuration file of the framework works unchanged:
 
-- `llm.provider` (formerly `llm_provider`) chooses how the model is reached: {providers}.
-- Only the chosen provider's section is used; `llm_settings` may hold one, or the keys themselves.
+- `llm.provider` chooses how the model is reached: {providers}.
+- Only the chosen provider's section is used.
 - `tool_timeout` is in milliseconds.
 - `max_retries` does not count the first try.
 - `document_cache_enabled: false` caches no document.

@@ -1,15 +1,13 @@
-"""Translate the framework's own configuration keys, and their older spellings, into the one settings tree."""
+"""Translate the framework's own configuration keys into the one settings tree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, cast
 
 from task.errors import SettingsError
-
-Convert = Callable[[Any], Any]
 
 PROVIDERS: Mapping[str, str | None] = {
     "dial": None,
@@ -27,7 +25,6 @@ MODEL_KEYS: Mapping[str, str] = {
     "base_url": "openai_base_url",
     "endpoint": "openai_base_url",
     "model": "deployment_name",
-    "model_name": "deployment_name",
     "deployment_name": "deployment_name",
     "temperature": "temperature",
     "max_tokens": "llm.max_tokens",
@@ -49,10 +46,7 @@ _OF_PROVIDER: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _same(section: str, target: str, *names: str) -> dict[str, str]:
-    return {f"{section}.{name}": f"{target}.{name}" for name in names}
-
-
+# The keys of the other sections, and the setting of each.
 ALIASES: Mapping[str, str] = {
     "framework.name": "console.name",
     "framework.version": "console.version",
@@ -60,55 +54,46 @@ ALIASES: Mapping[str, str] = {
     "framework.log_file": "log_file",
     "framework.debug_mode": "console.debug_mode",
     "framework.default_persona": "context.persona",
-    "logging.level": "log_level",
-    "logging.log_level": "log_level",
-    "logging.file": "log_file",
-    "logging.log_file": "log_file",
-    **_same("message_history", "history", "max_length", "pruning_strategy", "prioritize_system_messages",
-            "default_initial_messages", "max_tokens", "summary_tokens"),
-    **_same("ui", "console", "color_enabled", "debug_mode", "show_timestamps", "prompt_symbol", "assistant_prefix",
-            "system_prefix", "error_prefix", "tool_prefix"),
-    "ui.input_prompt": "console.prompt_symbol",
-    "ui.use_color": "console.color_enabled",
-    **_same("dcm", "context", "allow_absolute_paths", "allow_parent_traversal"),
+    "message_history.max_length": "history.max_length",
+    "message_history.pruning_strategy": "history.pruning_strategy",
+    "message_history.prioritize_system_messages": "history.prioritize_system_messages",
+    "message_history.default_initial_messages": "history.default_initial_messages",
+    "message_history.max_tokens": "history.max_tokens",
+    "message_history.summary_tokens": "history.summary_tokens",
+    "ui.color_enabled": "console.color_enabled",
+    "ui.debug_mode": "console.debug_mode",
+    "ui.show_timestamps": "console.show_timestamps",
+    "ui.prompt_symbol": "console.prompt_symbol",
+    "ui.assistant_prefix": "console.assistant_prefix",
+    "ui.system_prefix": "console.system_prefix",
+    "ui.error_prefix": "console.error_prefix",
+    "ui.tool_prefix": "console.tool_prefix",
+    "dcm.allow_absolute_paths": "context.allow_absolute_paths",
+    "dcm.allow_parent_traversal": "context.allow_parent_traversal",
     "dcm.context_definition_path": "context.definition_path",
-    "dcm.context_definition_file": "context.definition_path",
     "dcm.max_document_size": "context.max_document_bytes",
     "dcm.document_cache_enabled": "context.cached_documents",
     "dcm.document_cache_size": "context.cached_documents",
     "dcm.section_identification_regex": "context.section_pattern",
-    "context_definition_file": "context.definition_path",
-    "context_definition_path": "context.definition_path",
-    **{
-        key: target
-        for section in ("teps", "teps_settings")
-        for key, target in {
-            **_same(section, "teps", "permission_required", "allowed_tools", "secure_mode", "remember_confirmations",
-                    "confirmation_seconds", "bash", "file_read", "file_write"),
-            f"{section}.tool_timeout": "limits.tool_seconds",
-        }.items()
-    },
+    "teps.permission_required": "teps.permission_required",
+    "teps.allowed_tools": "teps.allowed_tools",
+    "teps.secure_mode": "teps.secure_mode",
+    "teps.remember_confirmations": "teps.remember_confirmations",
+    "teps.confirmation_seconds": "teps.confirmation_seconds",
+    "teps.bash": "teps.bash",
+    "teps.file_read": "teps.file_read",
+    "teps.file_write": "teps.file_write",
+    "teps.tool_timeout": "limits.tool_seconds",
     "advanced.state_file": "console.state_file",
     "advanced.max_retries": "llm.attempts",
     "advanced.retry_delay_base": "llm.retry_seconds",
     "advanced.icerc_timeout": "teps.confirmation_seconds",
-}  # fmt: skip
-SECTIONS = frozenset(key.partition(".")[0] for key in ALIASES) | {"llm", "llm_provider", "llm_settings"}
-
-
-def _number(unit: str, change: Callable[[float], float]) -> Convert:
-    def converted(value: Any) -> Any:
-        if type(value) in (int, float):
-            return change(value)
-        raise ValueError(f"it must be a number of {unit}")
-
-    return converted
-
-
-_CONVERTED: Mapping[str, Convert] = {
-    "teps.tool_timeout": _number("milliseconds", lambda value: value / 1000),
-    "teps_settings.tool_timeout": _number("milliseconds", lambda value: value / 1000),
-    "advanced.max_retries": _number("retries", lambda value: value + 1),
+}
+SECTIONS = frozenset(key.partition(".")[0] for key in ALIASES) | {"llm"}
+# Keys whose numbers mean something else than those of their settings.
+_CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
+    "teps.tool_timeout": ("milliseconds", lambda value: value / 1000),
+    "advanced.max_retries": ("retries", lambda value: value + 1),
 }
 
 
@@ -141,68 +126,58 @@ def translated(content: Mapping[str, Any], file: str) -> Translated:
         SettingsError: a documented section holds an unknown key, or two keys set one thing differently.
     """
     result = Translated({name: value for name, value in content.items() if name not in SECTIONS})
-    for key, value in _leaves(content, file):
-        if key == "dcm.document_cache_enabled":
-            if value is False:
-                result.content.setdefault("context", {})["cached_documents"] = 0
-        elif key == "dcm.document_cache_size" and _switched_off(content):
-            continue
-        elif key in ALIASES:
-            result.put(ALIASES[key], _converted(key, value, file), key, file)
-        else:
-            raise _unknown(key, ALIASES, file)
-    _put_model(content, result, file)
+    for section in content:
+        if section == "llm":
+            _put_model(_section(content, section, file), result, file)
+        elif section in SECTIONS:
+            keys = _section(content, section, file)
+            if section == "dcm" and keys.get("document_cache_enabled") is False:
+                keys = {**keys, "document_cache_size": 0}
+            for name, value in keys.items():
+                _put(f"{section}.{name}", value, result, file)
     return result
 
 
-def _leaves(content: Mapping[str, Any], file: str) -> Iterator[tuple[str, Any]]:
-    for section in content:
-        if section not in SECTIONS or section.startswith("llm"):
-            continue
-        if section in ALIASES:
-            yield section, content[section]
-            continue
-        for name, value in _section(content, section, file).items():
-            yield f"{section}.{name}", value
-
-
-def _switched_off(content: Mapping[str, Any]) -> bool:
-    return content["dcm"].get("document_cache_enabled") is False
-
-
 def _section(content: Mapping[str, Any], section: str, file: str) -> dict[str, Any]:
-    value = content.get(section, {})
+    value = content[section]
     if not isinstance(value, dict):
         raise SettingsError(f"{section} in {file} must hold settings of its own. Correct it.")
     return cast("dict[str, Any]", value)
 
 
-def _converted(key: str, value: Any, file: str) -> Any:
-    try:
-        return _CONVERTED[key](value) if key in _CONVERTED else value
-    except ValueError as error:
-        raise SettingsError(f"{key} in {file}: {error} (got {str(value)[:80]!r}). Correct it.") from None
+def _put(key: str, value: Any, result: Translated, file: str) -> None:
+    if key not in ALIASES:
+        raise _unknown(key, ALIASES, file)
+    if key in _CONVERTED:
+        unit, convert = _CONVERTED[key]
+        if type(value) not in (int, float):
+            got = str(value)[:80]
+            raise SettingsError(f"{key} in {file}: it must be a number of {unit} (got {got!r}). Correct it.")
+        value = convert(value)
+    if key != "dcm.document_cache_enabled":
+        result.put(ALIASES[key], value, key, file)
 
 
-def _put_model(content: Mapping[str, Any], result: Translated, file: str) -> None:
-    sections = {name: _section(content, name, file) for name in ("llm", "llm_settings")}
-    named = [("llm_provider", content["llm_provider"])] if "llm_provider" in content else []
-    named += [(f"{name}.provider", section["provider"]) for name, section in sections.items() if "provider" in section]
-    provider = None
-    for key, value in named:
-        provider = _provider(key, value, file)
+def _put_model(llm: Mapping[str, Any], result: Translated, file: str) -> None:
+    provider = llm.get("provider")
+    if "provider" in llm:
+        if not isinstance(provider, str) or provider not in PROVIDERS:
+            nearest = get_close_matches(str(provider), PROVIDERS, n=1, cutoff=0.0)[0]
+            raise SettingsError(
+                f"llm.provider in {file}: there is no provider {str(provider)[:40]!r}; the nearest is {nearest}. "
+                f"There are: {', '.join(PROVIDERS)}."
+            )
         backend = "dial" if provider == "local" else provider
-        result.put("backend", backend if backend in _OF_PROVIDER else "openai", key, file)
+        result.put("backend", backend if backend in _OF_PROVIDER else "openai", "llm.provider", file)
         if provider == "local":
-            result.put("core.model", "local", key, file)
-    for name, section in sections.items():
-        shared = {key: value for key, value in section.items() if key not in PROVIDERS and key != "provider"}
-        _put_keys(shared, name, provider, result, file)
-        for other in section.keys() & PROVIDERS:  # another provider's section is checked and not used
-            target = result if other == provider else Translated()
-            _put_keys(_section(section, other, file), f"{name}.{other}", other, target, file)
+            result.put("core.model", "local", "llm.provider", file)
+    shared = {key: value for key, value in llm.items() if key not in PROVIDERS and key != "provider"}
+    _put_keys(shared, "llm", provider, result, file)
+    for other in llm.keys() & PROVIDERS:  # another provider's section is checked and not used
+        target = result if other == provider else Translated()
+        _put_keys(_section(llm, other, file), f"llm.{other}", other, target, file)
     if provider is not None and (address := PROVIDERS[provider]) and "openai_base_url" not in result.content:
-        result.put("openai_base_url", address, named[0][0], file)
+        result.put("openai_base_url", address, "llm.provider", file)
 
 
 def _put_keys(keys: Mapping[str, Any], section: str, provider: str | None, result: Translated, file: str) -> None:
@@ -214,16 +189,6 @@ def _put_keys(keys: Mapping[str, Any], section: str, provider: str | None, resul
         if provider == "azure_openai" and target == "openai_base_url" and "/openai" not in str(value):
             value = f"{str(value).rstrip('/')}/openai/v1"
         result.put(target, value, key, file)
-
-
-def _provider(key: str, value: Any, file: str) -> str:
-    if isinstance(value, str) and value in PROVIDERS:
-        return value
-    nearest = get_close_matches(str(value), PROVIDERS, n=1, cutoff=0.0)[0]
-    raise SettingsError(
-        f"{key} in {file}: there is no provider {str(value)[:40]!r}; the nearest is {nearest}. "
-        f"There are: {', '.join(PROVIDERS)}."
-    )
 
 
 def _unknown(key: str, known: Iterable[str], file: str) -> SettingsError:

@@ -87,9 +87,9 @@ def test_the_search_for_reads_finds_sections_behind_variables(source: str, keys:
         ("teps: {secure_mode: true}", {}, ("teps.secure_mode in dial-agent.yaml",)),
         ("", {"AGENT_CONSOLE__NAME": "Desk"}, ("AGENT_CONSOLE__NAME in the environment",)),
         ("", {"AGENT_CONSOLE__NAME": ""}, ()),
-        ("advanced: {icerc_timeout: 9}\nteps_settings: {bash: {working_directory: /srv}}", {},
+        ("advanced: {icerc_timeout: 9}\nteps: {bash: {working_directory: /srv}}", {},
          ("advanced.icerc_timeout in dial-agent.yaml",
-          "teps_settings.bash.working_directory in dial-agent.yaml")),
+          "teps.bash.working_directory in dial-agent.yaml")),
     ],
 )  # fmt: skip
 def test_what_somebody_set_for_the_console_is_named_as_its_source_spells_it(

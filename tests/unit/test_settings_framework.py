@@ -1,4 +1,4 @@
-"""The framework's configuration file: its keys, their older spellings, variables, and what is refused."""
+"""The framework's configuration file: its keys, variables, and what is refused."""
 
 from __future__ import annotations
 
@@ -104,9 +104,6 @@ def test_every_documented_key_arrives_in_the_tree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "key", "value"),
     [
-        ("llm_provider: openai", "backend", "openai"),
-        ("llm_provider: gemini\nllm_settings: {model: g}", "deployment_name", "g"),
-        ("llm_provider: gemini\nllm_settings: {gemini: {model: g}}", "deployment_name", "g"),
         ("llm: {provider: dial, dial: {base_url: http://core:1}}", "dial_endpoint", "http://core:1"),
         ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com/}", "openai_base_url",
          "https://x.openai.azure.com/openai/v1"),
@@ -116,16 +113,12 @@ def test_every_documented_key_arrives_in_the_tree(tmp_path: Path) -> None:
         ("llm: {provider: ollama, ollama: {num_ctx: 16384}}", "ollama.context_tokens", 16_384),
         ("llm: {provider: ollama, keep_alive: 30m}", "ollama.keep_alive", "30m"),
         ("llm: {attempts: 7}", "llm.attempts", 7),
-        ("teps_settings: {permission_required: false}", "teps.permission_required", False),
-        ("teps_settings: {tool_timeout: 5000}", "limits.tool_seconds", 5),
-        ("context_definition_file: x.md", "context.definition_path", Path("x.md")),
-        ("logging: {level: warning}", "log_level", "WARNING"),
-        ("ui: {input_prompt: '? ', use_color: false}", "console.prompt_symbol", "? "),
+        ("teps: {tool_timeout: 5000}", "limits.tool_seconds", 5),
         ("dcm: {document_cache_enabled: false, document_cache_size: 9}", "context.cached_documents", 0),
         ("ui: {debug_mode: true}\nframework: {debug_mode: true}", "console.debug_mode", True),
     ],
 )  # fmt: skip
-def test_older_spellings_mean_the_same(tmp_path: Path, content: str, key: str, value: object) -> None:
+def test_a_documented_key_sets_its_setting(tmp_path: Path, content: str, key: str, value: object) -> None:
     found: object = settings(tmp_path, content)
     for name in key.split("."):
         found = getattr(found, name)
@@ -147,16 +140,17 @@ def test_the_environment_still_wins(tmp_path: Path) -> None:
         ("message_history: {max_lenght: 5}", "the nearest is message_history.max_length"),
         ("message_history: {max_length: 0}", "message_history.max_length in dial-agent.yaml: input should be"),
         ("message_history: {pruning_strategy: forget}", "'remove_oldest' or 'summarize'"),
-        ("teps_settings: {bash: {alowed_commands: [ls]}}", "teps_settings.bash.alowed_commands in dial-agent.yaml is"),
-        ("teps_settings: {bash: {alowed_commands: [ls]}}", "the nearest is teps.bash.allowed_commands"),
+        ("teps: {bash: {alowed_commands: [ls]}}", "teps.bash.alowed_commands in dial-agent.yaml is"),
+        ("teps: {bash: {alowed_commands: [ls]}}", "the nearest is teps.bash.allowed_commands"),
         ("teps: {tool_timeout: soon}", "teps.tool_timeout in dial-agent.yaml: it must be a number of milliseconds"),
         ("llm: {provider: gemni}", "there is no provider 'gemni'; the nearest is gemini"),
         ("llm: {provider: [1]}", "there is no provider"),
         ("llm: {provider: gemini, gemini: {modle: x}}", "llm.gemini.modle in dial-agent.yaml is not"),
         ("llm: {provider: gemini, anthropic: {modle: x}}", "llm.anthropic.modle"),
+        ("teps_settings: {tool_timeout: 5000}", "teps_settings in dial-agent.yaml is not a setting"),
         ("llm: {temprature: 1}", "the nearest is llm.temperature"),
-        ("llm_provider: dial\nllm: {provider: gemini}", "llm.provider in dial-agent.yaml set the same"),
-        ("dcm: {context_definition_path: a}\ncontext_definition_file: b", "set the same thing differently"),
+        ("llm: {model: a, deployment_name: b}", "llm.deployment_name in dial-agent.yaml set the same"),
+        ("ui: {debug_mode: true}\nframework: {debug_mode: false}", "set the same thing differently"),
         ("dcm: {section_identification_regex: '('}", "dcm.section_identification_regex in dial-agent.yaml: it is no"),
         ("dcm: {section_identification_regex: '^##'}", "its first group must be the section's title"),
         ("ui: 5", "ui in dial-agent.yaml must hold settings of its own"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import termios
@@ -24,7 +23,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from task.console.terminal.answer import RunView
-from task.console.terminal.images import Graphics, attributes, protocol_of, sequences
 from task.console.terminal.input_line import Draft, InputLine
 from task.console.terminal.rendering import Renderer, one_line
 from task.console.terminal.screen import Screen
@@ -36,7 +34,7 @@ WORK_SECONDS = 0.004  # of one turn of the loop that may go into an answer befor
 IDLE_SECONDS = 0.25  # between two pictures of the clock in the live area
 LOST_SECONDS = 1.0  # until it is noticed that the terminal is gone, where no signal says so
 LEAVE = "Ctrl-C again, or Ctrl-D, ends the program."
-_Item = RunView | Event | RenderableType | Signal | str
+_Item = RunView | Event | RenderableType | Signal
 _EndOfInput = type[EOFError] | type[KeyboardInterrupt]
 
 
@@ -76,7 +74,6 @@ class Terminal:
             hooks.history_file,
         )  # fmt: skip
         self._line.buffer.on_text_changed += self._typed
-        self._pictures: Graphics | None = protocol_of(os.environ, attributes)
         self._screen = Screen(renderer, self._line, self._status, self._keys())
         self._app = self._screen.app
         self._loop = asyncio.new_event_loop()
@@ -118,11 +115,6 @@ class Terminal:
     def print(self, part: RenderableType) -> None:
         """Show this above the input, after what came before it."""
         self._post(part)
-
-    def picture(self, path: Path) -> None:
-        """Show the picture, where the terminal can."""
-        if self._pictures is not None and (drawn := sequences(path, self._pictures)):
-            self._post(drawn)
 
     def begin(self, answer: RunView) -> None:
         self._answering = True
@@ -229,8 +221,6 @@ class Terminal:
             elif isinstance(item, Signal):
                 drawn.append(item)
                 self._answer = None
-            elif isinstance(item, str):
-                above.append(item)
             elif isinstance(item, Event):
                 above += map(self._screen.ansi, self._shown(item))
             else:
