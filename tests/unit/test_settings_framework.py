@@ -266,7 +266,7 @@ def test_a_loaded_configuration_has_the_documented_shape_and_can_be_loaded_again
 
 @pytest.mark.parametrize(
     ("content", "provider"),
-    [("{}", "dial"), ("llm_provider: openai", "openai"), ("llm_provider: anthropic", "anthropic"),
+    [("{}", "dial"), ("llm: {provider: openai}", "openai"), ("llm: {provider: anthropic}", "anthropic"),
      ("llm: {provider: ollama}", "ollama"),
      ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com}", "azure_openai"),
      ("llm: {provider: openai, base_url: http://localhost:1/v1}", "openai")],
