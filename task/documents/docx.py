@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from task.documents.model import Extraction, Piece, blocks_of, heading, item, table
 from task.documents.office import (
@@ -27,6 +26,7 @@ _LEFT_OUT = frozenset({"pPr", "rPr", "instrText", "fldData", "Fallback", "annota
 _DELETED = frozenset({"del", "moveFrom"})
 _SIGNS = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": " "}
 _NOTES = {"footnoteReference": "", "endnoteReference": "e"}
+_Number = tuple[str, int]  # a list and a level in it
 _WEB = ("http://", "https://", "mailto:")
 _ROMAN = (
     *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l")),
@@ -101,10 +101,10 @@ class _DocxBody:
     def _paragraph(self, element: Element) -> Iterator[Piece]:
         if text := "".join(self._texts(element)).strip():
             properties = child(element, "pPr")
-            style = self._styles.named(value(properties, "pStyle"))
-            number = _number_of(properties) or style.number
+            style_level, style_number = self._styles.named(value(properties, "pStyle"))
+            number = _number_of(properties) or style_number
             marker = self._numbering.marker(*number) if number else ""
-            if level := _outline_level(properties) or style.level:
+            if level := _outline_level(properties) or style_level:
                 yield heading(f"{marker} {text}" if marker not in ("", "-") else text, level)
             else:
                 yield item(text, number[1], marker) if number and marker else Piece("text", text)
@@ -159,22 +159,15 @@ def _nested(element: Element, name: str) -> Iterator[Element]:
             yield from _nested(inner, name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Style:
-    """A paragraph style; `level` is a heading's, else 0; `number` is the list and its level, if it has one."""
-
-    level: int = 0
-    number: tuple[str, int] | None = None
-
-
 class _Styles:
-    """Styles by id, each with what it inherits from the styles it is based on."""
+    """Styles of paragraphs by id, each with what it inherits from the styles it is based on."""
 
     def __init__(self, root: Element | None) -> None:
         self._elements = {attribute(element, "styleId"): element for element in each(root, "{*}style")}
-        self._known: dict[str, _Style] = {}
+        self._known: dict[str, tuple[int, _Number | None]] = {}
 
-    def named(self, style_id: str) -> _Style:
+    def named(self, style_id: str) -> tuple[int, _Number | None]:
+        """A heading's level, else 0, and the list and its level, if the style has one."""
         if style_id not in self._known:
             level, number, ancestor = 0, None, style_id
             for _ in range(_DEEPEST_CHAIN):
@@ -187,11 +180,11 @@ class _Styles:
                     if number[1] == 0 and depth in ("2", "3", "4", "5"):
                         number = (number[0], int(depth) - 1)  # "List Bullet 2" is the first level of a list of its own
                 ancestor = value(element, "basedOn")
-            self._known[style_id] = _Style(level, number)
+            self._known[style_id] = level, number
         return self._known[style_id]
 
 
-def _number_of(properties: Element | None) -> tuple[str, int] | None:
+def _number_of(properties: Element | None) -> _Number | None:
     # The list a paragraph belongs to and its level in it; None outside of lists.
     found = child(properties, "numPr")
     list_id = value(found, "numId")

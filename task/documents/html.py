@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from bs4 import BeautifulSoup, Tag
@@ -68,9 +67,9 @@ def read_html(content: bytes, content_type: str = "") -> Extraction:
     has_menus = _cleaned(soup)
     pieces = pieces_of(soup)
     notes = list(decoded.notes)
-    links = _links_of(soup)
-    is_site = (has_menus or links.share > _LINKED) and size <= _LARGE
-    article = _article_of(decoded.text, soup, pieces, links) if is_site else []
+    linked, linked_headings = _links_of(soup)
+    is_site = (has_menus or linked > _LINKED) and size <= _LARGE
+    article = _article_of(decoded.text, soup, pieces, linked_headings) if is_site else []
     if has_menus or article:
         notes.append(f"menus and banners left out{', the main content kept' if article else ''}")
     pieces = article or pieces
@@ -138,15 +137,8 @@ def _is_hidden(name: str, hidden: object, style: object) -> bool:
     return hidden is not None or (style is not None and _HIDDEN.search(str(style).lower()) is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
-    """How much of a page's text is in links, and the headings that are links."""
-
-    share: float
-    headings: frozenset[str]
-
-
-def _links_of(page: BeautifulSoup) -> _Links:
+def _links_of(page: BeautifulSoup) -> tuple[float, set[str]]:
+    # The share of a page's text that is in links, and the letters of the headings that are links.
     whole = linked = 0
     open_links = open_headings = 0
     heading: list[str] = []
@@ -167,10 +159,10 @@ def _links_of(page: BeautifulSoup) -> _Links:
                 found.update([letters("".join(heading))] * is_linked)
                 heading.clear()
                 is_linked = False
-    return _Links(linked / max(whole, 1), frozenset(found))
+    return linked / max(whole, 1), found
 
 
-def _article_of(html: str, page: BeautifulSoup, pieces: Sequence[Piece], links: _Links) -> list[Piece]:
+def _article_of(html: str, page: BeautifulSoup, pieces: Sequence[Piece], linked: set[str]) -> list[Piece]:
     # The page's main content, or nothing where the library finds no prose or would lose headings or rows. `page` is
     # the page without its menus, and `pieces` what it displays.
     found = _extracted(html)
@@ -188,13 +180,13 @@ def _article_of(html: str, page: BeautifulSoup, pieces: Sequence[Piece], links: 
         if _start(after.text) in kept and _start(one.text) not in kept
     ]
     # A list of links, each with a sentence: its headings are what it is about, and the library drops them.
-    entries = sum(letters(one.text) in links.headings for one, _ in lost)
+    entries = sum(letters(one.text) in linked for one, _ in lost)
     if sum(len(letters(cell)) for cell in cells if _start(cell) not in kept) > sum(prose):
         return []
     if entries >= _FEW and entries >= _ENTRIES * len(prose):
         return []
     # A heading that is a link is another article's.
-    above = {_start(after.text): one for one, after in lost if letters(one.text) not in links.headings}
+    above = {_start(after.text): one for one, after in lost if letters(one.text) not in linked}
     result: list[Piece] = []
     for piece in found:
         # Not above the first text: there it is the page's title.

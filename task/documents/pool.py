@@ -72,8 +72,10 @@ class ReaderPool:
 
     async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
         """The document's blocks and notes."""
-        if _is_tiny_text(name, content, content_type):
-            return extract(name, content, content_type)
+        if len(content) <= _TINY and format_of(name, content, content_type).is_plain_text:
+            with suppress(UnicodeDecodeError):  # detecting another encoding takes long
+                content.decode()
+                return extract(name, content, content_type)
         request = json.dumps({"name": name, "content_type": content_type}).encode()
         frames: list[Frame] = []
         with queued("documents"):
@@ -216,22 +218,6 @@ def _command(limits: ReaderLimits) -> list[str]:
     }
     launcher = str(_ROOT / "mcp_servers" / "sandbox" / "__main__.py")
     return [sys.executable, "-I", "-S", launcher, "--policy", json.dumps(policy), "--", *reader]
-
-
-def _is_tiny_text(name: str, content: bytes, content_type: str | None) -> bool:
-    if len(content) > _TINY or not format_of(name, content, content_type).is_plain_text:
-        return False
-    try:
-        content.decode()
-    except UnicodeDecodeError:  # detecting its encoding takes long
-        return False
-    return True
-
-
-def _block(payload: bytes) -> Block:
-    head, _, text = payload.decode().partition("\n")
-    heading, page = json.loads(head)
-    return Block(text, heading, page)
 
 
 def _failure(name: str, kind: str, text: str) -> ToolError:

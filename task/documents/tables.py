@@ -85,10 +85,7 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
     return Extraction(tuple(blocks), (*decoded.notes, *_notes(dialect, expected, rows, titles)))
 
 
-read_csv = partial(read_table, expected=",")
-
-
-read_tsv = partial(read_table, expected="\t")
+read_csv, read_tsv = partial(read_table, expected=","), partial(read_table, expected="\t")
 
 
 def _read(lines: list[str], dialect: Dialect) -> _TableRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import groupby, takewhile
 
@@ -161,7 +161,16 @@ class _CellTexts:
         part = next(iter(package.parts("sharedStrings")), None)
         self._strings = [] if part is None else [_string_of(element) for element in package.elements(part, ("si",))]
         is_1904 = attribute(child(workbook, "workbookPr"), "date1904") in ("1", "true")
-        self._formats = _formats_of(package.first("styles"), from_1904=is_1904)
+        styles = package.first("styles")
+        numbered = each(styles, "{*}numFmts/{*}numFmt")
+        codes = {attribute(element, "numFmtId"): attribute(element, "formatCode") for element in numbered}
+
+        @cache
+        def shown(number: str) -> Shown:
+            code = codes.get(number) or BUILT_IN.get(whole_number(number, 0), "General")
+            return general if code in ("General", "@") else shown_as(code, from_1904=is_1904)
+
+        self._formats = [shown(attribute(style, "numFmtId") or "0") for style in each(styles, "{*}cellXfs/{*}xf")]
         self._general = frozenset(index for index, shown in enumerate(self._formats) if shown is general)
         self.uncalculated = 0
 
@@ -209,20 +218,6 @@ class _CellTexts:
             return shown(float(raw))
         except (ValueError, OverflowError):
             return raw
-
-
-def _formats_of(root: Element | None, *, from_1904: bool) -> Sequence[Shown]:
-    codes = {
-        attribute(element, "numFmtId"): attribute(element, "formatCode")
-        for element in each(root, "{*}numFmts/{*}numFmt")
-    }
-
-    @cache
-    def shown(number: str) -> Shown:
-        code = codes.get(number) or BUILT_IN.get(whole_number(number, 0), "General")
-        return general if code in ("General", "@") else shown_as(code, from_1904=from_1904)
-
-    return [shown(attribute(element, "numFmtId") or "0") for element in each(root, "{*}cellXfs/{*}xf")]
 
 
 def _string_of(element: Element) -> str:
