@@ -97,14 +97,9 @@ DAPR = ProviderProfile(
 )
 LM_STUDIO, LLAMA_CPP, VLLM = (ProviderProfile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
 
+_FORMS = (GENERIC, OPENAI, REASONING, AZURE, GEMINI, ANTHROPIC, DEEPSEEK, THINKING, BASIC)
 PROFILES: Mapping[str, ProviderProfile] = MappingProxyType(
-    {
-        profile.name: profile
-        for profile in (
-            *(GENERIC, OPENAI, REASONING, AZURE, GEMINI, ANTHROPIC, DEEPSEEK, THINKING, BASIC),
-            *(OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM),
-        )
-    }
+    {profile.name: profile for profile in (*_FORMS, OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM)}
 )
 
 _REASONING_MODEL = re.compile(r"(^|[/.])(o[1-9]|gpt-5)(?!.*chat)($|[-.\d])")

@@ -21,7 +21,7 @@ from task.conversation.messages import Message
 from task.errors import ProviderError, SettingsError
 from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
 from task.llm.dapr_messages import answer_deltas, conversation_request
-from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure
+from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure, unsendable
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import READ_SECONDS, RETRIES, Retries
 from task.telemetry.operations import trace_headers
@@ -194,16 +194,11 @@ class DaprServer:
         if self._opened is not None:
             await self._opened.close()
 
-    @property
-    def _channel(self) -> grpc.aio.Channel:
+    async def _call(self, method: str, request: Any, seconds: float) -> Any:
         if self._opened is None and self._tls:
             self._opened = grpc.aio.secure_channel(self._target, grpc.ssl_channel_credentials(), _OPTIONS)
-        elif self._opened is None:
-            self._opened = grpc.aio.insecure_channel(self._target, _OPTIONS)
-        return self._opened
-
-    async def _call(self, method: str, request: Any, seconds: float) -> Any:
-        channel, lost = self._channel, grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        channel = self._opened = self._opened or grpc.aio.insecure_channel(self._target, _OPTIONS)
+        lost = grpc.ChannelConnectivity.TRANSIENT_FAILURE
         if channel.get_state() is lost:
             # Between two attempts to connect, calls would fail although the sidecar may be back.
             with suppress(TimeoutError):
@@ -254,8 +249,7 @@ def without_component(place: str, name: str, components: Mapping[str, str]) -> P
     """The error for a component that the sidecar at `place` does not have, or for one that is not named."""
     named = f"conversation component {name}" if name else "single conversation component"
     listed = f"It has {', '.join(components)}: choose one with {COMPONENT}." if components else "It has none: add one."
-    sentence = f"{DAPR} at {place} has no {named}. {listed}"
-    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+    return unsendable(f"{DAPR} at {place} has no {named}. {listed}")
 
 
 def too_old(place: str) -> ProviderError:

@@ -14,7 +14,7 @@ from google.protobuf.struct_pb2 import Struct
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.base import Delta, Finish, ModelOptions, ModelWarning, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.llm.failures import MALFORMED
+from task.llm.failures import MALFORMED, unsendable
 from task.llm.schemas import flat_schema, simple_schema
 
 _CHOICES = ("auto", "none", "required")
@@ -38,7 +38,7 @@ def conversation_request(
         named = [tool for tool in tools if tool["function"]["name"] == wanted]
         if not named:
             listed = ", ".join(tool["function"]["name"] for tool in tools)
-            raise _unsendable(f"tool_choice {wanted!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {listed}.")
+            raise unsendable(f"tool_choice {wanted!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {listed}.")
         tools, choice = named, "required"
     offered: list[api_v1.ConversationTools] = []
     for function in (tool["function"] for tool in tools):
@@ -121,11 +121,7 @@ def _struct(content: Any) -> Struct:
     try:
         return ParseDict(content, Struct())
     except ParseError as error:
-        raise _unsendable("A tool's schema or the response format is nested too deeply for Dapr.") from error
-
-
-def _unsendable(sentence: str) -> ProviderError:
-    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+        raise unsendable("A tool's schema or the response format is nested too deeply for Dapr.") from error
 
 
 def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:
@@ -138,7 +134,7 @@ def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.Conversa
         case Role.USER:
             parts = message.content if isinstance(message.content, list) else []
             if any(part.get("type") == "image_url" for part in parts):
-                raise _unsendable("Dapr cannot carry pictures. Leave them out, or use another provider.")
+                raise unsendable("Dapr cannot carry pictures. Leave them out, or use another provider.")
             of_user = api_v1.ConversationMessageOfUser(name=message.name, content=content)
             return api_v1.ConversationMessage(of_user=of_user)
         case Role.ASSISTANT:

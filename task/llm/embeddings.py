@@ -105,6 +105,14 @@ def embedded(body: bytes, count: int) -> Embedded:
     """
     import numpy as np
 
+    def row(vector: Any) -> NDArray[np.float64]:
+        if isinstance(vector, str):
+            return np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4").astype(np.float64)
+        numbers = np.asarray(vector, dtype=np.float64)
+        if numbers.ndim != 1:
+            raise ValueError("a vector is not a list of numbers")
+        return numbers
+
     try:
         content = orjson.loads(body)
         items = content["data"]
@@ -112,7 +120,7 @@ def embedded(body: bytes, count: int) -> Embedded:
             items = sorted(items, key=lambda item: item["index"])
             if [item["index"] for item in items] != list(range(len(items))):
                 raise ValueError("the vectors are not numbered from 0 without gaps")
-        rows = [_row(item["embedding"]) for item in items]
+        rows = [row(item["embedding"]) for item in items]
         tokens = (content.get("usage") or {}).get("prompt_tokens") or 0
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _malformed("is not a list of embeddings") from error
@@ -126,17 +134,6 @@ def embedded(body: bytes, count: int) -> Embedded:
     if not np.isfinite(lengths).all():
         raise _malformed("has vectors with numbers that are not finite")
     return Embedded((matrix / np.maximum(lengths, 1e-12)).astype(np.float32), tokens if isinstance(tokens, int) else 0)
-
-
-def _row(vector: Any) -> NDArray[np.float64]:
-    import numpy as np
-
-    if isinstance(vector, str):
-        return np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4").astype(np.float64)
-    row = np.asarray(vector, dtype=np.float64)
-    if row.ndim != 1:
-        raise ValueError("a vector is not a list of numbers")
-    return row
 
 
 def _malformed(what: str) -> ProviderError:

@@ -94,6 +94,11 @@ def stream_failure(error: Any, secrets: Iterable[str] = ()) -> ProviderError:
     return _failure(statuses[0] if statuses else 500, fields, secrets)
 
 
+def unsendable(sentence: str) -> ProviderError:
+    """The error for a request that the provider has no form for; the sentence says what to do instead."""
+    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+
+
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds that the provider asks to wait; the header contains seconds or a date."""
     value = headers.get("Retry-After", "").strip()

@@ -31,7 +31,7 @@ from task.llm.base import (
 )
 from task.llm.chat_chunks import drain
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
-from task.llm.ollama_request import OllamaModel, chat_body, load_body, offered_tools, without_effect
+from task.llm.ollama_request import OllamaModel, chat_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes, listing
 from task.llm.window import ANSWER_TOKENS
@@ -143,7 +143,9 @@ class OllamaServer:
         Raises:
             ProviderError: with a sentence for people where the server's words say what to do.
         """
-        async with aclosing(self.answer(load_body(model, self.keep_alive), model)) as deltas:
+        # A request without messages loads the model and does nothing else.
+        loading = chat_body(model, (), (), ModelOptions(), keep_alive=self.keep_alive)
+        async with aclosing(self.answer(loading, model)) as deltas:
             async for _ in deltas:
                 pass
 

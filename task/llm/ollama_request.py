@@ -10,8 +10,8 @@ from typing import Any, cast
 import orjson
 
 from task.conversation.messages import Message, Role
-from task.errors import ProviderError
 from task.llm.base import ModelOptions, ToolSchema
+from task.llm.failures import unsendable
 from task.llm.schemas import simple_schema
 
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
@@ -33,14 +33,9 @@ class OllamaModel:
     parameters: int | None = None
     remote: bool = False
 
-    @property
-    def full_name(self) -> str:
-        """The name by which the server lists it: with its tag."""
-        return _with_tag(self.name)
-
     def is_named(self, name: str) -> bool:
         """Whether the name, with or without its tag and in whichever letters, is this model's."""
-        return _with_tag(name).casefold() == self.full_name.casefold()
+        return _with_tag(name).casefold() == _with_tag(self.name).casefold()
 
     def can(self, capability: str) -> bool:
         """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""
@@ -78,7 +73,7 @@ def chat_body(
     if (thinking := options.reasoning_effort) is not None and model.can("thinking"):
         body["think"] = _THINK.get(thinking, thinking)
     if (shape := _format(options)) is not None:
-        if constrains_answers(model, offered):
+        if _constrains(model, offered):
             body["format"] = shape
         else:
             schema = "" if shape == "json" else f" that matches this JSON Schema: {orjson.dumps(shape).decode()}"
@@ -97,11 +92,6 @@ def chat_body(
     return orjson.dumps(body)
 
 
-def load_body(model: OllamaModel, keep_alive: str | None = None) -> bytes:
-    """The request that has the model loaded: one without messages."""
-    return chat_body(model, (), (), ModelOptions(), keep_alive=keep_alive)
-
-
 def without_effect(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> list[str]:
     """What this model does not take of a request, for the trace; the profile `OLLAMA` has what none does."""
     found: list[str] = []
@@ -109,15 +99,15 @@ def without_effect(model: OllamaModel, tools: Sequence[ToolSchema], options: Mod
         found.append(f"the tools had no effect: {model.name} cannot call tools")
     if options.reasoning_effort not in (None, "none") and not model.can("thinking"):
         found.append(f"reasoning_effort had no effect: {model.name} does not think before it answers")
-    if _format(options) is not None and not constrains_answers(model, offered_tools(model, tools, options)):
+    if _format(options) is not None and not _constrains(model, offered_tools(model, tools, options)):
         found.append(
             "response_format is part of the prompt only: nothing enforces it beside tools or in Ollama's cloud"
         )
     return found
 
 
-def constrains_answers(model: OllamaModel, tools: Sequence[ToolSchema]) -> bool:
-    """Whether `format` can be sent: it would make calls impossible, and Ollama's cloud does not support it."""
+def _constrains(model: OllamaModel, tools: Sequence[ToolSchema]) -> bool:
+    # Whether `format` can be sent: it would make calls impossible, and Ollama's cloud does not support it.
     return not tools and not model.remote
 
 
@@ -151,11 +141,9 @@ def _wire_message(message: Message, model: OllamaModel, names: Mapping[str, str]
     parts = message.content if isinstance(message.content, list) else []
     if urls := [str(part["image_url"]["url"]) for part in parts if part.get("type") == "image_url"]:
         if not model.can("vision"):
-            raise _unsendable(
-                f"The model {model.name} cannot see pictures. Choose a model that can, or leave them out."
-            )
+            raise unsendable(f"The model {model.name} cannot see pictures. Choose a model that can, or leave them out.")
         if any(not url.startswith("data:") for url in urls):
-            raise _unsendable("Ollama does not fetch pictures from the web. Attach the picture itself.")
+            raise unsendable("Ollama does not fetch pictures from the web. Attach the picture itself.")
         wire["images"] = [url.partition(",")[2] for url in urls]
     if message.tool_calls:
         wire["tool_calls"] = []
@@ -172,10 +160,6 @@ def _wire_message(message: Message, model: OllamaModel, names: Mapping[str, str]
         name = names.get(message.tool_call_id) or message.name
         wire |= {"tool_call_id": message.tool_call_id} | ({"tool_name": name} if name else {})
     return wire
-
-
-def _unsendable(sentence: str) -> ProviderError:
-    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
 
 
 def wire_tool(tool: ToolSchema) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from task.llm.failures import CONNECTION_FAILED, http_failure
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes, listing
 
-TRANSCRIPTION_REQUEST = "Write down word for word what is said in the attached recording. Answer with these words only."
+_TRANSCRIBE = "Write down word for word what is said in the attached recording. Answer with these words only."
 TRANSCRIPTION_TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
@@ -101,10 +101,8 @@ async def transcribed_by(model: ChatModel, recording: Recording) -> str:
     """
     data = base64.b64encode(recording.content).decode()
     sound = CustomContent((Attachment(recording.type, recording.filename, data=data),))
-    answer = Accumulator()
-    async for delta in model.stream(
-        [Message(Role.USER, TRANSCRIPTION_REQUEST, custom_content=sound)], (), ModelOptions()
-    ):
+    question, answer = Message(Role.USER, _TRANSCRIBE, custom_content=sound), Accumulator()
+    async for delta in model.stream([question], (), ModelOptions()):
         answer.add(delta)
     return answer.text.strip()
 

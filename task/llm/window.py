@@ -24,10 +24,6 @@ CUT_TO = 0.75
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+|\d{4,}")
 
 
-async def _unknown() -> int | None:
-    return None
-
-
 @dataclass(slots=True)
 class ContextWindow:
     """Keeps one run's requests to one model within `limit` tokens (None: unknown) and `messages` messages (None: any).
@@ -36,7 +32,7 @@ class ContextWindow:
     complete. If the limit is unknown or the estimate was wrong, it is derived from the provider's refusal.
     """
 
-    limit: Callable[[], Awaitable[int | None]] = _unknown
+    limit: Callable[[], Awaitable[int | None]] | None = None
     messages: int | None = None
     _known: bool = field(init=False, default=False)
     _tokens: int | None = field(init=False, default=None)
@@ -52,7 +48,7 @@ class ContextWindow:
         if not self._known:
             if self._tokens_of(messages) + self._tokens_of_tools(tools) < SMALL:
                 return self._within(messages, Budget(self.messages))
-            self._tokens, self._known = await self.limit(), True
+            self._tokens, self._known = await self.limit() if self.limit else None, True
         return self._within(messages, self._room(tools))
 
     def shorter(
