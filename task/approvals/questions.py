@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from task.conversation.messages import Message, Role
-from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION
+from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in
 from task.permissions.icerc import plain, words
 from task.tools.toolbox import Pending
 
@@ -45,10 +46,42 @@ def label(title: str) -> str:
     return _ADDRESS.sub(r"[\g<0>]", plain(title)[:TITLE_CHARS])
 
 
+def words_of(message: Message) -> str:
+    """The user's text; empty where the message has parts, because an answer is text only."""
+    return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
+
+
 def without_question(text: str) -> str:
     """The model's own text in an answer that ends with a question."""
     own, opening, rest = text.partition(_OPENING)
     return own.rstrip() if opening and _CODED.search(rest) else text
+
+
+def without_questions(sent: Sequence[Message]) -> list[Message]:
+    """The conversation as the session holds it: without questions and answers, the text around them joined."""
+    found: list[Message] = []
+    asked, before = False, ""
+
+    def add_text() -> None:
+        if before:
+            found.append(Message(Role.ASSISTANT, before, unsourced=True))
+
+    for message in sent[:-1]:
+        if message.role is not Role.ASSISTANT:
+            if not (asked and codes_in(words_of(message)) is not None):
+                add_text()
+                found.append(message)
+                before = ""
+            asked = False
+            continue
+        text = message.text()
+        own = without_question(text)
+        asked, before = own != text, f"{before} {own}".strip()
+        if not asked:
+            found.append(replace(message, content=before or message.content))
+            before = ""
+    add_text()
+    return [*found, *sent[-1:]]
 
 
 def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:

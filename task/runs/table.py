@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from task.approvals.questions import without_question
+from task.approvals.questions import without_questions, words_of
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
 from task.conversation.merging import merged
 from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
@@ -97,7 +97,7 @@ class Incoming:
 
     async def in_session(self, session: Session, sent: Sequence[Message]) -> RunRequest:
         """Messages for a session; they may repeat what it holds."""
-        codes, known = codes_in(words_of(sent[-1])), _without_questions(sent)
+        codes, known = codes_in(words_of(sent[-1])), without_questions(sent)
         if codes:
             return await self._by_code(codes, sent[-1])
         if codes is not None:
@@ -325,11 +325,6 @@ async def last_run(store: Store, owner: str, session_id: str) -> Run | None:
     return runs[0] if runs else None
 
 
-def words_of(message: Message) -> str:
-    """The user's text; empty where the message has parts, because an answer is text only."""
-    return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
-
-
 def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
     """The files of the user's messages."""
     contents = [message.custom_content for message in messages if message.role is Role.USER and message.custom_content]
@@ -341,33 +336,6 @@ def _check_open(item: Approval, answer: Answer) -> None:
         raise Conflict(TABLE["answer", "an expired question"])
     if item.answer is not None and item.answer.allowed != answer.allowed:
         raise Conflict(TABLE["answer", "a question answered otherwise"])
-
-
-def _without_questions(sent: Sequence[Message]) -> list[Message]:
-    """The conversation as the session holds it: without questions and answers, the text around them joined."""
-    found: list[Message] = []
-    asked, before = False, ""
-
-    def add_text() -> None:
-        if before:
-            found.append(Message(Role.ASSISTANT, before, unsourced=True))
-
-    for message in sent[:-1]:
-        if message.role is not Role.ASSISTANT:
-            if not (asked and codes_in(words_of(message)) is not None):
-                add_text()
-                found.append(message)
-                before = ""
-            asked = False
-            continue
-        text = message.text()
-        own = without_question(text)
-        asked, before = own != text, f"{before} {own}".strip()
-        if not asked:
-            found.append(replace(message, content=before or message.content))
-            before = ""
-    add_text()
-    return [*found, *sent[-1:]]
 
 
 def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

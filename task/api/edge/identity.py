@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -81,19 +81,20 @@ class Identity:
         digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
         until, bucket, shown = self._known.get(digest, (0.0, "", secret))
         if monotonic() >= until:
-            bucket, shown = await self._first_known(_readings(headers, secret))
+            # A bearer value is a user's token, or the key of a client that knows no other header.
+            shown, is_token = secret, bool(_JWT.fullmatch(secret))
+            if _bearer(headers):
+                shown = UserToken(secret)
+            bucket = ""
+            if _bearer(headers) and not is_token:
+                with suppress(Refused):
+                    bucket, shown = await self._bucket(secret), secret
+            bucket = bucket or await self._bucket(shown)
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
         counted = f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]  # tokens change every few minutes
         return ApiCaller(f"dial:{bucket}", filing(shown, "http"), folder="http"), counted
-
-    async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
-        *others, last = readings
-        for reading in others:
-            with suppress(Refused):
-                return await self._bucket(reading), reading
-        return await self._bucket(last), last
 
     async def _bucket(self, secret: str) -> str:
         try:
@@ -115,13 +116,6 @@ def _secret(headers: Mapping[str, str]) -> str:
     if bearer and key and bearer != key:
         raise Refused(400, "`Authorization` and `Api-Key` contain different keys; send one of them.", code="two_keys")
     return bearer or key
-
-
-def _readings(headers: Mapping[str, str], secret: str) -> list[str]:
-    if not _bearer(headers):
-        return [secret]
-    # A bearer value is a user's token, or the key of a client that knows no other header.
-    return [UserToken(secret)] if _JWT.fullmatch(secret) else [secret, UserToken(secret)]
 
 
 def _bearer(headers: Mapping[str, str]) -> str:
