@@ -146,22 +146,17 @@ def _grouped_rows(region: Region, text: str, room: int) -> Iterator[list[_Row]]:
 
 def _row_in_pieces(row: str, place: ChunkPlace) -> Iterator[Chunk]:
     # Lines `column: value`, so that each piece of a wide row keeps the names of its columns.
-    lines: list[str] = []
-    for line in _named_cells(row, place.header):
-        if lines and len("\n".join((*lines, line))) > CHUNK_CHARS:
-            yield Chunk("\n".join(lines), place)
-            lines = []
-        lines.append(line)
-    if lines:
-        yield Chunk("\n".join(lines), place)
-
-
-def _named_cells(row: str, header: str) -> Iterator[str]:
-    names, cells = _cells(header.partition("\n")[0]), _cells(row)
-    for number, cell in enumerate(cells):
+    names, lines = _cells(place.header.partition("\n")[0]), list[str]()
+    for number, cell in enumerate(_cells(row)):
         name = names[number][: CHUNK_CHARS // 4] if number < len(names) else ""
         for _, piece in _split(cell, 0, len(cell)):
-            yield f"{name}: {piece}" if name else piece
+            line = f"{name}: {piece}" if name else piece
+            if lines and len("\n".join((*lines, line))) > CHUNK_CHARS:
+                yield Chunk("\n".join(lines), place)
+                lines = []
+            lines.append(line)
+    if lines:
+        yield Chunk("\n".join(lines), place)
 
 
 def _cells(line: str) -> list[str]:

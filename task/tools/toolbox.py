@@ -358,9 +358,15 @@ async def _within(work: Coroutine[Any, Any, Message], seconds: float) -> Message
 
 
 def request_arguments(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a call as its stage shows them."""
     share = min(ARGUMENT_CHARS, ARGUMENTS_CHARS // max(len(arguments), 1))
-    lines = [f"**{label(name)}**: {_value(value, share)}" for name, value in arguments.items()]
-    return "\n\n".join(["## Request arguments:", *lines, ""])
+    parts = ["## Request arguments:"]
+    for name, value in arguments.items():
+        is_text = isinstance(value, str)
+        shown = clipped(value if is_text else _readable_json(value), share)
+        block = f"\n\n```\n{shown}\n```" if is_text and "\n" in shown else shown
+        parts.append(f"**{label(name)}**: {block}")
+    return "\n\n".join([*parts, ""])
 
 
 def response(text: str) -> str:
@@ -379,10 +385,3 @@ def clipped(text: str, characters: int) -> str:
     if len(raw) <= characters:
         return text
     return raw[:characters].decode(errors="ignore") + f"\n\n[... {len(raw) - characters:,} more bytes]"
-
-
-def _value(value: Any, characters: int) -> str:
-    if isinstance(value, str):
-        text = clipped(value, characters)
-        return f"\n\n```\n{text}\n```" if "\n" in text else text
-    return clipped(_readable_json(value), characters)

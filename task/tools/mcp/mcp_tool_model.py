@@ -51,24 +51,19 @@ def fit(name: str, *, digest: bool = False) -> str:
 
 def usable(tool: MCPToolModel) -> MCPToolModel | None:
     """The tool with a description of bounded length, or None if its schema is not safe."""
-    if not _is_object_schema(tool.parameters):
-        return None
-    parameters = {"properties": {}, **tool.parameters, "type": "object"}
-    return replace(tool, description=tool.description[:LONGEST_DESCRIPTION], parameters=parameters)
-
-
-def _is_object_schema(schema: dict[str, Any]) -> bool:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
 
+    schema = tool.parameters
     # The validator would fetch a reference to another document, wherever it points.
     if schema.get("type", "object") != "object" or any(not ref.startswith("#") for ref in _references(schema)):
-        return False
+        return None
     try:
         Draft202012Validator.check_schema(schema)
     except (SchemaError, RecursionError):
-        return False
-    return True
+        return None
+    parameters = {"properties": {}, **schema, "type": "object"}
+    return replace(tool, description=tool.description[:LONGEST_DESCRIPTION], parameters=parameters)
 
 
 def _references(node: Any, depth: int = 0) -> Iterator[str]:

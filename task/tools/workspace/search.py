@@ -81,10 +81,8 @@ def _matcher(query: Query, deadline: float) -> Callable[[str], bool]:
         raise ToolError(f"the glob has more than {GLOB_CHARS} characters")
     if query.regex:
         return _expression(query, deadline)
-    if not query.ignore_case:
-        return lambda line: query.pattern in line
     wanted = query.pattern.casefold()
-    return lambda line: wanted in line.casefold()
+    return (lambda line: wanted in line.casefold()) if query.ignore_case else (lambda line: query.pattern in line)
 
 
 def _expression(query: Query, deadline: float) -> Callable[[str], bool]:
