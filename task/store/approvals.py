@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from task.conversation.replies import Answer, new_code
 from task.errors import Conflict, NotFound
@@ -49,8 +49,12 @@ class StoredApprovals:
             new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id
         )
 
+        runs = tables.runs.c
+        # Locked: whoever ends the run meanwhile waits, and then finds the question.
+        running = select(runs.id).where(runs.id == run_id, runs.status == "running").with_for_update()
+
         def work(connection: Connection) -> Approval:
-            if run_id is not None and connection.execute(_still_running(run_id)).first() is None:
+            if run_id is not None and connection.execute(running).first() is None:
                 raise Conflict(f"the run {run_id} has ended; ask again")
             while True:
                 coded = replace(asked, code=new_code())
@@ -163,12 +167,6 @@ class StoredGrants:
         """
         if not await self.database.execute(delete(_grants).where(_grants.c.id == grant_id, _grants.c.owner == owner)):
             raise NotFound(f"there is no grant {grant_id!r}")
-
-
-def _still_running(run_id: str) -> Select[*tuple[Any, ...]]:
-    runs = tables.runs.c
-    # Locked: whoever ends the run meanwhile waits, and then finds the question.
-    return select(runs.id).where(runs.id == run_id, runs.status == "running").with_for_update()
 
 
 def _data(asked: Approval) -> str:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, text, update
+from sqlalchemy import Connection, insert, select, text, update
 
 from task.errors import InvalidRequest, NotFound
 from task.shared.limits import taken, waiting_time
@@ -72,8 +71,9 @@ class Keys:
             return None
         if len(self._verified) >= MOST_CACHED:
             self._verified.clear()
-        self._verified[digest] = (now + CACHED_SECONDS, _key(row))
-        return _key(row)
+        found = from_row(ApiKey, row, key_id=row.id)
+        self._verified[digest] = (now + CACHED_SECONDS, found)
+        return found
 
     async def revoke(self, key_id: str) -> None:
         """Make the key invalid permanently.
@@ -89,7 +89,7 @@ class Keys:
     async def list(self) -> tuple[ApiKey, ...]:
         """All keys, oldest first, revoked ones too."""
         query = select(_keys).order_by(_keys.c.created_at, _keys.c.id)
-        return tuple(_key(row) for row in await self.database.rows(query))
+        return tuple(from_row(ApiKey, row, key_id=row.id) for row in await self.database.rows(query))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,3 @@ def _take_in_file(name: str, per_minute: int, now: float, connection: Connection
 def _digest(secret: str) -> str:
     # A plain hash is enough: 256 random bits cannot be guessed, however fast the hash is.
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
-
-
-def _key(row: Row[Any]) -> ApiKey:
-    return from_row(ApiKey, row, key_id=row.id)

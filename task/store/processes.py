@@ -126,14 +126,10 @@ class Processes:
 
         return await self.database.write(work)
 
-    async def dead(self) -> set[str]:
-        """The ids of processes that have ended without leaving."""
-        return set(await self._last_seen())
-
     async def living(self) -> set[str]:
         """The ids of the other processes that use the store."""
         rows = await self.database.rows(select(_processes.c.id))
-        return {row.id for row in rows} - {self.own_id} - await self.dead()
+        return {row.id for row in rows} - {self.own_id} - (await self._last_seen()).keys()
 
     async def disagreements(self) -> tuple[str, ...]:
         """What this process does not have in common with the others of the store, in sentences for operators."""
@@ -141,12 +137,11 @@ class Processes:
         columns = _processes.c
         if self.secret is not None:
             other = select(columns.id).where(columns.secret.is_not(None), columns.secret != self.secret)
-            strangers = {row.id for row in await self.database.rows(other)} - await self.dead()
-            if strangers:
+            if {row.id for row in await self.database.rows(other)} - (await self._last_seen()).keys():
                 found.append(OTHER_SEAL)
         if abs(self.clock.ahead) > CLOCK_SECONDS:
             direction = "behind" if self.clock.ahead > 0 else "ahead of"
-            found.append(f"{WRONG_CLOCK.format(abs(self.clock.ahead), direction)}")
+            found.append(WRONG_CLOCK.format(abs(self.clock.ahead), direction))
         return tuple(found)
 
     async def interrupt_orphans(self) -> int:

@@ -167,11 +167,6 @@ class Sessions:
 
         return await self.database.write(work)
 
-    async def branches(self, session_id: str) -> tuple[str, ...]:
-        """The ids of the session's branches, the last used first."""
-        query = select(_sessions.c.id).where(_sessions.c.parent == session_id).order_by(_sessions.c.updated_at.desc())
-        return tuple(row.id for row in await self.database.rows(query.limit(MOST_BRANCHES)))
-
     async def versions(self, owner: str, session_id: str) -> tuple[str, tuple[Versions, ...]]:
         """The session's family, and where its branches have other messages than this session."""
 
@@ -190,8 +185,10 @@ class Sessions:
         if not fit.branched:
             return Resumed(session, fit.new)
         # The client may have gone on with a branch whose id it never saw.
-        for branch_id in await self.branches(session.session_id):
-            branch = await self.get(session.owner, branch_id)
+        own = _sessions.c
+        last_used = select(own.id).where(own.parent == session.session_id).order_by(own.updated_at.desc())
+        for row in await self.database.rows(last_used.limit(MOST_BRANCHES)):
+            branch = await self.get(session.owner, row.id)
             other = merged(branch.messages, sent)
             if not other.branched and branch.ended_at is None:
                 return Resumed(branch, other.new)
