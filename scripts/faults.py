@@ -36,21 +36,34 @@ def tests_of(root: Path) -> Iterator[tuple[str, str | None, list[str]]]:
     for file in sorted((root / "tests").rglob("test_*.py")):
         source = file.read_text(encoding="utf-8")
         tree = ast.parse(source)
-        whole = [
-            node for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node.targets)
-        ]
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+        whole = [node for node in assigned if ast.unparse(node).startswith("pytestmark")]
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 text = "\n".join(map(ast.unparse, [*whole, node]))
                 reason = found[0] if (found := SWITCHED_OFF.search(text)) else None
-                yield f"{file.relative_to(root).as_posix()}::{node.name}", reason, list(_faults(node))
+                marks = list(_marks(node))
+                gone = [case for _, case in marks if case is not None and case not in _words(tree)]
+                reason = reason or (f"the case {gone[0]!r}, which is gone" if gone else None)
+                yield f"{file.relative_to(root).as_posix()}::{node.name}", reason, [fault for fault, _ in marks]
 
 
-def _faults(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    for decorator in test.decorator_list:
-        for node in ast.walk(decorator):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
-                yield ast.literal_eval(node.args[0])
+def _marks(node: ast.AST) -> Iterator[tuple[str, str | None]]:
+    """The bad inputs of a test, each with the case of its parameters that it is about, if one is named."""
+    for decorator in node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ():
+        for call in ast.walk(decorator):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.fault":
+                cases = [ast.literal_eval(option.value) for option in call.keywords if option.arg == "case"]
+                yield ast.literal_eval(call.args[0]), next(iter(cases), None)
+
+
+def _words(tree: ast.AST) -> set[str]:
+    """What a file writes down or names, but for the cases of its markers."""
+    nodes = list(ast.walk(tree))
+    cases = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg == "case"}
+    words = {str(node.value) for node in nodes if isinstance(node, ast.Constant) and id(node) not in cases}
+    words |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+    return words | {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def problems(tests: Iterable[tuple[str, str | None, list[str]]], listed: Iterable[str]) -> Iterator[str]:

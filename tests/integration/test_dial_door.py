@@ -109,7 +109,9 @@ def signature_outside_ascii(state: dict[str, Any]) -> None:
 
 
 @pytest.mark.fault("state: tampered state")
-@pytest.mark.fault("state: a signature that is not ASCII, or any other value in a state")
+@pytest.mark.fault(
+    "state: a signature that is not ASCII, or any other value in a state", case="signature_outside_ascii"
+)
 @pytest.mark.parametrize("forge", [other_result, signature_outside_ascii])
 async def test_a_tampered_state_is_dropped_and_the_chat_continues(
     forge: Callable[[dict[str, Any]], None], tmp_path: Path
@@ -230,10 +232,10 @@ async def test_two_hundred_parallel_calls_are_all_answered(tmp_path: Path) -> No
     assert [message["role"] for message in p.upstream.requests[1].messages[-200:]] == ["tool"] * 200
 
 
-@pytest.mark.fault("model: the model answers 401")
-@pytest.mark.fault("model: malformed chunks")
-@pytest.mark.fault("model: the stream ends in the middle")
-@pytest.mark.fault("model: an error in the middle of the stream")
+@pytest.mark.fault("model: the model answers 401", case="401")
+@pytest.mark.fault("model: malformed chunks", case="malformed")
+@pytest.mark.fault("model: the stream ends in the middle", case="reset")
+@pytest.mark.fault("model: an error in the middle of the stream", case="error-event")
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -265,17 +267,17 @@ async def test_a_failing_model_ends_in_a_sentence_never_in_a_swallowed_status(
         assert [stage.status for stage in answer.stages.values()] == ["completed"]
 
 
-@pytest.mark.fault("model: the model answers 429")
-@pytest.mark.fault("model: the model answers 500")
+@pytest.mark.fault("model: the model answers 429", case="429")
+@pytest.mark.fault("model: the model answers 500", case="500")
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(status: int, tmp_path: Path) -> None:
     async with product(http_error(status, retry_after=0.01), says("Hello."), tmp_path=tmp_path) as p:
         assert (await p.reader.ask("Hi")).content == "Hello."
 
 
-@pytest.mark.fault("request: no messages")
-@pytest.mark.fault("request: the last message is not the user's")
-@pytest.mark.fault("request: an unknown or impossible configuration")
+@pytest.mark.fault("request: no messages", case="empty")
+@pytest.mark.fault("request: the last message is not the user's", case="assistant-last")
+@pytest.mark.fault("request: an unknown or impossible configuration", case="range")
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -338,9 +340,9 @@ async def test_attachments_beside_the_messages_belong_to_the_last_one(tmp_path: 
     assert p.upstream.requests[0].messages[-1]["content"].endswith("- report.csv (text/csv): files/b/report.csv")
 
 
-@pytest.mark.fault("client: it disconnects before the first token")
-@pytest.mark.fault("client: it disconnects while text streams")
-@pytest.mark.fault("client: it disconnects after a tool has run")
+@pytest.mark.fault("client: it disconnects before the first token", case="waiting")
+@pytest.mark.fault("client: it disconnects while text streams", case="writing")
+@pytest.mark.fault("client: it disconnects after a tool has run", case="tool")
 @pytest.mark.parametrize("phase", ["waiting", "writing", "tool"])
 async def test_a_person_who_leaves_stops_the_model_in_every_phase(phase: str, tmp_path: Path) -> None:
     faults: dict[str, list[Item]] = {

@@ -139,7 +139,7 @@ async def test_no_more_calls_run_at_once_than_allowed(peer: ServerProcess) -> No
 
 
 @pytest.mark.fault("mcp: a server restarted between calls")
-@pytest.mark.fault("mcp: a server of the older protocol")
+@pytest.mark.fault("mcp: a server of the older protocol", case="legacy")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_server_that_comes_late_and_one_that_was_restarted_are_used(era: str, tmp_path: Path) -> None:
     with mcp_peer(tmp_path, legacy=era == "legacy", started=False) as server:
@@ -179,10 +179,10 @@ async def test_only_a_call_that_may_be_repeated_is_made_twice_when_the_connectio
     assert notes(folder).count(f"write {once}") == 1
 
 
-@pytest.mark.fault("mcp: a server that answers 401")
-@pytest.mark.fault("mcp: a server that answers 404")
-@pytest.mark.fault("mcp: a server that answers 421")
-@pytest.mark.fault("mcp: a server that answers 500")
+@pytest.mark.fault("mcp: a server that answers 401", case="401")
+@pytest.mark.fault("mcp: a server that answers 404", case="404")
+@pytest.mark.fault("mcp: a server that answers 421", case="421")
+@pytest.mark.fault("mcp: a server that answers 500", case="500")
 @pytest.mark.parametrize(
     ("status", "fault"),
     [

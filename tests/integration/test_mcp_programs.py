@@ -201,7 +201,10 @@ NOT_STARTED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.fault("mcp: a server's program that wants more files or hosts than its entry names")
+@pytest.mark.fault(
+    "mcp: a server's program that wants more files or hosts than its entry names",
+    case="wants more than its entry names",
+)
 @pytest.mark.fault("mcp: a server's program that cannot be started")
 @pytest.mark.parametrize("case", NOT_STARTED)
 async def test_one_that_cannot_be_started_says_why(case: str) -> None:

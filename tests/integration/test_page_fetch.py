@@ -111,8 +111,8 @@ async def test_later_pieces_of_a_page_cost_no_request() -> None:
 
 
 @pytest.mark.fault("web search: a private address in any spelling, also behind a redirect")
-@pytest.mark.fault("web search: a name with one good and one bad address")
-@pytest.mark.fault("web search: a cloud's own address outside the private networks")
+@pytest.mark.fault("web search: a name with one good and one bad address", case="http://mixed.example/")
+@pytest.mark.fault("web search: a cloud's own address outside the private networks", case="http://168.63.129.16/")
 @pytest.mark.parametrize(
     "url",
     [
@@ -171,7 +171,7 @@ async def test_an_address_that_the_parser_would_rewrite_is_not_fetched(url: str)
 
 
 @pytest.mark.fault("web search: a private address in any spelling, also behind a redirect")
-@pytest.mark.fault("web search: a cloud's own address outside the private networks")
+@pytest.mark.fault("web search: a cloud's own address outside the private networks", case="168.63.129.16")
 @pytest.mark.parametrize(
     ("address", "public"),
     [

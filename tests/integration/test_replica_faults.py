@@ -78,13 +78,13 @@ async def begun(people: Sequence[Person], more: int) -> None:
     )
 
 
-@pytest.mark.fault("store: a replica that is killed under load")
-@pytest.mark.fault("store: a roll-out under load")
-@pytest.mark.fault("store: a database that restarts under load")
-@pytest.mark.fault("store: Redis gone and back under load")
-@pytest.mark.fault("store: a replica frozen for a while")
-@pytest.mark.fault("store: a replica cut off from the database")
-@pytest.mark.fault("store: a migration under load, and clocks of agents five minutes apart")
+@pytest.mark.fault("store: a replica that is killed under load", case="kill")
+@pytest.mark.fault("store: a roll-out under load", case="roll_out")
+@pytest.mark.fault("store: a database that restarts under load", case="restart_database")
+@pytest.mark.fault("store: Redis gone and back under load", case="lose_redis")
+@pytest.mark.fault("store: a replica frozen for a while", case="freeze")
+@pytest.mark.fault("store: a replica cut off from the database", case="cut_off")
+@pytest.mark.fault("store: a migration under load, and clocks of agents five minutes apart", case="migrate")
 @pytest.mark.parametrize("kind", EFFECTS)
 async def test_under_load_a_fault_loses_nothing_and_nothing_is_done_twice(world: World, kind: str) -> None:
     people, faults = await world.people(PEOPLE), Faults(world.cluster, random.Random(kind), SPELL)

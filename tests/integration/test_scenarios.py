@@ -159,7 +159,9 @@ async def test_a_file_named_only_in_the_text_is_refused_and_explained(tmp_path: 
 
 
 @pytest.mark.fault("file: a foreign host in file_url")
-@pytest.mark.fault("file: a foreign host behind a user name in file_url")
+@pytest.mark.fault(
+    "file: a foreign host behind a user name in file_url", case="http://core:8080@evil.example/v1/files/b/x.csv"
+)
 @pytest.mark.parametrize(
     "url",
     [

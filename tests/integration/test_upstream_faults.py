@@ -93,8 +93,8 @@ BEFORE_THE_STREAM = {
 }
 
 
-@pytest.mark.fault("model: the model answers 429")
-@pytest.mark.fault("model: the model answers 500")
+@pytest.mark.fault("model: the model answers 429", case="429")
+@pytest.mark.fault("model: the model answers 500", case="500")
 @pytest.mark.parametrize(("fault", "status", "words"), BEFORE_THE_STREAM.values(), ids=BEFORE_THE_STREAM)
 async def test_an_error_before_the_stream_is_reported_without_key_or_body(
     session: aiohttp.ClientSession, backend: Build, fault: Item, status: int, words: str
@@ -179,9 +179,9 @@ INDEXES = {
 }
 
 
-@pytest.mark.fault("calls: repeated indexes")
-@pytest.mark.fault("calls: missing indexes")
-@pytest.mark.fault("calls: gapped indexes")
+@pytest.mark.fault("calls: repeated indexes", case="repeated")
+@pytest.mark.fault("calls: missing indexes", case="missing")
+@pytest.mark.fault("calls: gapped indexes", case="gapped")
 @pytest.mark.parametrize("indexes", INDEXES.values(), ids=INDEXES)
 @pytest.mark.parametrize("ids", [("call_a", "call_b"), (None, None), ("same", "same")], ids=["ids", "no ids", "one id"])
 async def test_calls_with_odd_indexes_and_ids_are_distinguished(

@@ -64,9 +64,9 @@ async def test_an_answer_never_repeats_the_query(query: str) -> None:
     assert "evil" not in f"{results_text(found)} {results_data(found)}"
 
 
-@pytest.mark.fault("web search: DuckDuckGo answers 202")
-@pytest.mark.fault("web search: DuckDuckGo answers 403")
-@pytest.mark.fault("web search: DuckDuckGo shows a challenge")
+@pytest.mark.fault("web search: DuckDuckGo answers 202", case="202")
+@pytest.mark.fault("web search: DuckDuckGo answers 403", case="403")
+@pytest.mark.fault("web search: DuckDuckGo shows a challenge", case="challenge")
 @pytest.mark.parametrize("mood", ["202", "403", "429", "challenge", "blank"])
 async def test_a_refusal_is_not_taken_for_nothing_found_and_is_not_repeated(mood: str) -> None:
     clock = FakeClock()

@@ -193,9 +193,9 @@ async def test_a_person_who_leaves_while_an_approved_call_runs_learns_that_it_ma
     assert s.sent_texts()[-2:] == ["approve", "Did it work?"]
 
 
-@pytest.mark.fault("approval: an approval by another user")
-@pytest.mark.fault("approval: an approval after a restart with another secret")
-@pytest.mark.fault("approval: A approved, then changed to B")
+@pytest.mark.fault("approval: an approval by another user", case="somebody else")
+@pytest.mark.fault("approval: an approval after a restart with another secret", case="another installation")
+@pytest.mark.fault("approval: A approved, then changed to B", case="edited")
 @pytest.mark.parametrize("other", ["somebody else", "another installation", "edited", "unsigned"])
 async def test_an_approval_of_a_question_that_is_not_this_persons_is_refused(other: str) -> None:
     async with scene(wants("write", text="a"), says("Hello.")) as s:

@@ -145,8 +145,13 @@ NEVER_ANSWERED = {
     "workspace: a path or command that leads out of the workspace, without a sandbox, or is known only at run "
     "time, with `--yes`"
 )
-@pytest.mark.fault("workspace: a tool that is only called like one of the workspace")
-@pytest.mark.fault("workspace: a server's tool that is called like the setup, with `--yes`")
+@pytest.mark.fault(
+    "workspace: a tool that is only called like one of the workspace", case="a tool that is called alike"
+)
+@pytest.mark.fault(
+    "workspace: a server's tool that is called like the setup, with `--yes`",
+    case="a server's tool that is called like the setup",
+)
 @pytest.mark.parametrize("asked", NEVER_ANSWERED.values(), ids=NEVER_ANSWERED)
 async def test_yes_does_not_answer(asked: CallRequest) -> None:
     for policy in (APPLIED, ANSWERED):

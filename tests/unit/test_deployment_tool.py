@@ -251,9 +251,9 @@ FAULTS: dict[str, tuple[Handler, str]] = {
 }
 
 
-@pytest.mark.fault("image: the image deployment refuses")
-@pytest.mark.fault("image: the image deployment returns no image")
-@pytest.mark.fault("image: the image deployment returns a link to another host")
+@pytest.mark.fault("image: the image deployment refuses", case="refused")
+@pytest.mark.fault("image: the image deployment returns no image", case="nothing")
+@pytest.mark.fault("image: the image deployment returns a link to another host", case="link")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_picture_that_was_not_made_is_a_sentence_for_the_model_and_a_failed_stage(fault: str) -> None:
     handler, sentence = FAULTS[fault]

@@ -51,7 +51,7 @@ WIDE = [[f"r{row} c{column}" for column in range(9)] for row in range(60)]
 WITH_GAPS = [["", "North", "South"], ["2024", "", "5"], ["2025", "7", ""], ["", "", "9"]]
 
 
-@pytest.mark.fault("pdf: rotated text")
+@pytest.mark.fault("pdf: rotated text", case="turned")
 @pytest.mark.parametrize(
     ("rows", "content"),
     [

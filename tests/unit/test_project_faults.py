@@ -15,7 +15,8 @@ import pytest
 @pytest.mark.fault("model: torn stream")
 def test_runs(): pass
 
-@pytest.mark.parametrize("size", [0, pytest.param(1, marks=pytest.mark.fault("model: torn stream"))])
+@pytest.mark.fault("model: torn stream", case="1")
+@pytest.mark.parametrize("size", [0, 1])
 async def test_sizes(size): pass
 """
 IDLE = {
@@ -24,6 +25,7 @@ IDLE = {
     "xfail": '@pytest.mark.fault("a: b")\n@pytest.mark.xfail\ndef test_it(): pass',
     "in its body": '@pytest.mark.fault("a: b")\ndef test_it():\n    pytest.skip("not today")',
     "whole module": 'pytestmark = [pytest.mark.skip]\n@pytest.mark.fault("a: b")\ndef test_it(): pass',
+    "without its case": '@pytest.mark.fault("a: b", case="500")\n@pytest.mark.parametrize("n", [4])\ndef test_a(n): 1',
     "without an area": '@pytest.mark.fault("b")\ndef test_it(): pass',
 }
 

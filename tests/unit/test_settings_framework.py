@@ -203,7 +203,7 @@ def bomb() -> str:
 
 
 @pytest.mark.fault("configuration: a YAML bomb, a cycle, deep nesting, a huge file")
-@pytest.mark.fault("configuration: duplicate keys")
+@pytest.mark.fault("configuration: duplicate keys", case="twice")
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -152,8 +152,8 @@ ORDINARY = {
 }
 
 
-@pytest.mark.fault("calls: a thousand-line fence")
-@pytest.mark.fault("calls: a fence that never ends")
+@pytest.mark.fault("calls: a thousand-line fence", case="a thousand-line fence")
+@pytest.mark.fault("calls: a fence that never ends", case="a fence that never ends")
 @pytest.mark.parametrize("name", ORDINARY)
 def test_what_is_no_call_is_sent_with_little_delay(name: str) -> None:
     text, most = ORDINARY[name]

@@ -125,7 +125,7 @@ def contested(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
     swapping.join(60)
 
 
-@pytest.mark.fault("workspace: a folder or file swapped for a link during a read or write")
+@pytest.mark.fault("workspace: a folder or file swapped for a link during a read or write", case="kernel")
 @pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.system)])
 @pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
 def test_a_link_swapped_in_during_reads_and_writes_leads_nowhere(
