@@ -10,9 +10,9 @@ import pytest
 from dapr.aio.clients import DaprClient
 
 from task.conversation.messages import assistant, system, tool_message, user
-from task.llm.conversation_input import ConversationInput, inputs_of
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants
+from task.reference.conversation_input import ConversationInput, inputs_of
 from task.tools.toolset import ToolSet
 from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, in_openais_shape, scripted_peer
 from tests.support.documented import tool_calling_examples

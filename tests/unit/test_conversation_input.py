@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
-from task.llm.conversation_input import ConversationInput, inputs_of, messages_of, tools_of
+from task.reference.conversation_input import ConversationInput, inputs_of, messages_of, tools_of
 from tests.support.documented import tool_calling_examples
 from tests.support.tool_calls import call_of
 
