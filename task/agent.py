@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -101,40 +102,26 @@ class GeneralPurposeAgent:
             TooManyRuns: the caller has as many in progress as one may have.
         """
         identify = self._principal_of(request.api_key, request.owner)
-        if self._limit is None:
-            return await self._answer(deployment_name, choice, request, response, identify)
-        async with self._limit.admitted(identify):
-            return await self._answer(deployment_name, choice, request, response, identify)
-
-    async def _answer(
-        self,
-        deployment_name: str,
-        choice: Choice,
-        request: DialRequest,
-        response: Response,
-        identify: Callable[[], Awaitable[str]],
-    ) -> Message:
-        incoming = request.incoming
-        principal = await identify() if any(item.state and item.state != NO_TOOLS for item in incoming) else ""
-        turns = self._turns(incoming, principal)
-        caller = _caller(request, turns, identify)
-        whose = (principal, caller.conversation_id)
-        services, profile = self._opened
-        approvals = DialApprovals(profile.rules, incoming, turns, whose)
-        if direct := await approvals.direct_answer(caller.api_key):
-            return self._answer_directly(direct, choice, principal)
-        messages = conversation(incoming, turns, resuming=approvals.resumed is not None)
-        chosen = replace(
-            profile,
-            model=deployment_name,
-            prompt=self.system_prompt,
-            persona=request.configuration.persona or "",
-            tools=self.tools,
-            mode=request.configuration.permission_mode,
-            options=profile.options_for(request.options),
-        )
-        turn = TurnRequest(messages, caller, approvals.decisions(), door="dial")
-        outcome = await self._take(services, chosen, turn, choice, approvals)
+        async with self._limit.admitted(identify) if self._limit is not None else nullcontext():
+            (services, profile), incoming = self._opened, request.incoming
+            principal = await identify() if any(item.state and item.state != NO_TOOLS for item in incoming) else ""
+            turns = self._turns(incoming, principal)
+            caller = _caller(request, turns, identify)
+            approvals = DialApprovals(profile.rules, incoming, turns, (principal, caller.conversation_id))
+            if direct := await approvals.direct_answer(caller.api_key):
+                return self._answer_directly(direct, choice, principal)
+            messages = conversation(incoming, turns, resuming=approvals.resumed is not None)
+            chosen = replace(
+                profile,
+                model=deployment_name,
+                prompt=self.system_prompt,
+                persona=request.configuration.persona or "",
+                tools=self.tools,
+                mode=request.configuration.permission_mode,
+                options=profile.options_for(request.options),
+            )
+            turn = TurnRequest(messages, caller, approvals.decisions(), door="dial")
+            outcome = await self._take(services, chosen, turn, choice, approvals)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
         response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
@@ -155,7 +142,9 @@ class GeneralPurposeAgent:
             approvals.show_grants(folded)
             if outcome.pending:
                 said = said_in(outcome.added)
-                _ask(approvals.ask(outcome.pending, folded, said), choice, said)
+                question = approvals.ask(outcome.pending, folded, said)
+                choice.append_content(f"\n\n{question.text}" if said else question.text)
+                choice.set_form_schema(question.form or {})
         finally:
             folded.close(failed=failed)
         resumed = approvals.resumed.history if approvals.resumed is not None else ()
@@ -209,17 +198,23 @@ class GeneralPurposeAgent:
         return result if isinstance(result, Message) else tool_message(tool_call, result.reason, failed=True)
 
     def _principal_of(self, api_key: str, owner: str = "") -> Callable[[], Awaitable[str]]:
-        async def principal() -> str:
+        asking: asyncio.Future[str] | None = None
+
+        async def ask() -> str:
             if owner:
                 return f"http:{owner}"
             try:
-                services, _ = self._opened
-                return await services.files.principal(api_key)
+                return await self._opened[0].files.principal(api_key)
             except ToolError as error:  # no Core, or one that does not answer: the key itself is the identity
                 logger.warning("the caller's bucket is unknown: %s", error)
                 return f"key:{sha256(api_key.encode()).hexdigest()[:32]}"
 
-        return _once(principal)
+        async def principal() -> str:
+            nonlocal asking
+            asking = asking or asyncio.ensure_future(ask())
+            return await asyncio.shield(asking)  # who asks first may be cancelled
+
+        return principal
 
     @cached_property
     def _opened(self) -> tuple[Services, Profile]:
@@ -241,11 +236,6 @@ class _PrincipalInTime(ForwardingObserver):
         self._observer.model_answered(message, usage, seconds)
 
 
-def _ask(question: DirectAnswer, choice: Choice, said: str) -> None:
-    choice.append_content(f"\n\n{question.text}" if said else question.text)
-    choice.set_form_schema(question.form or {})
-
-
 def _caller(request: DialRequest, turns: Mapping[int, TurnState], principal: Callable[[], Awaitable[str]]) -> Caller:
     """The caller with the conversation's files and its id: the saved one, as a renamed chat sends another, or the
     client's own, or a new one."""
@@ -253,18 +243,6 @@ def _caller(request: DialRequest, turns: Mapping[int, TurnState], principal: Cal
     saved = (turns[position].references.get(CONVERSATION_REFERENCE, "") for position in sorted(turns, reverse=True))
     conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
     return Caller(request.api_key, principal, conversation_id, request.headers, files)
-
-
-def _once(ask: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[str]]:
-    task: asyncio.Future[str] | None = None
-
-    async def answer() -> str:
-        nonlocal task
-        if task is None:
-            task = asyncio.ensure_future(ask())
-        return await asyncio.shield(task)
-
-    return answer
 
 
 class FoldedChoice(ForwardingChoice):

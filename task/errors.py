@@ -129,7 +129,7 @@ def new_reference() -> str:
 
 def reference_of(error: BaseException) -> str:
     """The reference of this error: the same in the log, in the trace and in all that people see of it."""
-    return vars(error).setdefault("reference", new_reference())
+    return error.__dict__.setdefault("reference", new_reference())
 
 
 def with_reference(sentence: str, reference: str) -> str:

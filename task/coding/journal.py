@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class RunRecord:
             "verify": self.verify,
             "planner": self.planner,
             "coder": self.coder,
-            "plan": None if plan is None else vars(plan),
+            "plan": None if plan is None else asdict(plan),
             "progress": None if progress is None else _progress_data(progress),
             "result": self.result,
             "reason": self.reason,

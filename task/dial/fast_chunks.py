@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 from importlib.metadata import version
-from itertools import groupby
 from typing import Any, cast
 
 import orjson
@@ -196,51 +195,40 @@ class FastResponse(ChatResponse):
 
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
         if len(batch) == 1 and type(batch[0]) is ContentChunk and self.n == 1:
-            return self._texts([batch[0].content])[0]
+            return self._text(batch[0].content)
         events: list[bytes] = []
-        for kind, items in groupby(batch, type):
+        for item in batch:
+            kind = type(item)
             if kind is ContentChunk and self.n == 1:
-                events += self._texts([cast("ContentChunk", item).content for item in items])
+                events.append(self._text(cast("ContentChunk", item).content))
+            elif kind in _PLAIN:
+                events.append(self._own(cast("BaseChunk", item)))
+            elif isinstance(item, _ENDS):
+                if late:
+                    events.append(_event(merge(*(chunk.to_dict() for chunk in late)) | self._default_chunk))
+                if failure := self._failure(item):
+                    events.append(_event(failure.json_error()))
+                events.append(_DONE)
+            elif isinstance(item, _LATE) or (isinstance(item, EndChoiceChunk) and item.choice_index == self.n - 1):
+                late.append(item)  # these leave with the end of the answer, as one chunk
             else:
-                for item in items:
-                    events += self._events(item, late)
+                events.append(_HEARTBEAT if isinstance(item, _Silence) else self._own(item))
         return b"".join(events)
 
-    def _texts(self, contents: Sequence[str]) -> list[bytes]:
+    def _text(self, content: str) -> bytes:
         before, after = self._around_text
         try:
-            return [b"%b%b%b" % (before, orjson.dumps(content), after) for content in contents]
+            return b"%b%b%b" % (before, orjson.dumps(content), after)
         except TypeError:  # half a character
-            return [self._own(ContentChunk(content, 0)) for content in contents]
+            return self._own(ContentChunk(content, 0))
 
     @cached_property
     def _around_text(self) -> tuple[bytes, bytes]:
         before, _, after = self._own(ContentChunk("", 0)).partition(b'""')
         return before, after
 
-    def _events(self, item: Queued, late: list[BaseChunk]) -> list[bytes]:
-        if type(item) in _PLAIN:
-            return [self._own(cast("BaseChunk", item))]
-        if isinstance(item, _ENDS):
-            return self._ending(item, late)
-        if self._joins_the_end(item):
-            late.append(item)
-            return []
-        return [_HEARTBEAT if isinstance(item, _Silence) else self._own(item)]
-
     def _own(self, chunk: BaseChunk) -> bytes:
         return _event(chunk.to_dict() | self._default_chunk)
-
-    def _joins_the_end(self, chunk: BaseChunk) -> bool:
-        if isinstance(chunk, EndChoiceChunk):
-            return chunk.choice_index == self.n - 1
-        return isinstance(chunk, _LATE)
-
-    def _ending(self, end: EndChunk | ExceptionChunk, late: Sequence[BaseChunk]) -> list[bytes]:
-        events = [_event(merge(*(chunk.to_dict() for chunk in late)) | self._default_chunk)] if late else []
-        if failure := self._failure(end):
-            events.append(_event(failure.json_error()))
-        return [*events, _DONE]
 
     def _failure(self, item: Queued) -> HTTPException | None:
         if isinstance(item, ExceptionChunk):

@@ -193,38 +193,29 @@ class DialRequest:
                 or the configuration does not fit.
         """
         incoming = incoming_of(request.messages, request.model_extra)
-        configuration = _configuration(request)
-        chosen = configuration.temperature
-        options = _options(request)
-        options = options if chosen is None else replace(options, temperature=chosen)
+        configuration, custom = _NOTHING_CHOSEN, request.custom_fields
+        if custom is not None and custom.configuration:
+            configuration = _configuration(custom.configuration)
+        own_tools, options = bool(request.tools or request.functions), _NO_OPTIONS
+        if not request.model_fields_set.isdisjoint(_OPTIONS):
+            fields = request.model_dump(mode="json", include=_OPTIONS, exclude_none=True)
+            choice = None if own_tools else fields.get("tool_choice")
+            options = ModelOptions.requested(fields)
+            options = options if choice in (None, "auto") else replace(options, tool_choice=choice)
+        if configuration.temperature is not None:
+            options = replace(options, temperature=configuration.temperature)
+        # Fields that nothing reads; those that are off or empty ask for nothing.
+        used = _READ if own_tools else _READ | {"tool_choice"}
+        unused = [name for name in request.model_fields_set - used if getattr(request, name)]
+        if custom is not None:
+            inner = custom.model_fields_set - {"configuration"}
+            unused += [f"custom_fields.{name}" for name in inner if getattr(custom, name)]
         conversation_id, headers = request.conversation_id or "", forwarded(request.headers)
         if conversation_id:
             headers["X-CONVERSATION-ID"] = conversation_id
         caller = identified(request)
         key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
-        return cls(incoming, configuration, options, key, conversation_id, headers, owner, _unused(request))
-
-
-def _options(request: Request) -> ModelOptions:
-    if request.model_fields_set.isdisjoint(_OPTIONS):
-        return _NO_OPTIONS
-    fields = request.model_dump(mode="json", include=_OPTIONS, exclude_none=True)
-    options = ModelOptions.requested(fields)
-    choice = None if _has_own_tools(request) else fields.get("tool_choice")
-    return options if choice in (None, "auto") else replace(options, tool_choice=choice)
-
-
-def _has_own_tools(request: Request) -> bool:
-    return bool(request.tools or request.functions)
-
-
-def _unused(request: Request) -> tuple[str, ...]:
-    """The names of the fields that nothing reads; those that are off or empty ask for nothing."""
-    used = _READ if _has_own_tools(request) else _READ | {"tool_choice"}
-    names = [name for name in request.model_fields_set - used if getattr(request, name)]
-    custom = request.custom_fields
-    inner = custom.model_fields_set - {"configuration"} if custom is not None else ()
-    return tuple(sorted([*names, *(f"custom_fields.{name}" for name in inner if getattr(custom, name))]))
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner, tuple(sorted(unused)))
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
@@ -248,10 +239,7 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
     return incoming
 
 
-def _configuration(request: Request) -> AgentConfiguration:
-    chosen = request.custom_fields.configuration if request.custom_fields else None
-    if not chosen:
-        return _NOTHING_CHOSEN
+def _configuration(chosen: Mapping[str, Any]) -> AgentConfiguration:
     try:
         return AgentConfiguration.model_validate(chosen)
     except ValidationError as error:
@@ -263,40 +251,28 @@ def _configuration(request: Request) -> AgentConfiguration:
 def _incoming(message: DialMessage) -> Incoming:
     if message.model_fields_set == _PLAIN and isinstance(message.content, str):  # nearly all of a long history
         return Incoming(_ROLES[message.role], message.content)
-    role, content, plain, custom = _ROLES[message.role], _content(message), _with_calls(message), message.custom_content
-    scrubs = _scrubs(message)
+    role, content, custom, called = _ROLES[message.role], message.content, message.custom_content, None
+    scrubs = (message.model_extra or {}).get("scrub_pii") is True
+    if isinstance(content, list):
+        content = [part.model_dump(exclude_none=True) for part in content]
+    if message.tool_calls or message.tool_call_id is not None:
+        calls = [
+            ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
+            for call in message.tool_calls or ()
+        ]
+        called = Message(
+            Role.ASSISTANT if calls else Role.TOOL,
+            content,
+            tool_calls=tuple(calls),
+            tool_call_id=message.tool_call_id,
+            name=message.name,
+            unsourced=bool(calls),  # not ours: we keep calls in the state
+            scrub_pii=scrubs,
+        )
     if custom is None:
-        return Incoming(role, content, plain=plain, scrub_pii=scrubs)
+        return Incoming(role, content, plain=called, scrub_pii=scrubs)
     attachments = tuple(map(_attachment, custom.attachments or ()))
-    return Incoming(role, content, attachments, custom.state, plain, custom.form_value, scrubs)
-
-
-def _scrubs(message: DialMessage) -> bool:
-    return (message.model_extra or {}).get("scrub_pii") is True
-
-
-def _content(message: DialMessage) -> str | list[dict[str, Any]] | None:
-    if isinstance(message.content, list):
-        return [part.model_dump(exclude_none=True) for part in message.content]
-    return message.content
-
-
-def _with_calls(message: DialMessage) -> Message | None:
-    if not message.tool_calls and message.tool_call_id is None:
-        return None
-    calls = [
-        ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
-        for call in message.tool_calls or ()
-    ]
-    return Message(
-        Role.ASSISTANT if calls else Role.TOOL,
-        _content(message),
-        tool_calls=tuple(calls),
-        tool_call_id=message.tool_call_id,
-        name=message.name,
-        unsourced=bool(calls),  # not ours: we keep calls in the state
-        scrub_pii=_scrubs(message),
-    )
+    return Incoming(role, content, attachments, custom.state, called, custom.form_value, scrubs)
 
 
 def _attachment(item: Any) -> Attachment:

@@ -19,6 +19,7 @@ from task.llm.dial import DialChatModel
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import says, wants
 from task.runs.answering import RunChoice
+from task.store import store
 from task.store.runs import Runs
 from tests.support.http_api import http_api
 from tests.support.product import product
@@ -34,6 +35,7 @@ INLINE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"}
 ASKED = {DialChatModel.stream.__code__, OpenAIChatModel.stream.__code__}
 # A run keeps the text of one step of the event loop, and writes it as one event in the next one.
 WRITTEN, KEPT = {Chunks.put_nowait.__code__, Runs.append_event.__code__}, RunChoice.append_content.__code__
+CHORES = store._repeat_every.__code__
 CALCULATION = (wants("calculator", expression="1+1"), says("2"))
 
 
@@ -51,7 +53,7 @@ class Trail:
         """A function of the agent was called."""
         code = frame.f_code
         callers = list(_callers(frame))
-        if any(caller.f_code.co_filename.startswith(PEERS) for caller in callers):
+        if any(caller.f_code.co_filename.startswith(PEERS) or caller.f_code is CHORES for caller in callers):
             return
         if code.co_name not in INLINE:
             self.functions.add(code)
@@ -79,7 +81,8 @@ class Trail:
 
 @contextmanager
 def trail() -> Generator[Trail]:
-    """What is entered of the agent while the block runs; local Core and the model's peer are not the agent."""
+    """What is entered of the agent while the block runs; local Core, the model's peer and
+    the store's chores are not the request."""
     found = Trail()
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
