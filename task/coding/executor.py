@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.coding.coder import CODER_PROMPT, Coder, Progress
 from task.coding.settings import Settings, coder_tree, load_settings
 from task.conversation.messages import FunctionCall, ToolCall, user

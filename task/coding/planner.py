@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, planner_tree
 from task.conversation.history import repaired
 from task.conversation.messages import Message, system, user

@@ -10,7 +10,7 @@ from itertools import chain
 from time import monotonic, time_ns
 
 from task.approvals.rules import ApprovalRules
-from task.blocking import run_to_completion
+from task.closing import run_to_completion
 from task.coding.checkpoints import held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
 from task.coding.commands import RunCommands

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.commands.attaching import AttachedFile
 from task.console.commands.completion import Completion
 from task.console.commands.table import COMMANDS, run_command, user_message

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.lial import LLMAdapterInterface
 from task.console.teps import DOOR
 from task.console.tool_request_handler import request_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.configuration import model_tree
 from task.context.dcm_manager import DCMManager
 from task.conversation.messages import Message, message_from, system

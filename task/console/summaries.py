@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.conversation import Conversation
 from task.conversation.messages import Message, Role, system, user
 from task.llm.accumulator import Accumulator

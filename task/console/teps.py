@@ -13,7 +13,7 @@ from time import time
 from typing import Any, ClassVar
 
 from task.approvals.approvals import Approvals
-from task.blocking import in_own_thread, run_blocking
+from task.closing import in_own_thread, run_blocking
 from task.console.configuration import teps_tree
 from task.console.tool_requests import ToolRequest, result_of
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from task.blocking import close_all
+from task.closing import close_all
 from task.errors import SettingsError, ToolError
 from task.permissions.policy import Policy, Rule
 from task.product.opening import check, opened

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import aiohttp
 
-from task.blocking import close_all
+from task.closing import close_all
 from task.core_client.files import DialFiles
 from task.llm.dial import ModelListings
 from task.shared.redis_store import REPLICAS, RedisStore

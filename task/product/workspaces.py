@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from task.blocking import close_all
+from task.closing import close_all
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.workspace.commands import CommandLimits, Commands

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.conversation.messages import Message, message_from
 from task.output.sinks import NullChoice
 from task.tools.base import BaseTool

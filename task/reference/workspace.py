@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.tools.workspace import files
 from task.tools.workspace.commands import Commands, PyRunResult, ShellResult, run_python
 from task.tools.workspace.files import FSResult

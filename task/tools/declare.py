@@ -16,7 +16,7 @@ from typing import Any, cast, get_type_hints, overload
 from docstring_parser import parse as parse_docstring
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from task.blocking import in_own_thread
+from task.closing import in_own_thread
 from task.conversation.messages import Message
 from task.errors import ArgumentsError, SettingsError
 from task.tools.base import BaseTool, DescribedTool, ToolSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.commands.table import COMMANDS
 from task.conversation.message_manager import MessageManager
 from task.conversation.replies import Answer

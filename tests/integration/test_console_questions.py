@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.conversation.messages import user
 from task.conversation.replies import Answer
 from task.errors import Conflict

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.summaries import SUMMARISE

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler

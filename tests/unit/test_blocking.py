@@ -9,7 +9,7 @@ FIRST_CALLS = """
 import asyncio, sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from task.blocking import run_blocking
+from task.closing import run_blocking
 
 async def loop():
     return id(asyncio.get_running_loop())

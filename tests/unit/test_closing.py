@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from task.blocking import close_all
+from task.closing import close_all
 from task.llm.scripted import says
 from tests.support.http_api import http_api
 

@@ -19,7 +19,7 @@ from task.api.edge.schemas import Cursor, Limit, QueryText, RequestModel, Respon
 from task.api.platform import schemas as bodies
 from task.api.platform.events import RunEvent
 from task.api.service import CurrentCaller, CurrentKey, CurrentService, CurrentStore, router
-from task.blocking import run_to_completion
+from task.closing import run_to_completion
 from task.errors import StoreUnavailable
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.llm.window import schema_tokens

@@ -13,7 +13,7 @@ from threading import Lock
 
 from cachetools import TTLCache
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.commands.inspecting import valid_grants
 from task.console.commands.sessions import LISTED
 from task.console.commands.table import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE

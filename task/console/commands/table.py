@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from task.blocking import run_blocking
+from task.closing import run_blocking
 from task.console.commands.attaching import AttachedFile, attach, local_path, mentioned, message_with, unquoted
 from task.console.commands.inspecting import cost, grants, revoke, tools
 from task.console.commands.sessions import drop_last_turn, listed_sessions, retry, save, session_named

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from task.blocking import close_all
+from task.closing import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import UnpooledFiles

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from task.blocking import run_to_completion
+from task.closing import run_to_completion
 
 PROBE_SECONDS, ENDING_SECONDS = 60.0, 20.0
 _LAUNCHER = str(Path(__file__).parents[3] / "mcp_servers" / "sandbox" / "__main__.py")

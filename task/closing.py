@@ -1,4 +1,4 @@
-"""Bridges between coroutines and work that blocks, must finish, or must be closed."""
+"""Close what was opened, finish what was started, and bridge to work that blocks."""
 
 from __future__ import annotations
 
