@@ -178,34 +178,31 @@ class DialFiles:
 
     @asynccontextmanager
     async def _client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
-        async with self._lent_pool() as pool:
-            import httpx
-            from aidial_client import DialException
+        pool = await self.open()
+        import httpx
+        from aidial_client import DialException
 
-            timeout = httpx.Timeout(30, connect=5)
-            try:
-                async with asyncio.timeout(self._seconds):
-                    yield pool.create_client(
-                        base_url=self._endpoint, **client_credentials(api_key), max_retries=1, timeout=timeout
-                    )
-            except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
-                raise ToolError(_explanation(error, subject)) from error
-
-    @asynccontextmanager
-    async def _lent_pool(self) -> AsyncGenerator[AsyncDialClientPool]:
-        yield await self.open()
+        timeout = httpx.Timeout(30, connect=5)
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield pool.create_client(
+                    base_url=self._endpoint, **client_credentials(api_key), max_retries=1, timeout=timeout
+                )
+        except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
+            raise ToolError(_explanation(error, subject)) from error
 
 
 class UnpooledFiles(DialFiles):
-    """`DialFiles` of a tool that nobody closes: each call opens and closes connections of its own."""
+    """`DialFiles` of a tool that is never closed: each call opens and closes connections of its own."""
 
     @asynccontextmanager
-    async def _lent_pool(self) -> AsyncGenerator[AsyncDialClientPool]:
-        pool = await asyncio.to_thread(_new_pool)
+    async def _client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
+        files = DialFiles(self._endpoint, seconds=self._seconds)
         try:
-            yield pool
+            async with files._client(api_key, subject) as client:
+                yield client
         finally:
-            await pool.aclose()
+            await files.close()
 
 
 async def _got(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
