@@ -120,7 +120,7 @@ def within_bounds(door: str, found: Trail) -> None:
     assert not above, f"{door} passes more than house.toml allows: {above}, {bounds}"
 
 
-async def test_a_dial_request_enters_twelve_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
+async def test_a_dial_request_enters_thirteen_rooms_and_the_guard_before_them(tmp_path: Path) -> None:
     async with product(says("Hi."), *CALCULATION, tmp_path=tmp_path) as p:
         await p.reader.ask("Hi")
         with trail() as found:
@@ -129,7 +129,7 @@ async def test_a_dial_request_enters_twelve_rooms_and_the_guard_before_them(tmp_
     within_bounds("dial", found)
 
 
-async def test_an_api_request_enters_fourteen_rooms(tmp_path: Path) -> None:
+async def test_an_api_request_enters_fifteen_rooms(tmp_path: Path) -> None:
     async with http_api(says("Hi."), *CALCULATION, tmp_path=tmp_path) as api:
         await api.complete("Hi", stream=True)
         with trail() as found:
