@@ -150,7 +150,7 @@ class Supervisor:
         self._children: dict[str, Child] = {}
 
     async def __aenter__(self) -> Supervisor:
-        self._session = aiohttp.ClientSession(timeout=PROBE_TIMEOUT)
+        self._session = aiohttp.ClientSession(timeout=PROBE_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
     async def __aexit__(

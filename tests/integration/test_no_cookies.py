@@ -93,7 +93,7 @@ def test_every_http_client_is_made_without_cookies() -> None:
         f"{path.relative_to(ROOT)}:{call.lineno}"
         for folder in ("task", "mcp_servers")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if "commands" not in path.parts  # those act for one operator
+        if "cli" not in path.parts  # those act for one operator
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and (wanted := CLIENTS.get(ast.unparse(call.func).rpartition(".")[2]))
         if wanted not in {keyword.arg for keyword in call.keywords}
