@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 HEADING = re.compile(r"^(#{1,6})\s+(.*)$")
 FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
@@ -54,20 +55,15 @@ def sections(document: str) -> Iterator[Section]:
             section = Section(len(heading[1]), heading[2].strip())
         elif fence := FENCE.match(line):
             label = next((text for text in reversed(section.text) if text.strip()), "")
-            section.blocks.append(Block(fence[2], label, "\n".join(_until(lines, fence[1]))))
+            section.blocks.append(
+                Block(fence[2], label, "\n".join(takewhile(lambda line, end=fence[1]: line.rstrip() != end, lines)))
+            )
             section.text.append("")
         elif line.startswith("|"):
             section.rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
         else:
             section.text.append(line)
     yield section
-
-
-def _until(lines: Iterator[str], fence: str) -> Iterator[str]:
-    for line in lines:
-        if line.rstrip() == fence:
-            return
-        yield line
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,8 @@ async def test_a_wrong_setting_is_a_row_and_the_exit_code_1(tmp_path: Path) -> N
     shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_PORT="many")
     assert shown.code == 1
     assert [(row["name"], row["state"]) for row in json.loads(shown.out)] == [("settings", "bad")]
+    table = await dial_agent(tmp_path, "doctor", AGENT_PORT="many")
+    assert "✗" in table.out
 
 
 @pytest.mark.fault("configuration: a setting without effect in a door")

@@ -386,14 +386,10 @@ async def test_a_person_who_leaves_stops_a_running_tool(tmp_path: Path) -> None:
     dig = wants("dig", folder=str(tmp_path))
     async with product(dig, tmp_path=tmp_path, tool_paths=[str(tmp_path / "slow.py")]) as p:
         reading = asyncio.create_task(p.reader.ask("Dig"))
-        await appears(tmp_path / "digging", within=10)
+        await until((tmp_path / "digging").exists)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-        await appears(tmp_path / "stopped", within=10)
-
-
-async def appears(file: Path, within: float) -> None:
-    await until(file.exists, within)
+        await until((tmp_path / "stopped").exists)
 
 
 async def test_a_quiet_stream_is_kept_alive(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from task.server import create_app
 from task.settings import Settings
 from tests.support.asgi import served_asgi
+from tests.support.ports import listens
 from tests.support.up import environment
 
 
@@ -32,20 +33,10 @@ async def agent_process(
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=home, env=environ)
     try:
         async with asyncio.timeout(30):
-            while not await _listens(port):
+            while not await listens(port):
                 await asyncio.sleep(0.05)
         yield process
     finally:
         if process.returncode is None:
             process.terminate()
         await asyncio.wait_for(process.wait(), 20)
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True

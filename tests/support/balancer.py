@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.compose import ROOT
+from tests.support.ports import listens
 
 START_SECONDS = 25
 _SERVER = re.compile(r"^ *server (?:agent|python-interpreter)(?:-2)?:\d+(.*);\n", re.MULTILINE)
@@ -35,7 +36,7 @@ async def balancer(
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
     try:
         async with asyncio.timeout(START_SECONDS):
-            while not await _listens(port):
+            while not await listens(port):
                 assert process.returncode is None, "nginx does not start with the file"
                 await asyncio.sleep(0.05)
         yield process
@@ -43,12 +44,3 @@ async def balancer(
         if process.returncode is None:
             process.terminate()
         await asyncio.wait_for(process.wait(), START_SECONDS)
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True

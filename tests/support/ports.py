@@ -1,7 +1,8 @@
-"""Ports of this machine that nobody listens on."""
+"""Ports of this machine: one that nothing listens at, and whether something does."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from itertools import count
@@ -20,3 +21,13 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+async def listens(port: int) -> bool:
+    """Whether something on this machine takes connections at the port."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -108,7 +108,7 @@ async def test_a_download_fails_with_its_own_caller_only() -> None:
     files = SlowFiles({MANUAL: manual().encode()})
     library = Library(files)
     ann, bob = (asyncio.create_task(library.index(requester)) for requester in (ANN, BOB))
-    await _until(lambda: len(files.started) == 2)
+    await until(lambda: len(files.started) == 2)
     files.readers[MANUAL] = {"key-bob"}  # a request that has ended takes its key with it
     files.gate.set()
     async with asyncio.timeout(20):
@@ -121,7 +121,7 @@ async def test_calls_of_one_request_download_once() -> None:
     files = SlowFiles({MANUAL: manual().encode()})
     library = Library(files)
     both = [asyncio.create_task(library.index(ANN)) for _ in range(2)]
-    await _until(lambda: files.started != [])
+    await until(lambda: files.started != [])
     files.gate.set()
     async with asyncio.timeout(20):
         await asyncio.gather(*both)
@@ -132,7 +132,7 @@ async def test_two_requests_for_one_content_read_it_once() -> None:
     files = SlowFiles({MANUAL: manual().encode()})
     library = Library(files)
     both = [asyncio.create_task(library.index(requester)) for requester in (ANN, BOB)]
-    await _until(lambda: len(files.started) == 2)
+    await until(lambda: len(files.started) == 2)
     files.gate.set()
     async with asyncio.timeout(20):
         await asyncio.gather(*both)
@@ -159,7 +159,7 @@ async def test_two_requests_for_one_content_index_once_and_both_receive_progress
         for requester, received in zip((ANN, BOB), news, strict=True)
         for requester, received in zip((ANN, BOB), news, strict=True)
     ]
-    await _until(lambda: library.vectors.calls == 1)
+    await until(lambda: library.vectors.calls == 1)
     library.vectors.gate.set()
     async with asyncio.timeout(20):
         await asyncio.gather(*both)
@@ -172,7 +172,7 @@ async def test_indexing_continues_when_one_caller_leaves_and_stops_with_the_last
     library = Library()
     library.vectors.gate.clear()
     ann, bob = (asyncio.create_task(library.index(requester)) for requester in (ANN, BOB))
-    await _until(lambda: library.vectors.calls == 1 and library.waiting == 2)
+    await until(lambda: library.vectors.calls == 1 and library.waiting == 2)
     ann.cancel()
     await asyncio.wait({ann}, timeout=10)
     assert library.vectors.cancelled == 0
@@ -253,8 +253,3 @@ async def test_a_short_document_is_not_downloaded_twice() -> None:
     library = Library(MemoryFiles({MANUAL: b"Wash the tray."}))
     texts: Sequence[str] = [(await library.shelf.open(MANUAL, ANN)).document.text for _ in range(2)]
     assert (list(texts), library.done) == (["Wash the tray."] * 2, (1, 0))
-
-
-async def _until(condition: object) -> None:
-    assert callable(condition)
-    await until(condition)
