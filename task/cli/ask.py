@@ -17,7 +17,7 @@ from task.cli.addresses import core_address, key_for
 from task.cli.core_client import CoreClient, CoreError, Unreachable
 from task.cli.exits import Exit
 from task.console.terminal.saving import saved
-from task.console.ui_manager import UNNUMBERED, AnswerView, JsonLines, UserInterfaceManager
+from task.console.ui_manager import UNNUMBERED, AnswerView, JsonUserInterface, UserInterfaceManager
 from task.conversation.messages import Attachment
 from task.conversation.state import PENDING_KEY, waits
 from task.core_client.files import UnpooledFiles
@@ -68,7 +68,7 @@ def run(settings: Settings, question: Question) -> int:
     """
     check(question)
     address = core_address(settings)
-    ui = JsonLines() if question.as_json else UserInterfaceManager(LOOK, plain=True)
+    ui = JsonUserInterface() if question.as_json else UserInterfaceManager(LOOK, plain=True)
     try:
         return _ask(address, key_for(settings, address), question, ui)
     except Unreachable as error:
@@ -169,7 +169,7 @@ def _refusal(error: CoreError, address: str, model: str) -> tuple[str, Exit]:
     return str(error), Exit.FAILED
 
 
-class _Stage(BaseModel):
+class _StageChange(BaseModel):
     index: int
     parent_stage_index: int | None = None
     name: str | None = None
@@ -177,30 +177,30 @@ class _Stage(BaseModel):
     status: str | None = None
 
 
-class _CustomContent(BaseModel):
+class _CustomDelta(BaseModel):
     attachments: list[Attachment] | None = None
-    stages: list[_Stage] | None = None
+    stages: list[_StageChange] | None = None
     state: dict[str, Any] | None = None
 
 
 class _Delta(BaseModel):
     content: str | None = None
-    custom_content: _CustomContent | None = None
+    custom_content: _CustomDelta | None = None
 
 
-class _Choice(BaseModel):
+class _ChoiceChunk(BaseModel):
     delta: _Delta = _Delta()
     finish_reason: FinishReason | None = None
 
 
-class _Error(BaseModel):
+class _ErrorBody(BaseModel):
     message: str | None = None
     display_message: str | None = None
 
 
-class _Chunk(BaseModel):
-    choices: list[_Choice] = []
-    error: _Error | None = None
+class _AnswerChunk(BaseModel):
+    choices: list[_ChoiceChunk] = []
+    error: _ErrorBody | None = None
 
 
 @dataclass(slots=True)
@@ -227,7 +227,7 @@ class AnswerReader:
             if payload == DONE:
                 break
             try:
-                chunk = _Chunk.model_validate_json(payload)
+                chunk = _AnswerChunk.model_validate_json(payload)
             except ValidationError:
                 yield self._failure("The response is not a DIAL answer.")
                 return
@@ -245,8 +245,8 @@ class AnswerReader:
         self.failed = True
         return RunError({"message": message})
 
-    def _choice(self, choice: _Choice) -> Iterator[RunEvent]:
-        custom = choice.delta.custom_content or _CustomContent()
+    def _choice(self, choice: _ChoiceChunk) -> Iterator[RunEvent]:
+        custom = choice.delta.custom_content or _CustomDelta()
         for stage in custom.stages or ():
             yield from self._stage(stage)
         if choice.delta.content:
@@ -264,7 +264,7 @@ class AnswerReader:
             self._ended = True
             yield RunFinished("finished", "", None, None, choice.finish_reason)
 
-    def _stage(self, stage: _Stage) -> Iterator[RunEvent]:
+    def _stage(self, stage: _StageChange) -> Iterator[RunEvent]:
         before = self._names.get(stage.index, "")
         name = self._names[stage.index] = before + (stage.name or "")
         if name and not before:  # the duration, which follows at the end, belongs to the name as well

@@ -23,7 +23,7 @@ from task.cli.model_choice import choose_model
 from task.cli.run import IGNORED
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
-from task.console.ui_manager import JsonLines, UserInterfaceManager
+from task.console.ui_manager import JsonUserInterface, UserInterfaceManager
 from task.errors import InvalidRequest, SettingsError
 from task.llm.dial import ModelListings
 from task.settings import Settings
@@ -67,7 +67,7 @@ def run(config: Path | None, given: ChatArguments) -> int:
     if ignored := configuration.settings.ignored:
         print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
     _start_log(configuration.settings)
-    ui = JsonLines() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
+    ui = JsonUserInterface() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
     ui.debug_mode = given.debug or configuration.settings.console.debug_mode
     controller = FrameworkController(configuration, ui=ui)
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,27 +1,41 @@
-"""Which model the local product uses: the first rule that applies, and the model on this machine behind one of them."""
+"""Which model the local product uses: the first rule that applies, and which model of Ollama, Dapr or this machine."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import aiohttp
+from pydantic import BaseModel, ValidationError
 
-from task.cli.addresses import core_is_ours
-from task.cli.dapr_choice import chosen_of_dapr
-from task.cli.ollama_choice import chosen_of_ollama
-from task.errors import SettingsError
+from task.cli.addresses import core_is_ours, is_loopback
+from task.errors import ProviderError, SettingsError
 from task.llm import openai
+from task.llm.ollama import OllamaServer, machine_memory
 from task.llm.ollama_request import OllamaModel
 from task.llm.transport import new_session
 from task.local.model.weights import CODER, EmbeddedModel, WeightStore, gguf_fault
+from task.product.backends import dapr_server, ollama_server
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
 LISTING_SECONDS = 2
 
+OLLAMA_TIMEOUT = aiohttp.ClientTimeout(total=3, sock_connect=0.5)  # a start without Ollama does not wait
+DESCRIBING_SECONDS = 5.0
+EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat, for servers that list no capabilities
+PULL = "ollama pull qwen3:4b"
+WEIGHTS_SHARE = 0.8  # of the memory, so that the context has room beside them
+SHOWN = 5
+OLDEST = "0.12.6"  # the first that knows `truncate`
+_NUMBER = re.compile(r"\d+")
+
+Shape = TypeVar("Shape", bound=BaseModel)
 Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 
 
@@ -148,3 +162,161 @@ async def _upstream(settings: Settings) -> ChosenModel:
         names = await listed_models(base_url, api_key)
         name = name if not names or name in names else names[0]
     return ChosenModel("upstream", name, reason, base_url, api_key)
+
+
+class _Details(BaseModel):
+    family: str = ""
+
+
+class _Tag(BaseModel):
+    name: str
+    size: int = 0
+    remote_host: str = ""
+    details: _Details = _Details()
+
+
+class _Tags(BaseModel):
+    models: list[_Tag]
+
+
+class _Running(BaseModel):
+    name: str
+    context_length: int | None = None
+
+
+class _Loaded(BaseModel):
+    models: list[_Running] = []
+
+
+class _Version(BaseModel):
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaChoice:
+    """The model to use and why; None where the server has none that can chat. `loaded` is its context in force."""
+
+    version: str
+    model: OllamaModel | None
+    reason: str
+    loaded: int | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the server is older than what the agent needs of its API (one built from source: 0.0.0)."""
+        numbers = [int(part) for part in _NUMBER.findall(self.version)[:3]]
+        return any(numbers) and numbers < [int(part) for part in OLDEST.split(".")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    tag: _Tag
+    model: OllamaModel
+    loaded: bool
+    fits: bool
+
+    @property
+    def tools(self) -> bool:
+        return self.model.can("tools")
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, bool, int]:
+        size = self.tag.size if self.fits else -self.tag.size
+        return self.tools, not self.model.remote, self.loaded, self.fits, size
+
+
+async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
+    """The model of the running Ollama: the one of `DEPLOYMENT_NAME`, else the best; None where no Ollama answers.
+
+    One with tools comes first, then one that is loaded, then the largest that fits the memory.
+    """
+    url = settings.ollama_local
+    async with new_session() as session:
+        tags = await _fetched(session, f"{url}/api/tags", _Tags)
+        if tags is None:
+            return None
+        loaded = await _fetched(session, f"{url}/api/ps", _Loaded) or _Loaded()
+        version = await _fetched(session, f"{url}/api/version", _Version) or _Version()
+        contexts = {running.name: running.context_length for running in loaded.models}
+        candidates = await _candidates(ollama_server(settings, session, url), tags.models, contexts.keys())
+    asked = [item for item in candidates if item.model.is_named(settings.deployment_name)]
+    if not candidates:
+        return OllamaChoice(version.version, None, f"Ollama runs at {url} without a model; `{PULL}` gets one")
+    best = max(asked or candidates, key=lambda item: item.rank)
+    others = [item.tag.name for item in candidates if item is not best][:SHOWN]
+    another = f"; DEPLOYMENT_NAME chooses another: {', '.join(others)}" if others else ""
+    lacking = not asked and "deployment_name" in settings.model_fields_set
+    without = f" without {settings.deployment_name}" if lacking else ""
+    reason = f"Ollama runs at {url}{without}, and {_why(best, bool(asked), candidates)}{another}"
+    return OllamaChoice(version.version, best.model, reason, contexts.get(best.tag.name))
+
+
+async def _candidates(server: OllamaServer, tags: Sequence[_Tag], loaded: Collection[str]) -> list[_Candidate]:
+    memory = machine_memory() if is_loopback(server.url) else 0
+    models = await asyncio.gather(*(_described(server, tag) for tag in tags))
+    return [
+        _Candidate(tag, model, tag.name in loaded, not memory or tag.size <= WEIGHTS_SHARE * memory)
+        for tag, model in zip(tags, models, strict=True)
+        if model.can("completion") and (model.capabilities is not None or tag.details.family not in EMBEDDERS)
+    ]
+
+
+async def _described(server: OllamaServer, tag: _Tag) -> OllamaModel:
+    try:
+        async with asyncio.timeout(DESCRIBING_SECONDS):
+            return await server.model(tag.name)
+    except (ProviderError, TimeoutError):
+        return OllamaModel(tag.name, 0, remote=bool(tag.remote_host))
+
+
+def _why(best: _Candidate, asked: bool, candidates: Sequence[_Candidate]) -> str:
+    if asked:
+        why = "DEPLOYMENT_NAME asks for it"
+    elif not best.tools:
+        return f"none of its models can use tools, so this one answers without them (`{PULL}` gets one that can)"
+    elif best.loaded:
+        why = "it is loaded"
+    elif len(candidates) == 1:
+        why = "it is its only model"
+    else:
+        why = "it is the largest with tools that fits the memory" if best.fits else "no model with tools is smaller"
+    return why if best.tools else f"{why}, without tools: it cannot use them"
+
+
+async def _fetched(session: aiohttp.ClientSession, url: str, shape: type[Shape]) -> Shape | None:
+    # Whatever answers there is not ours: anything but the expected shape counts as no answer.
+    try:
+        async with session.get(url, timeout=OLLAMA_TIMEOUT) as response:
+            return shape.model_validate_json(await response.read()) if response.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, ValidationError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DaprChoice:
+    """The component and why it is used; `described` is what the sidecar reports, `fault` what is wrong with it."""
+
+    name: str
+    reason: str
+    described: str = ""
+    fault: str = ""
+
+
+async def chosen_of_dapr(settings: Settings) -> DaprChoice:
+    """The component of the settings' sidecar.
+
+    Raises:
+        SettingsError: Dapr's client is not installed, or the sidecar's address is none.
+    """
+    once = settings.llm.model_copy(update={"attempts": 1})
+    server = dapr_server(settings.model_copy(update={"llm": once}))
+    name, reason = settings.dapr.component or settings.deployment_name, f"AGENT_BACKEND asks for Dapr at {server.place}"
+    try:
+        sidecar = await server.sidecar()
+        name = await server.component(settings.deployment_name)
+        kind = sidecar.kind(name, server.place)
+    except ProviderError as error:
+        return DaprChoice(name, reason, fault=error.display_message or str(error))
+    finally:
+        await server.close()
+    return DaprChoice(name, reason, f"version {sidecar.version or 'unknown'} at {server.place}; {name}: {kind}")

@@ -9,9 +9,17 @@ import aiohttp
 from task.cli.addresses import base_url, core_address, core_is_ours, key_for, port_fault
 from task.cli.checks import CORRECT, Check
 from task.cli.core_client import CoreClient, CoreError, Unreachable
-from task.cli.dapr_choice import chosen_of_dapr
-from task.cli.model_choice import ChosenModel, choose_model, embedded_model, listed_models, listing_status
-from task.cli.ollama_choice import OLDEST, PULL, chosen_of_ollama
+from task.cli.model_choice import (
+    OLDEST,
+    PULL,
+    ChosenModel,
+    choose_model,
+    chosen_of_dapr,
+    chosen_of_ollama,
+    embedded_model,
+    listed_models,
+    listing_status,
+)
 from task.errors import SettingsError
 from task.settings import Settings
 

@@ -51,7 +51,7 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StartPlan:
     """What is about to run: addresses, model and the environment of the processes; `page`: there is a web page."""
 
     agent_url: str
@@ -120,7 +120,7 @@ async def _installing(programs: Sequence[Program], write: Write) -> AsyncGenerat
         yield
 
 
-async def _plan(settings: Settings, config: Path | None) -> Plan:
+async def _plan(settings: Settings, config: Path | None) -> StartPlan:
     model, servers = await choose_model(settings), companions(settings)
     port = usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
     agent_url, core_url = base_url(settings.host, port), settings.dial_endpoint
@@ -148,7 +148,9 @@ async def _plan(settings: Settings, config: Path | None) -> Plan:
     environment = {**process_environment(), **shared, **companion_environment(servers, settings)}
     embedding = EmbeddingEnvironment(settings.rag.python)
     searches = settings.rag.enabled and not settings.rag.embeddings and embedding.possible
-    return Plan(agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None)
+    return StartPlan(
+        agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None
+    )
 
 
 def _hosts(settings: Settings, agent_url: str, servers: Sequence[Companion]) -> dict[str, str]:
@@ -158,7 +160,12 @@ def _hosts(settings: Settings, agent_url: str, servers: Sequence[Companion]) -> 
 
 
 async def _serve(
-    settings: Settings, supervisor: Supervisor, plan: Plan, console: Console, started: float, ready_file: Path | None
+    settings: Settings,
+    supervisor: Supervisor,
+    plan: StartPlan,
+    console: Console,
+    started: float,
+    ready_file: Path | None,
 ) -> None:
     checks, _ = await asyncio.gather(_connections(settings, plan), supervisor.start())
     seconds = time.monotonic() - started
@@ -173,11 +180,11 @@ async def _serve(
     await supervisor.keep()
 
 
-async def _connections(settings: Settings, plan: Plan) -> list[Check]:
+async def _connections(settings: Settings, plan: StartPlan) -> list[Check]:
     return await connection_checks(settings) if plan.model.rule in ("dial", "upstream") else []
 
 
-def _write_ready(path: Path, plan: Plan, supervisor: Supervisor, seconds: float) -> None:
+def _write_ready(path: Path, plan: StartPlan, supervisor: Supervisor, seconds: float) -> None:
     content = {
         "agent": plan.agent_url,
         "core": plan.core_url,

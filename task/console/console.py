@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from task.console.commands.attaching import AttachedFile
+from task.console.slash.attaching import AttachedFile
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from task.closing import run_blocking
-from task.console.commands.attaching import AttachedFile
-from task.console.commands.completion import Completion
-from task.console.commands.table import COMMANDS, run_command, user_message
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import Answered, Conversation
+from task.console.conversation import OWNER, Answered, Conversation
 from task.console.error_handler import ErrorHandler, described
-from task.console.lial import LIALManager
-from task.console.state_file import StateFile
-from task.console.summaries import Summaries
-from task.console.teps import OWNER, TEPSManager
+from task.console.history import StateFile, Summaries
+from task.console.slash.attaching import AttachedFile
+from task.console.slash.completion import Completion
+from task.console.slash.table import COMMANDS, run_command, user_message
 from task.console.terminal.saving import saved
-from task.console.tool_request_handler import ToolRequestHandler
+from task.console.tool_requests import decided_approval
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, Message, Role
@@ -29,7 +26,6 @@ from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest
 from task.product.framework import ConsoleProduct, console_product
 from task.runs.request import RunCaller
 from task.runs.runner import Runner
-from task.store.records import Approval
 
 WELCOME = "{name} started. Type /help for available commands."
 GOODBYE = "Goodbye."
@@ -58,8 +54,6 @@ class FrameworkController:
         self.history = MessageManager()
         self._conversation: Conversation | None = None
         self._product: ConsoleProduct | None = None
-        self._lial: LIALManager | None = None
-        self._teps: TEPSManager | None = None
         self._ready = self._ended = False
         self._mirrored = 0  # messages of the session that the history has
 
@@ -220,7 +214,6 @@ class FrameworkController:
         self._connect(product)
         kept, self.history = self.history.serialize(), self._new_history()
         self.history.deserialize({"messages": kept["messages"]})
-        self._initialize_teps()
         if old is not None:
             run_blocking(old.close)
         return f"The configuration is in use: model {self.model}."
@@ -250,12 +243,7 @@ class FrameworkController:
         return True
 
     def _initialize_teps(self) -> bool:
-        self._teps = TEPSManager(
-            self.config.get_teps_settings(), product=self.product, ui=self.ui, caller=self.conversation.caller
-        )
-        self._teps.initialize()
-        self._requests = ToolRequestHandler(self._teps)
-        return True
+        return True  # tools run in the conversation's runs, and their questions are asked here
 
     def _setup_initial_context(self) -> None:
         self._summaries = Summaries(lambda: self.conversation)
@@ -272,27 +260,23 @@ class FrameworkController:
                 self.session_id = session_id
 
     def _process_messages_with_llm(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        if self._lial is None:
-            raise ComponentInitError(NOT_READY)
-        return self._lial.send_messages(messages)
+        return self.conversation.send_messages(messages)
 
     def _handle_tool_request(self, tool_request: dict[str, Any]) -> None:
         conversation = self.conversation
         asked = next((item for item in conversation.questions() if item.call_id == tool_request["request_id"]), None)
         while asked is not None and not conversation.is_answered(asked):
-            answer = self._requests.decide(asked, partial(conversation.is_answered, asked))
+            elsewhere = partial(conversation.is_answered, asked)
+            answer = decided_approval(self.ui, self.product, asked, elsewhere)
             try:
-                self._answer(asked, answer)
+                if answer is None and self.ui.interactive:
+                    conversation.expire(asked)
+                else:
+                    conversation.answer(asked, answer or Answer(False, NOBODY))
             except Conflict:  # somebody else was faster
                 return
             except InvalidRequest as error:  # arguments that do not fit
                 self._report("Approval Error", error)
-
-    def _answer(self, asked: Approval, answer: Answer | None) -> None:
-        if answer is None and self.ui.interactive:
-            self.conversation.expire(asked)
-        else:
-            self.conversation.answer(asked, answer or Answer(False, NOBODY))
 
     def _process_special_command(self, user_input: str) -> bool:
         return run_command(self, user_input)
@@ -364,7 +348,3 @@ class FrameworkController:
         )
         if earlier is not None:
             self._conversation.continue_from(earlier)
-        self._lial = LIALManager(
-            self.config.get_llm_provider(), self.config.get_llm_settings(), adapter=self._conversation
-        )
-        self._lial.initialize()

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from task.closing import run_blocking
-from task.console.lial import LLMAdapterInterface
-from task.console.teps import DOOR
-from task.console.tool_request_handler import request_of
+from task.console.tool_requests import request_of
 from task.conversation.messages import Attachment, CustomContent, Message, Role, message_from
 from task.conversation.replies import Answer
 from task.errors import AgentError, InvalidRequest
 from task.product.framework import ConsoleProduct
+from task.product.profile import CONSOLE
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
 from task.store.records import Approval, Event, Run, RunStatus, Session
 
+OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 STOPPING_SECONDS = 15.0
 Show = Callable[[Event], None]
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def _unseen(event: Event) -> None:
 
 
 @dataclass(slots=True)
-class Conversation(LLMAdapterInterface):
+class Conversation:
     """Runs in one session; without one the first message starts it. Methods wait for the background loop.
 
     `show` gets each event of a run, in the background thread. `attachments` go with the next message, `persona` and
@@ -59,7 +59,7 @@ class Conversation(LLMAdapterInterface):
     tokens: int = 0
     _running: str | None = None
 
-    def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
+    def send_messages(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """Answer the last message in the session. System messages are added to the system prompt; messages before the
         last one count where the session starts with it."""
         sent = [message_from(message) for message in messages]
@@ -214,7 +214,7 @@ class Conversation(LLMAdapterInterface):
 
     def _options(self, prompt: Sequence[str]) -> RunOptions:
         own = "\n\n".join((self.product.profile.prompt, *prompt)) if prompt else None
-        return RunOptions(DOOR, self.model or self.product.profile.model, own, persona=self.persona)
+        return RunOptions(CONSOLE, self.model or self.product.profile.model, own, persona=self.persona)
 
     async def _resumed(self, run_id: str) -> Run:
         request = await Preparing(self.product.services, self.product.profile).resumed(self.caller, run_id)

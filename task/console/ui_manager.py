@@ -234,7 +234,7 @@ class PlainAnswer:
             self._line_open = False
 
 
-class JsonLines(UserInterfaceManager):
+class JsonUserInterface(UserInterfaceManager):
     """Writes each event of a run, each message and each saved file as one JSON object per line, and asks nothing."""
 
     @property

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from task.cli.checks import Check, machine_checks, sandbox_check, store_check
@@ -34,8 +33,7 @@ async def rows(home: Path, environ: Mapping[str, str]) -> dict[str, Check]:
     ports = {"AGENT_PORT": str(free_port()), "AGENT_CORE_PORT": str(free_port())}
     variables = {"HOME": str(home), "OLLAMA_LOCAL": NO_OLLAMA, **ports, **environ}
     settings = load_settings(environ=variables, directory=home)
-    async with aiohttp.ClientSession() as session:
-        return {row.name: row for row in (*machine_checks(settings), *await service_checks(settings, session))}
+    return {row.name: row for row in (*machine_checks(settings), *await service_checks(settings))}
 
 
 async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how_to_start(tmp_path: Path) -> None:

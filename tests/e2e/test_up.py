@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import aiohttp
 import psutil
 import pytest
 
@@ -109,8 +108,7 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
     ports = {name: str(urlsplit(product.ready[name]).port) for name in ("agent", "core")}
     environ = {"HOME": str(product.home), "OLLAMA_LOCAL": NO_OLLAMA}
     environ |= {"AGENT_PORT": ports["agent"], "AGENT_CORE_PORT": ports["core"]}
-    async with aiohttp.ClientSession() as session:
-        rows = await service_checks(load_settings(environ=environ, directory=product.home), session)
+    rows = await service_checks(load_settings(environ=environ, directory=product.home))
     assert {row.name: row.state for row in rows} == {
         "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "core to agent": "ok", "model": "note",
     }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task.closing import run_blocking
-from task.console.commands.table import COMMANDS
+from task.console.slash.table import COMMANDS
 from task.conversation.message_manager import MessageManager
 from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.console.commands.completion import LONGEST, MOST, MOST_READ, Completion
+from task.console.slash.completion import LONGEST, MOST, MOST_READ, Completion
 from task.console.terminal.typed import last_word
 from tests.support.command_console import command_console
 from tests.support.upstream import openai_upstream

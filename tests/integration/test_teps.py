@@ -15,8 +15,10 @@ import pytest
 
 from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
-from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
+from task.console.conversation import OWNER
+from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
+from task.console.tool_requests import decided_approval
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.replies import Answer
@@ -512,7 +514,9 @@ def test_the_question_of_a_suspended_run_is_asked_under_the_documented_names(tep
     person = Person(Answer(True, arguments={"command": "ls -l"}))
     card = {"intent": "Look", "command": "ls", "expected_outcome": "", "risk_assessment": {}, "grant_description": "ls"}
     approval = Approval("a1", OWNER, "c1", "shell_run", {"cmd": "ls"}, "d", 0, 1, card, code="k7f3")
-    answer = ToolRequestHandler(teps(person)).decide(approval)
+    product = teps(person).product
+    assert product is not None
+    answer = decided_approval(person, product, approval)
     [question] = person.asked
     assert (question.code, question.grant) == ("k7f3", "ls")
     assert (question.request["tool_name"], question.request["parameters"]) == ("bash", {"command": "ls"})

@@ -10,9 +10,9 @@ import typer
 
 from task.cli.app import app
 from task.cli.exits import Exit
-from task.console.commands.table import COMMANDS
 from task.console.configuration import ConfigurationManager
-from task.console.terminal.cards import reply_of
+from task.console.slash.table import COMMANDS
+from task.conversation.replies import typed_answer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
 
@@ -47,14 +47,14 @@ def test_every_option_is_described() -> None:
 def test_the_replies_are_those_that_a_card_takes() -> None:
     replies = [reply for cell, _ in rows(section("Approvals"))[1:] for reply in re.findall("`(.+?)`", cell)]
     assert replies == ["y", "n", "n because …", "a", "e"]
-    answers = [reply_of(reply) for reply in replies[:-1]]
+    answers = [typed_answer(reply) for reply in replies[:-1]]
     assert [answer and (answer.allowed, answer.reason, answer.always) for answer in answers] == [
         (True, "", False), (False, "", False), (False, "…", False), (True, "", True),
     ]  # fmt: skip
 
 
 def test_the_exit_codes_exist() -> None:
-    assert {int(code) for code, _ in rows(section("In scripts"))[1:]} <= set(map(int, Exit))
+    assert {int(code) for code, _ in rows(section("In scripts").partition("\n### ")[0])[1:]} <= set(map(int, Exit))
 
 
 def test_the_configuration_is_valid_and_says_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,8 @@ def test_debug_adds_the_traceback_without_its_secrets() -> None:
 
 
 def test_the_errors_of_runs_are_explained(caplog: pytest.LogCaptureFixture) -> None:
-    refused = described(ProviderError("no", status_code=401), "test-model")["error"]
-    broken = described(ValueError(SECRET), "test-model")["error"]
+    refused = described(ProviderError("no", status_code=401), "test-model").error
+    broken = described(ValueError(SECRET), "test-model").error
     assert "test-model refused the key" in refused["message"]
     assert refused["reference"] in refused["message"]
     assert "secret" not in broken["message"]

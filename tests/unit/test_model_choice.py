@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from task.cli.model_choice import ChosenModel, choose_model
-from task.cli.ollama_choice import OllamaChoice
+from task.cli.model_choice import ChosenModel, OllamaChoice, choose_model
 from task.settings import load_settings
 from tests.support.core import served
 from tests.support.mcp_processes import ServerProcess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from task.console.commands.sessions import local_time
+from task.console.slash.sessions import local_time
 from task.errors import InvalidRequest, ToolError
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of

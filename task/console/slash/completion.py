@@ -14,10 +14,10 @@ from threading import Lock
 from cachetools import TTLCache
 
 from task.closing import run_blocking
-from task.console.commands.inspecting import valid_grants
-from task.console.commands.sessions import LISTED
-from task.console.commands.table import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
 from task.console.console import Console
+from task.console.slash.inspecting import valid_grants
+from task.console.slash.sessions import LISTED
+from task.console.slash.table import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
 from task.console.terminal.typed import last_word
 from task.errors import AgentError
 from task.tools.workspace.root import IGNORED

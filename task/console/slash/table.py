@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from task.closing import run_blocking
-from task.console.commands.attaching import AttachedFile, attach, local_path, mentioned, message_with, unquoted
-from task.console.commands.inspecting import cost, grants, revoke, tools
-from task.console.commands.sessions import drop_last_turn, listed_sessions, retry, save, session_named
 from task.console.console import Console
+from task.console.slash.attaching import AttachedFile, attach, local_path, mentioned, message_with, unquoted
+from task.console.slash.inspecting import cost, grants, revoke, tools
+from task.console.slash.sessions import drop_last_turn, listed_sessions, retry, save, session_named
 from task.context.definition import persona_id
 from task.conversation.messages import Message
 from task.errors import AgentError, InvalidRequest

@@ -1,0 +1,121 @@
+"""LIAL: how the console reaches a model, whichever provider it has."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from task.closing import run_blocking
+from task.console.configuration import model_tree
+from task.context.dcm_manager import DCMManager
+from task.conversation.messages import Message, message_from, system
+from task.errors import AgentError, ComponentInitError, LIALError, LIALInitError, SettingsError
+from task.llm.accumulator import Accumulator
+from task.llm.base import ModelOptions
+from task.permissions.icerc import ICERC
+from task.product import Profile, Services, opened
+from task.tools.models import Caller
+
+
+class LLMAdapterInterface(ABC):
+    """What answers messages. Source: framework reference, Core Interfaces."""
+
+    @abstractmethod
+    def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The documented response: `conversation` is the text, `tool_request` what is to be decided, or None."""
+
+
+class LIALManager:
+    """Manages the LLM Interaction Abstraction Layer. Source: framework reference, LIAL Manager.
+
+    Without an `adapter` it asks the provider's model, one request per call; the initial prompt of the context comes
+    first where the messages have no system message.
+    """
+
+    def __init__(
+        self,
+        llm_provider: str,
+        llm_settings: dict[str, Any],
+        dcm_manager: DCMManager | None = None,
+        *,
+        adapter: LLMAdapterInterface | None = None,
+    ) -> None:
+        self._provider, self._settings, self._context = llm_provider, llm_settings, dcm_manager
+        self._adapter = adapter
+
+    def initialize(self) -> None:
+        """Prepare the adapter of the provider.
+
+        Raises:
+            LIALInitError: there is no such provider, or one of its settings cannot be used.
+        """
+        if self._adapter is not None:
+            return
+        try:
+            settings = model_tree(self._provider, self._settings)
+        except SettingsError as error:
+            raise LIALInitError(str(error)) from error
+        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
+        self._adapter = _ModelAdapter(partial(opened, settings, tools=()), key)
+
+    def send_messages(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """The response of the model.
+
+        Raises:
+            LIALError: it did not answer.
+            ComponentInitError: `initialize` was not called.
+        """
+        if self._adapter is None:
+            raise ComponentInitError("LIALManager.initialize() comes first.")
+        try:
+            return self._adapter.send_messages(self._in_context(messages))
+        except LIALError:
+            raise
+        except (AgentError, KeyError, TypeError, ValueError) as error:
+            raise LIALError(str(error)) from error
+
+    def _in_context(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        prompt = self._context.get_initial_prompt() if self._context is not None else None
+        if not prompt or any(message["role"] == "system" for message in messages):
+            return messages
+        return [system(prompt).as_dict(), *messages]
+
+
+class _ModelAdapter(LLMAdapterInterface):
+    """Asks a model once, without tools of ours; each request opens its own connection. `key` is for DIAL Core."""
+
+    def __init__(self, open_model: Callable[[], tuple[Services, Profile]], key: str) -> None:
+        self._open, self._key = open_model, key
+
+    def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
+        sent = [message_from(message) for message in messages]
+        return run_blocking(self._answered, sent, ModelOptions.requested(options or {}), (options or {}).get("tools"))
+
+    async def _answered(
+        self, messages: Sequence[Message], options: ModelOptions, tools: Sequence[dict[str, Any]] | None
+    ) -> dict[str, Any]:
+        (services, profile), received = self._open(), Accumulator()
+        try:
+            model = profile.backend.chat_model(profile.model, Caller(self._key, _nobody))
+            async for delta in model.stream(messages, list(tools or ()), profile.options_for(options)):
+                received.add(delta)
+        finally:
+            await services.close()
+        answer = received.message()
+        return {"conversation": answer.text(), "tool_request": _first_call(answer)}
+
+
+async def _nobody() -> str:
+    return ""
+
+
+def _first_call(answer: Message) -> dict[str, Any] | None:
+    if not answer.tool_calls:
+        return None
+    call = answer.tool_calls[0]
+    card = ICERC(answer.text(), f"{call.name} {call.function.arguments}", "")
+    parameters = json.loads(call.function.arguments or "{}")
+    return {"request_id": call.id, "tool_name": call.name, "parameters": parameters, "icerc": card.as_dict()}

@@ -1,0 +1,260 @@
+"""TEPSManager: runs tools for a program, and asks the user at the terminal where the rules say so."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar
+
+from task.approvals.approvals import Approvals
+from task.closing import in_own_thread, run_blocking
+from task.console.configuration import teps_tree
+from task.console.conversation import OWNER
+from task.console.tool_requests import decided
+from task.console.ui_manager import UserInterfaceManager
+from task.conversation.messages import TOOL_RESULT, FunctionCall, Message, ToolCall, assistant
+from task.conversation.replies import Answer
+from task.errors import SettingsError, TEPSInitError, ToolExecutionError
+from task.permissions.decisions import Effect, PermissionMode
+from task.permissions.grants import Grants
+from task.permissions.names import own_name
+from task.permissions.taint import Origin
+from task.product.framework import ConsoleProduct, console_product
+from task.product.profile import CONSOLE
+from task.reference.tool_requests import ToolRequest, result_of, text_of
+from task.runs.answering import RunChoice
+from task.runs.events import RunEvent
+from task.runs.request import RunCaller
+from task.runs.traces import TraceStart, recorded
+from task.tools.aliases import FRAMEWORK
+from task.tools.base import BaseTool
+from task.tools.models import Caller, ToolCallParams
+from task.tools.offload import Offloader
+from task.tools.toolbox import Pending, Toolbox, named
+
+CONVERSATION = "teps"
+NO_ANSWER = "no answer came within {seconds:g} s, or no user was there to give one"
+
+
+class ToolHandlerInterface(ABC):
+    """A tool of a program's own. Source: framework reference, ToolHandlerInterface.
+
+    Its docstring is its description, `parameters` its JSON Schema; unless `effects` say less it is assumed to write, to
+    execute and to reach other machines, so that a person is asked.
+    """
+
+    parameters: ClassVar[Mapping[str, Any]] = {"type": "object", "properties": {}}
+    effects: frozenset[Effect] = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
+
+    @abstractmethod
+    def execute(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Run the tool; the result is JSON data."""
+
+
+@dataclass(eq=False)
+class HandlerTool(BaseTool):
+    """A program's handler as a tool like any other."""
+
+    handler: ToolHandlerInterface
+    registered: str
+
+    @property
+    def name(self) -> str:
+        return self.registered
+
+    @property
+    def description(self) -> str:
+        return (type(self.handler).__doc__ or self.registered).strip()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.handler.parameters)
+
+    @property
+    def effects(self) -> frozenset[Effect]:
+        return self.handler.effects
+
+    @property
+    def origin(self) -> Origin:
+        return Origin.OUTSIDE
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str:
+        arguments = tool_call_params.arguments or {}
+        result = await in_own_thread(self.handler.execute, parameters=arguments)
+        return json.dumps(result, ensure_ascii=False, default=str)
+
+
+class TEPSManager:
+    """Tool Execution & Permission Service. Source: framework reference, TEPS Manager.
+
+    Without `product` it makes its own, from the configuration there is with `teps_settings` for its `teps`, which works
+    in the current folder. `answer` is what the person last answered; None: nothing in time, or nobody was there.
+    """
+
+    def __init__(
+        self,
+        teps_settings: dict[str, Any],
+        *,
+        product: ConsoleProduct | None = None,
+        ui: UserInterfaceManager | None = None,
+        caller: RunCaller | None = None,
+    ) -> None:
+        self._teps_settings, self._given, self.product = teps_settings, product, product
+        self._ui, self._owns_ui = ui or UserInterfaceManager(), ui is None
+        self._caller = caller or RunCaller(OWNER)
+        self._grants = Grants(time.time)
+        self._asking = Lock()
+        self.answer: Answer | None = None
+
+    def initialize(self) -> None:
+        """Check what the settings say about tools.
+
+        Raises:
+            TEPSInitError: they cannot be used; one line with the fix.
+        """
+        try:
+            if self.product is None:
+                self.product = run_blocking(console_product, teps_tree(self._teps_settings), Path.cwd())
+        except (SettingsError, OSError) as error:
+            raise TEPSInitError(str(error)) from error
+
+    def register_handler(self, name: str, handler: ToolHandlerInterface) -> None:
+        """Let the handler run under this name, beside the other tools and through the same gate.
+
+        Raises:
+            TEPSInitError: there is such a tool.
+        """
+        handlers = self._ready().tools.handlers
+        if own_name(name) in run_blocking(self._own_names):
+            raise TEPSInitError(f"there is already a tool {name!r}; register the handler under another name")
+        handlers.append(HandlerTool(handler, name))
+
+    def execute_tool(self, tool_request: dict[str, Any]) -> dict[str, Any]:
+        """The documented ToolResult of a ToolRequest; a refusal, a no and a tool's failure are results too.
+
+        Raises:
+            ToolExecutionError: the request has no tool or no parameters, or the service is not initialised.
+        """
+        request = ToolRequest.read(tool_request)
+        self._ready()
+        outcome = run_blocking(self._called, request.call)
+        if isinstance(outcome, Pending):
+            outcome = self._decided(request, outcome)
+        return result_of(request, outcome)
+
+    def request_permission(
+        self,
+        icerc_data: dict[str, Any],
+        *,
+        request: Mapping[str, Any] | None = None,
+        code: str = "",
+        answered_elsewhere: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Whether the person at the terminal allows it; `answer` has the whole answer.
+
+        No answer in `teps.confirmation_seconds`, or no terminal, is a no. `icerc_data` is a card; what the gate adds to
+        it (`reason`, `grant_description`) is shown too.
+        """
+        product = self._ready()
+        self.answer = answer = decided(self._ui, product, icerc_data, request or {}, code, answered_elsewhere)
+        return answer is not None and answer.allowed
+
+    def shutdown(self) -> None:
+        """Close what `initialize` has opened."""
+        if self._owns_ui:
+            self._ui.close()
+        if self._given is None and self.product is not None:
+            product, self.product = self.product, None
+            run_blocking(product.close)
+
+    def _ready(self) -> ConsoleProduct:
+        if self.product is None:
+            raise ToolExecutionError("TEPS is not initialised; call initialize() first.")
+        return self.product
+
+    def _decided(self, request: ToolRequest, asked: Pending) -> Message:
+        card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
+        call = request.call
+        with self._asking:  # of several threads' questions each has its own answer
+            self.request_permission(card, request=request.shown(card))
+            answer = self.answer or Answer(False, NO_ANSWER.format(seconds=self._ready().confirmation_seconds))
+        if answer.allowed and answer.arguments is not None:
+            call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
+            changed = run_blocking(self._called, call)
+            if isinstance(changed, Message):
+                return changed  # it needs no permission, or it is refused
+            asked = changed
+        outcome = run_blocking(self._called, call, (asked, answer))
+        assert isinstance(outcome, Message)  # it was just decided
+        return outcome
+
+    async def _own_names(self) -> set[str]:
+        return set(named(await self._tools("")))
+
+    async def _called(self, call: ToolCall, answered: tuple[Pending, Answer] | None = None) -> Message | Pending:
+        product = self._ready()
+        profile = product.profile
+        approvals = Approvals(profile.rules, self._caller.owner, CONVERSATION, self._grants)
+        if answered is not None:
+            asked, answer = answered
+            approvals.take(call.id, asked.call.name, asked.digest, answer)  # the call may use an alias
+        gate = approvals.gate(PermissionMode.DEFAULT)
+        seconds, asked = profile.limits.tool_seconds, assistant(None, (call,))
+        toolbox = Toolbox(await self._tools(call.name), gate, Offloader(None, sys.maxsize), seconds, aliases=FRAMEWORK)
+        start = TraceStart(self._caller.owner, CONSOLE, product.profile.model, asked=(asked,))
+        async with recorded(product.services.store, start) as observer:
+            [outcome] = await toolbox.call_all(
+                [call], RunChoice(_ignored), self._tools_caller(), messages=[asked], ended=observer.call_ended,
+                decided=observer.decided,
+            )  # fmt: skip
+        return outcome
+
+    async def _tools(self, wanted: str) -> list[BaseTool]:
+        product, caller = self._ready(), self._tools_caller()
+        profile = product.profile
+        own = [*await profile.own_tools(), *await profile.workspace_tools(caller)]
+        names = named(own)
+        if not wanted or wanted in names or own_name(wanted) in names:
+            return own
+        return [*own, *(await product.services.mcp.discover(caller, names)).tools]
+
+    def _tools_caller(self) -> Caller:
+        async def principal() -> str:
+            return self._caller.owner
+
+        return Caller(self._caller.core_key, principal, CONVERSATION, dict(self._caller.headers))
+
+
+class ToolRequestHandler:
+    """Processes tool requests. Source: framework reference, Tool Request Handler."""
+
+    def __init__(self, teps_manager: TEPSManager) -> None:
+        self._teps = teps_manager
+
+    def process_tool_request(self, tool_request: dict[str, Any]) -> dict[str, Any]:
+        """Run the tool, after asking where the rules say so.
+
+        Raises:
+            ToolExecutionError: the request cannot be a call.
+        """
+        return self._teps.execute_tool(tool_request)
+
+    def format_tool_result_as_message(self, tool_result: dict[str, Any]) -> dict[str, Any]:
+        """The result as a message of the history; results in the shape of the framework's first version too."""
+        return {
+            "role": TOOL_RESULT,
+            "content": text_of(tool_result),
+            "timestamp": time.time(),
+            "tool_name": str(tool_result.get("tool_name", "")),
+            "tool_call_id": str(tool_result.get("request_id", "")),
+        }
+
+
+def _ignored(_: RunEvent) -> None:
+    """The stages of a call that a program makes are shown nowhere."""
