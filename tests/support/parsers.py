@@ -22,7 +22,7 @@ from task.documents.extract import extract
 from task.documents.text import decode, decode_html
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
-from task.llm.chat_chunks import EventTooLong, SseReader, _Answer
+from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
 from task.local.core.config import CoreConfig
 from task.local.core.config_source import ConfigSource, expanded
 from task.output.links import Suspicion, tag_at
@@ -137,7 +137,7 @@ def _tag(text: str) -> object:
 
 
 def _stream(data: bytes) -> object:
-    answer, reader, built = _Answer((), 1_000_000), SseReader(), Accumulator()
+    answer, reader, built = _ChatAnswer((), 1_000_000), SseReader(), Accumulator()
     for start in range(0, len(data), 50):
         reader.feed(data[start : start + 50])
         for delta in answer.feed(data[start : start + 50]):

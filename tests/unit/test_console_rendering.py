@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import RenderableType
 
-from task.console.terminal.answer import Answer, Look, masked, result_lines
+from task.console.terminal.answer import Look, RunView, masked, result_lines
 from task.console.terminal.blocks import MOST_CHARS, MarkdownBlock, MarkdownBlocks
 from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, hanging, one_line, safe
 from task.store.records import Event
@@ -46,7 +46,7 @@ def drawn(parts: Iterable[RenderableType], columns: int = 60, colors: Colors = N
 
 def shown(events: Sequence[tuple[str, dict[str, Any]]], look: Look | None = None, *, debug: bool = False) -> str:
     """What is printed of these events, in the order in which it becomes final."""
-    answer = Answer(look or Look(), lambda: debug)
+    answer = RunView(look or Look(), lambda: debug)
     parts: list[RenderableType] = []
     for number, (kind, data) in enumerate(events, 1):
         answer.show(Event(number, kind, data))
@@ -174,7 +174,7 @@ def test_what_never_ends_is_printed_in_parts_and_each_part_once(kind: str) -> No
 
 def test_the_work_for_a_piece_does_not_grow_with_the_answer() -> None:
     def worked(paragraphs: int) -> float:
-        answer, characters = Answer(Look()), 0
+        answer, characters = RunView(Look()), 0
         pieces = ["Some words of an answer. ", "And more of them.\n\n"] * paragraphs
         for number, piece in enumerate(pieces, 1):
             answer.show(Event(number, "text", {"text": piece}))
@@ -202,7 +202,7 @@ def test_parallel_calls_are_shown_in_their_order_with_time_result_and_failure() 
 
 
 def test_a_running_call_is_shown_until_it_is_over() -> None:
-    answer = Answer(Look())
+    answer = RunView(Look())
     for number, (kind, data) in enumerate([*text("I look."), *stage(1, "fetch: page")], 1):
         answer.show(Event(number, kind, data))
     assert "● Tool: fetch page" in drawn(answer.unfinished())
