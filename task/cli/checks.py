@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from task.tools.base import BaseTool
 
 OLDEST, TOO_NEW = (3, 11), (3, 14)
+USE_PYTHON = "Use Python 3.11, 3.12 or 3.13."
 SHORT_SECRET = 16  # characters
 STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
@@ -48,7 +49,9 @@ class Check:
 
 def machine_checks(settings: Settings) -> list[Check]:
     """Python, data folder, secret and tools: what needs no network."""
-    checks = [_python(), _data_folder(settings), _state_secret(settings), _tools(settings)]
+    version, usable = ".".join(map(str, sys.version_info[:3])), OLDEST <= sys.version_info[:2] < TOO_NEW
+    python = Check("python", "ok", version) if usable else Check("python", "bad", version, USE_PYTHON)
+    checks = [python, _data_folder(settings), _state_secret(settings), _tools(settings)]
     checks += [_workspaces(settings)] if settings.coding.workspaces else []
     return [*checks, _embedding(settings)] if settings.rag.enabled else checks
 
@@ -189,13 +192,6 @@ def own_tools(settings: Settings) -> list[BaseTool]:
             prompt = context_prompt(manager, settings.context.persona)
             return [*tools, *context_tools(LiveContext(manager), prompt)]
     return tools
-
-
-def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if OLDEST <= sys.version_info[:2] < TOO_NEW:
-        return Check("python", "ok", version)
-    return Check("python", "bad", version, "Use Python 3.11, 3.12 or 3.13.")
 
 
 def _data_folder(settings: Settings) -> Check:

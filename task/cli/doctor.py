@@ -27,7 +27,7 @@ from task.cli.prompt_checks import prompt_checks
 from task.cli.service_checks import service_checks
 from task.cli.tools import interpreter_check
 from task.errors import SettingsError
-from task.settings import Settings, load_settings
+from task.settings import load_settings
 
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 
@@ -60,9 +60,13 @@ async def _all_checks(config: Path | None) -> list[Check]:
         settings = load_settings(config)
     except SettingsError as error:
         return [Check("settings", "bad", str(error), CORRECT)]
+    known = Check("settings", "ok", "every name and value is known")
+    if names := settings.for_the_console:
+        found = f"every name and value is known; for the console only: {'; '.join(names)}"
+        known = Check("settings", "note", found, "Do not rely on them in the other doors.")
     services = await service_checks(settings)
     return [
-        _settings_check(settings),
+        known,
         *machine_checks(settings),
         await store_check(settings),
         *await index_check(settings),
@@ -72,10 +76,3 @@ async def _all_checks(config: Path | None) -> list[Check]:
         await interpreter_check(settings),
         *services,
     ]
-
-
-def _settings_check(settings: Settings) -> Check:
-    if named := settings.for_the_console:
-        found = f"every name and value is known; for the console only: {'; '.join(named)}"
-        return Check("settings", "note", found, "Do not rely on them in the other doors.")
-    return Check("settings", "ok", "every name and value is known")

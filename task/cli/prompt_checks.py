@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 
 from task.cli.checks import CORRECT, Check, own_tools
 from task.cli.tools import discover_tools
@@ -36,7 +37,10 @@ async def prompt_checks(settings: Settings) -> list[Check]:
     except SettingsError as error:
         servers = Check("MCP servers", "bad", str(error), "Rename one of them.")
         return [rules_check(settings), context, servers, _prompt(settings, added)]
-    own, found = await _own_and_found(settings)
+    own, found = list[BaseTool](), Discovered()
+    with suppress(SettingsError):  # the row of the tools reports it
+        own = own_tools(settings)
+        found = await discover_tools(settings, named(own))
     policy, issues = _policy(settings), found.issues
     tools = [tool for tool in (*own, *found.tools) if policy is not None and policy.offers(tool.name)]
     complete = not issues and not any(spec.forward_key for spec in specs)
@@ -119,14 +123,6 @@ def _policy(settings: Settings) -> Policy | None:
         return policy_of(settings)
     except SettingsError:  # the row of the rules reports it
         return None
-
-
-async def _own_and_found(settings: Settings) -> tuple[list[BaseTool], Discovered]:
-    try:
-        own = own_tools(settings)
-        return own, await discover_tools(settings, named(own))
-    except SettingsError:  # the row of the tools reports it
-        return [], Discovered()
 
 
 def _servers(specs: Sequence[ServerSpec], issues: Sequence[Issue]) -> list[Check]:

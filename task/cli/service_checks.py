@@ -31,6 +31,9 @@ START = "Start it with `make run`."
 NO_CORE = "Correct DIAL_ENDPOINT if that is not DIAL Core's address, or check Core's log."
 CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
 REFUSED = (401, 403)
+UNREACHED = (
+    "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines in."
+)
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
 NO_MODEL = (
     "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
@@ -89,21 +92,16 @@ async def _core(settings: Settings, *, agent_runs: bool) -> list[Check]:
     answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
     try:
         names = await client.deployments()
-        reached = await _reached(client) if agent_runs and AGENT in names else []
+        reached = await client.reaches(AGENT) if agent_runs and AGENT in names else None
     except (CoreError, Unreachable) as error:
         return [answers, accepted, Check("deployments", "bad", str(error), "Check Core's log.")]
-    return [answers, accepted, _deployments(names, settings), *reached, *missing_pictures(names, settings)]
-
-
-async def _reached(client: CoreClient) -> list[Check]:
-    reached = await client.reaches(AGENT)
-    if reached is None:
-        return []
+    rows = [answers, accepted, _deployments(names, settings)]
     if reached:
-        return [Check("core to agent", "ok", "Core reaches the agent")]
-    found = "Core does not reach the agent at the address of its configuration"
-    fix = "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines in."
-    return [Check("core to agent", "bad", found, fix)]
+        rows.append(Check("core to agent", "ok", "Core reaches the agent"))
+    elif reached is not None:  # Core tried
+        found = "Core does not reach the agent at the address of its configuration"
+        rows.append(Check("core to agent", "bad", found, UNREACHED))
+    return [*rows, *missing_pictures(names, settings)]
 
 
 def _deployments(names: Sequence[str], settings: Settings) -> Check:

@@ -72,9 +72,13 @@ def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None
     Several at a time wait for one another. Exit code 1: the database does not answer, or its tables are in use for too
     long; 2: this version cannot use the store.
     """
+    from task.store import schema
     from task.store.tables import HEAD
 
-    place, before = _on_database(_url(config), lambda database: _migrated(database, seconds), seconds)
+    async def migrated(database: Database) -> tuple[str, str | None]:
+        return database.place, await schema.migrate(database, seconds=seconds)
+
+    place, before = _on_database(_url(config), migrated, seconds)
     if before is None:
         print(f"{place}: its tables are created, version {HEAD}")
     elif before < HEAD:
@@ -188,12 +192,6 @@ def _on_database(url: str, work: Any, seconds: float | None = None) -> Any:
             await database.close()
 
     return asyncio.run(run())
-
-
-async def _migrated(database: Database, seconds: float) -> tuple[str, str | None]:
-    from task.store.schema import migrate
-
-    return database.place, await migrate(database, seconds=seconds)
 
 
 async def _place(database: Database) -> str:

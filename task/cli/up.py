@@ -78,14 +78,12 @@ class StartPlan:
 
 def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
     """Run until a signal comes or a program has to be given up; the exit code says which."""
-    downloads = at_terminal() and asyncio.run(_lacks_model(settings)) and wants_download(settings)
+    downloads = False
+    if at_terminal() and settings.core.model == "auto" and asyncio.run(choose_model(settings)).rule == "demo":
+        downloads = wants_download(settings)
     if downloads:
         settings = settings.model_copy(update={"core": settings.core.model_copy(update={"model": "local"})})
     return asyncio.run(_run(settings, config.resolve() if config else None, ready_file, downloads))
-
-
-async def _lacks_model(settings: Settings) -> bool:
-    return settings.core.model == "auto" and (await choose_model(settings)).rule == "demo"
 
 
 async def _run(settings: Settings, config: Path | None, ready_file: Path | None, downloads: bool) -> int:
@@ -167,10 +165,22 @@ async def _serve(
     started: float,
     ready_file: Path | None,
 ) -> None:
-    checks, _ = await asyncio.gather(_connections(settings, plan), supervisor.start())
+    checks: list[Check] = []
+    if plan.model.rule in ("dial", "upstream"):
+        checks, _ = await asyncio.gather(connection_checks(settings), supervisor.start())
+    else:
+        await supervisor.start()
     seconds = time.monotonic() - started
     if ready_file is not None:
-        _write_ready(ready_file, plan, supervisor, seconds)
+        ready = {
+            "agent": plan.agent_url,
+            "core": plan.core_url,
+            "model": plan.model.name,
+            "rule": plan.model.rule,
+            "processes": supervisor.pids,
+            "ready_seconds": round(seconds, 3),
+        }
+        replace_file(ready_file, json.dumps(ready), 0o644, option="--ready-file")
     tools = await offered_tools(plan.agent_url)
     servers = [(server.title, server.place(server.name in supervisor.pids)) for server in plan.companions]
     embedding = plan.embedding.state() if plan.embedding else None
@@ -178,22 +188,6 @@ async def _serve(
     console.print(overview(*addresses, plan.model, tools, seconds, servers, embedding, checks, page=plan.page))
     console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
     await supervisor.keep()
-
-
-async def _connections(settings: Settings, plan: StartPlan) -> list[Check]:
-    return await connection_checks(settings) if plan.model.rule in ("dial", "upstream") else []
-
-
-def _write_ready(path: Path, plan: StartPlan, supervisor: Supervisor, seconds: float) -> None:
-    content = {
-        "agent": plan.agent_url,
-        "core": plan.core_url,
-        "model": plan.model.name,
-        "rule": plan.model.rule,
-        "processes": supervisor.pids,
-        "ready_seconds": round(seconds, 3),
-    }
-    replace_file(path, json.dumps(content), 0o644, option="--ready-file")
 
 
 class LogConsole(Console):

@@ -127,9 +127,11 @@ class FrameworkController:
             name = " ".join(filter(None, (console.name, console.version)))
             for line in (WELCOME.format(name=name), *self.notes):
                 self.ui.display_system_message(line)
-        while not self._ended and (text := self._input()) is not None:
-            with suppress(KeyboardInterrupt):  # it ends what was under way
-                self.take(text)
+        with suppress(EOFError, KeyboardInterrupt):  # of the input, which they end
+            while not self._ended:
+                text = self.ui.get_user_input()
+                with suppress(KeyboardInterrupt):  # it ends what was under way
+                    self.take(text)
         if interactive:
             again = AGAIN.format(session=self.session_id) if self.session_id else ""
             self.ui.display_system_message(GOODBYE + again)
@@ -148,12 +150,6 @@ class FrameworkController:
         except Exception as error:
             self._report("Error", error)
 
-    def _input(self) -> str | None:
-        try:
-            return self.ui.get_user_input()
-        except (EOFError, KeyboardInterrupt):
-            return None
-
     def send(self, message: Message) -> None:
         """Take a turn with this message of the user; returns when it is answered, or waits for somebody elsewhere.
 
@@ -169,7 +165,9 @@ class FrameworkController:
         if self._summaries.made:  # what a summary stands for would reach the model from the session
             self.session_id, self._summaries.made = None, 0
         self.conversation.attach(message)
-        sent = [message] if self.session_id else self._spoken()
+        sent = [message]
+        if not self.session_id:
+            sent = [item for item in self.history.conversation() if item.role is not Role.SYSTEM]
         try:
             self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
         finally:
@@ -318,9 +316,6 @@ class FrameworkController:
     def _report(self, kind: str, error: Exception) -> None:
         self.failed, self.errors.debug = True, self.ui.debug_mode
         self.ui.display_error_message(kind, self.errors.handle_error(kind, "", error))
-
-    def _spoken(self) -> list[Message]:
-        return [message for message in self.history.conversation() if message.role is not Role.SYSTEM]
 
     def _mirror(self, sent: Sequence[Message] = ()) -> bool:
         """Take over what the session has got since; False: what was `sent` is not in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from task.closing import run_blocking
 from task.console.tool_requests import request_of
@@ -18,6 +18,9 @@ from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
 from task.store.records import Approval, Event, Run, RunStatus, Session
+
+if TYPE_CHECKING:
+    from task.store.store import Store  # which loads the database's libraries
 
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 STOPPING_SECONDS = 15.0
@@ -90,18 +93,19 @@ class Conversation:
         """The open questions of the last run, oldest first."""
         if self.last is None or self.last.status != "suspended":
             return ()
-        return self.wait(self._questions, self.last.run_id)
+        run_id = self.last.run_id
+        return self._stored(lambda store: store.approvals.list(self.caller.owner, run_id=run_id))
 
     def is_decided(self) -> bool:
         """Whether the last run has asked something, and nothing of it is open."""
-        return self.wait(self._is_decided, self._last().run_id)
-
-    def approval(self, approval_id: str) -> Approval:
-        return self.wait(self._approval, approval_id)
+        run_id = self._last().run_id
+        asked = self._stored(lambda store: store.approvals.list(self.caller.owner, run_id=run_id, waiting=False))
+        return bool(asked) and all(item.status != "waiting" for item in asked)
 
     def is_answered(self, asked: Approval) -> bool:
         """Whether the question is no longer open: it was answered somewhere, or it has expired."""
-        return self.approval(asked.approval_id).status != "waiting"
+        now = self._stored(lambda store: store.approvals.get(self.caller.owner, asked.approval_id))
+        return now.status != "waiting"
 
     def answer(self, asked: Approval, answer: Answer) -> None:
         """Answer the question; the first answer counts.
@@ -113,7 +117,7 @@ class Conversation:
 
     def expire(self, asked: Approval) -> None:
         """Close the question, because nobody answered it in time."""
-        self.wait(self._expire, asked.approval_id)
+        self._stored(lambda store: store.approvals.expire(self.caller.owner, asked.approval_id))
 
     def stop(self) -> None:
         """End the run in progress; what it has written stays."""
@@ -136,7 +140,9 @@ class Conversation:
         Raises:
             NotFound: there is no such session.
         """
-        return self.wait(self._session, session_id) if session_id is not None else None
+        if session_id is None:
+            return None
+        return self._stored(lambda store: store.sessions.get(self.caller.owner, session_id))
 
     def wait(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
         """The result of a coroutine function, run in the background loop."""
@@ -222,19 +228,11 @@ class Conversation:
             raise AgentError("A question of this answer is still open.")
         return await self.runner.start(request)
 
-    async def _questions(self, run_id: str) -> tuple[Approval, ...]:
-        return await (await self.product.services.store.get()).approvals.list(self.caller.owner, run_id=run_id)
+    def _stored(self, ask: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        async def asked() -> T:
+            return await ask(await self.product.services.store.get())
 
-    async def _is_decided(self, run_id: str) -> bool:
-        approvals = (await self.product.services.store.get()).approvals
-        asked = await approvals.list(self.caller.owner, run_id=run_id, waiting=False)
-        return bool(asked) and all(item.status != "waiting" for item in asked)
-
-    async def _approval(self, approval_id: str) -> Approval:
-        return await (await self.product.services.store.get()).approvals.get(self.caller.owner, approval_id)
-
-    async def _expire(self, approval_id: str) -> None:
-        await (await self.product.services.store.get()).approvals.expire(self.caller.owner, approval_id)
+        return self.wait(asked)
 
     async def _open(self, session_id: str) -> Session:
         store = await self.product.services.store.get()
@@ -243,9 +241,6 @@ class Conversation:
         runs = (await store.runs.list(self.caller.owner, session_id, limit=1)).items
         self.last = Answered(runs[0].run_id, runs[0].status) if runs else None
         return session
-
-    async def _session(self, session_id: str) -> Session:
-        return await (await self.product.services.store.get()).sessions.get(self.caller.owner, session_id)
 
     def _response(self, answered: Answered) -> dict[str, Any]:
         asked = next(iter(self.questions()), None)

@@ -243,7 +243,9 @@ class Terminal:
         if self._answer.activity:
             parts += [Text(), Text(f"{self._answer.activity} · Ctrl-C stops", "dim")]
         waiting = [text for text in tuple(self._entered.queue) if isinstance(text, str)]
-        return [*parts, *(_dim_line(f"next: {folded(text)}") for text in waiting)]
+        for text in waiting:
+            parts.append(Text(one_line(f"next: {folded(text)}"), "dim", no_wrap=True, overflow="ellipsis"))
+        return parts
 
     def _prompted(self) -> tuple[str, str]:
         return ("class:question", self._question.prompt()) if self._question else ("class:prompt", self._prompt)
@@ -306,7 +308,3 @@ class Terminal:
             self._line.exchange(self._question.draft)
             self._question = None
             self._frame()
-
-
-def _dim_line(text: str) -> Text:
-    return Text(one_line(text), "dim", no_wrap=True, overflow="ellipsis")
