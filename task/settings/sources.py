@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from dotenv import dotenv_values
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -18,8 +18,13 @@ from pydantic_settings.sources.utils import parse_env_vars
 from task.errors import SettingsError
 from task.settings.aliases import SECTIONS
 
+if TYPE_CHECKING:
+    from task.settings.tree import Settings
+
 CONFIG_VARIABLE = "AGENT_CONFIG"
 SERVICE_HOST = "_SERVICE_HOST"
+ONE_TOOLS_SECONDS = ("interpreter.seconds", "rag.seconds", "deployments.image_seconds", "limits.reader_seconds")
+LISTED_TOOLS = ("mcp_servers", "deployments.tools")  # each tool of the list may have seconds of its own
 SettingPath = tuple[str, ...]
 T = TypeVar("T", bound=BaseSettings)
 
@@ -165,6 +170,40 @@ def for_the_console(settings: BaseModel, sources: Sources, prefix: str) -> Itera
     for setting in settings_of(type(settings), prefix):
         if setting.console and setting.given_in(settings):
             yield sources.where(setting)
+
+
+def check_seconds(settings: Settings, sources: Sources, prefix: str) -> None:
+    """Check that no time limit that a source gives is above the one around it, so that it could never be reached.
+
+    Defaults give way to the limit of every call and to that of the run.
+
+    Raises:
+        SettingsError: a limit is above the one around it.
+    """
+    known = {item.key: item for item in settings_of(type(settings), prefix)}
+
+    def value(setting: Setting) -> Any:
+        found: Any = settings
+        for name in setting.path:
+            found = getattr(found, name)
+        return found
+
+    given = [(known[key], value(known[key]), "") for key in ONE_TOOLS_SECONDS if known[key].given_in(settings)]
+    for setting in (known[key] for key in LISTED_TOOLS):
+        items = enumerate(value(setting))
+        given += [(setting, item.seconds, f"[{n}].seconds") for n, item in items if "seconds" in item.model_fields_set]
+    around, most = known["limits.run_seconds"], settings.limits.run_seconds
+    if settings.limits.tool_seconds is not None:
+        given.insert(0, (known["limits.tool_seconds"], settings.limits.tool_seconds, ""))
+    for setting, seconds, place in given:
+        if seconds > most:
+            inside = f" {sources.named(setting)}{place}:" if place else ""
+            raise SettingsError(
+                f"{sources.where(setting)}:{inside} {seconds:g} seconds are never reached, because "
+                f"{around.variable} is {most:g}. Lower the one or raise the other."
+            )
+        if setting.key == "limits.tool_seconds":
+            around, most = setting, seconds
 
 
 class _VariablesSource(EnvSettingsSource):

@@ -15,7 +15,6 @@ from task.errors import SettingsError
 from task.settings.aliases import translated
 from task.settings.document import expanded, read_document
 from task.settings.framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
-from task.settings.seconds import check_seconds
 from task.settings.sections import (
     CodingSettings,
     DaprSettings,
@@ -37,6 +36,7 @@ from task.settings.sources import (
     CONFIG_VARIABLE,
     Sources,
     build,
+    check_seconds,
     for_the_console,
     read_dotenv,
     settings_of,
@@ -52,6 +52,7 @@ ProfileName = Literal[
 DEFAULT_DOCUMENT = "dial-agent.yaml"
 HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
 APPLICATION = "dial-agent"
+HOMES = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
 
 
 class Settings(BaseSettings):
@@ -336,7 +337,13 @@ def load_settings(
     sources = Sources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
     content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
     sources = replace(sources, document=content, expanded=hidden)
-    settings = build(Settings, sources, PREFIX, _home(environment))
+    homes: dict[str, Any] = {}
+    for key, (variable, below_home) in HOMES.items():
+        if base := environment.get(variable):
+            homes[key] = Path(base) / APPLICATION
+        elif home := environment.get("HOME"):
+            homes[key] = Path(home) / below_home / APPLICATION
+    settings = build(Settings, sources, PREFIX, homes)
     check_seconds(settings, sources, PREFIX)
     _ = settings.redis_address
     settings._for_the_console = tuple(for_the_console(settings, sources, PREFIX))
@@ -350,14 +357,3 @@ def load_settings(
 def process_environment() -> dict[str, str]:
     """A copy of this process's environment, for the processes it starts and the templates it fills."""
     return dict(os.environ)
-
-
-def _home(environment: Mapping[str, str]) -> dict[str, Any]:
-    places = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
-    found: dict[str, Any] = {}
-    for name, (variable, below_home) in places.items():
-        if given := environment.get(variable):
-            found[name] = Path(given) / APPLICATION
-        elif home := environment.get("HOME"):
-            found[name] = Path(home) / below_home / APPLICATION
-    return found
