@@ -44,7 +44,8 @@ class Approvals:
         if answer is None:
             self.denials[call_id] = EXPIRED.removesuffix(".")
         elif not answer.allowed:
-            self.denials[call_id] = f"{DENIED}: {answer.reason}" if answer.reason else DENIED
+            said = f"{DENIED}: {answer.reason}" if answer.reason else DENIED
+            self.denials[call_id] = said if answer.by_user else answer.reason
         else:
             expires = self.rules.clock() + self.rules.grant_seconds
             exact, whose = answer.grant or digest, (self.principal, self.conversation)

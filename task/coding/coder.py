@@ -34,7 +34,7 @@ Say plainly what does not work."""
 
 
 PLAN_STEP_DONE = "plan_step_done"
-NO_USER = "no user is there to ask. Do the work without it"
+NO_USER = "the user did not approve it: no user is there to ask. Do the work without it"
 
 
 Ask = Callable[[Sequence[Pending]], Awaitable[Sequence[Answer]]]
@@ -43,7 +43,7 @@ Checkpoint = Callable[["Progress"], Awaitable[None]]
 
 async def deny_all(pending: Sequence[Pending]) -> list[Answer]:
     """The answers where no user can be asked: no."""
-    return [Answer(False, NO_USER) for _ in pending]
+    return [Answer(False, NO_USER, by_user=False) for _ in pending]
 
 
 async def keep_nothing(_: Progress) -> None:

@@ -57,7 +57,7 @@ class Answer:
     """What the user decided about one call, at whichever door. A denial may have a reason.
 
     `arguments` replace those of the call, whose digest is then `grant`; `always` also allows the wider calls that the
-    question described.
+    question described. Where the user decided nothing, `by_user` is false and the reason is the whole sentence.
     """
 
     allowed: bool
@@ -65,6 +65,7 @@ class Answer:
     arguments: Mapping[str, Any] | None = None
     grant: str | None = None
     always: bool = False
+    by_user: bool = True
 
     @classmethod
     def of(cls, choice: Choice, reason: str = "") -> Answer:
@@ -132,7 +133,7 @@ def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
         return (Answer.of(choice),) * count
     checked = fields.get(CALLS)
     numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
-    rest = Answer(False, NOT_CHOSEN)
+    rest = Answer(False, NOT_CHOSEN, by_user=False)
     return tuple(Answer.of(choice) if str(number) in numbers else rest for number in range(1, count + 1))
 
 
@@ -140,7 +141,7 @@ def _of_text(text: str, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     found = _decision(text)
     if not found or not codes or not found.keys() <= {_EVERY, *codes}:
         return None
-    rest = found.get(_EVERY, Answer(False, NOT_CHOSEN))
+    rest = found.get(_EVERY, Answer(False, NOT_CHOSEN, by_user=False))
     return tuple(found.get(code, rest) for code in codes)
 
 

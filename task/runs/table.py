@@ -190,6 +190,7 @@ class Incoming:
     async def _answered(self, run_id: str, said: Message, named: Collection[str]) -> RunRequest:
         """Keep the answers; nothing is kept where one that the words name cannot count."""
         owner, approvals = self.caller.owner, self.store.approvals
+        await self.store.runs.ended(owner, run_id)  # it puts its questions one after the other
         asked = await approvals.list(owner, run_id=run_id, waiting=False)
         pairs = zip(asked, read_reply(words_of(said), None, [item.code for item in asked]) or (), strict=True)
         answers = {item.approval_id: answer for item, answer in pairs}
