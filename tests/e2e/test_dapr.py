@@ -127,10 +127,12 @@ async def test_a_component_plans_by_a_schema_that_dapr_carries(
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(tmp_path)
         plan = await get_plan_async("Do it.")
-        labels = [model.label for model in await coding_models(load_settings(), "local")]
+        models = await coding_models(load_settings(), "local")
+        for model in models:
+            await model.services.close()
         (body,) = (await peer.seen()).bodies
     assert plan.plan == PLAN["plan"]
-    assert labels == [f"planner (Dapr at {peer.address})", f"coder (Dapr at {peer.address})"]
+    assert [model.label for model in models] == [f"planner (Dapr at {peer.address})", f"coder (Dapr at {peer.address})"]
     assert body["name"] == "planner"
     assert response_format(body) is not None
 

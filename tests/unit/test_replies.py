@@ -18,7 +18,12 @@ from task.conversation.replies import (
 )
 
 ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
-YES, ALWAYS, NO, REST = Answer.of("approve"), Answer.of("always"), Answer.of("deny"), Answer(False, NOT_CHOSEN)
+YES, ALWAYS, NO, REST = (
+    Answer.of("approve"),
+    Answer.of("always"),
+    Answer.of("deny"),
+    Answer(False, NOT_CHOSEN, by_user=False),
+)
 
 
 def reason(text: str) -> Answer:

@@ -56,7 +56,7 @@ def is_read_back(decision: Decision, order: Sequence[str]) -> None:
     by_code = dict(zip(codes, verdicts, strict=True))
     assert codes_in(text) == codes
     asked = [*order, "a1a1"] if "a1a1" not in codes else list(order)
-    expected = [by_code.get(name, Answer(False, NOT_CHOSEN)) for name in asked]
+    expected = [by_code.get(name, Answer(False, NOT_CHOSEN, by_user=False)) for name in asked]
     assert read_reply(text, None, asked) == tuple(expected)
     assert read_reply(text, None, [name for name in asked if name != codes[0]]) is None
 

@@ -39,12 +39,14 @@ _AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 @dataclass(frozen=True, slots=True)
 class ResponseHooks:
     """What happens to a response on its way: which statuses are kept from the caller, what reads along (by content
-    type), and what is called when it has ended, before the caller sees that."""
+    type), what replaces a whole body before it is passed on, and what is called when it has ended, before the caller
+    sees that."""
 
     unreachable: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     broken: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     is_swallowed: Callable[[int], bool] = lambda _: False
     watch: Callable[[str], ResponseWatch | None] = lambda _: None
+    rewrite: Callable[[bytes], bytes] | None = None
     ended: Callable[[int], None] = lambda _: None
 
 
@@ -138,6 +140,8 @@ def _swallowed(origin: aiohttp.ClientResponse) -> Refusal:
 
 async def _pump(origin: aiohttp.ClientResponse, response: web.StreamResponse, hooks: ResponseHooks) -> None:
     watch = hooks.watch(origin.headers.get("Content-Type", ""))
+    if hooks.rewrite is not None:
+        await response.write(hooks.rewrite(await origin.read()))
     async for data in origin.content.iter_any():
         # Rights first: the caller may read an attached file as soon as it sees its URL.
         if watch is not None:

@@ -190,6 +190,24 @@ async def test_a_toolset_passes_calls_of_its_allowed_tools_only(body: bytes, sta
     assert len(server.requests) == (status == 200)
 
 
+@pytest.mark.parametrize("as_event", [False, True])
+async def test_a_toolsets_list_has_its_allowed_tools_only(as_event: bool, tmp_path: Path) -> None:
+    async def listing(request: web.Request) -> web.StreamResponse:
+        text = json.dumps(LISTING)
+        if as_event:
+            return web.Response(text=f"event: message\ndata: {text}\n\n", content_type="text/event-stream")
+        return web.Response(text=text, content_type="application/json")
+
+    async with (
+        peer(listing) as server,
+        core_before(server.url, tmp_path, allowedTools=ALLOWED) as core,
+        calling(core) as session,
+    ):
+        answer = await post(session, rpc("tools/list"))
+    message = json.loads(answer.text.partition("data: ")[2] if as_event else answer.text)
+    assert [tool["name"] for tool in message["result"]["tools"]] == ALLOWED
+
+
 async def test_core_025_has_no_toolsets(tmp_path: Path) -> None:
     toolsets = {"small": {"endpoint": "http://127.0.0.1:9/mcp"}}
     async with local_core(config(toolsets=toolsets), tmp_path, core025=True) as core, calling(core) as session:
