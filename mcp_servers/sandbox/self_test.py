@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -94,31 +94,14 @@ def verdicts(tier: TierName, uid: int | None) -> list[Verdict]:
     secret, mark, python = secrets.token_hex(16), new_mark(), python_for(uid)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-", ignore_cleanup_errors=True))
-        os.chmod(folder, 0o755)  # noqa: S103
-        outside, read_only, inside = (f"{folder}/{name}" for name in ("outside", "read_only", "inside"))
-        for place, mode in ((outside, 0o777), (read_only, 0o777), (inside, 0o700)):
-            os.mkdir(place)
-            os.chmod(place, mode)
-        if uid is not None:
-            os.chown(inside, uid, uid)
-        for name in ("secret", "write_file"):
-            with open(f"{outside}/{name}", "w") as file:
-                file.write(secret)
-            os.chmod(f"{outside}/{name}", 0o666)  # noqa: S103
+        outside, read_only, inside = _folders(folder, secret, uid)
         program = shutil.copy(probes.__file__, f"{read_only}/probes.py")
         os.chmod(program, 0o644)
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         named = stack.enter_context(socket.socket(socket.AF_UNIX))
         named.bind(f"\0probe-{secret[:8]}")
         named.listen()
-        # Without capabilities, or a program without them could not read its environment anywhere.
-        outsider = Policy(workdir="/", environment={"SECRET": secret}, tier="none", allow_unsafe=True)
-        argv = command(outsider, ["/bin/sh", "-c", f"echo; exec sleep {2 * SECONDS:.0f}"])
-        neighbour = subprocess.Popen(argv, stdout=subprocess.PIPE)  # noqa: S603
-        stack.callback(neighbour.wait)
-        stack.callback(neighbour.kill)
-        assert neighbour.stdout is not None
-        stack.enter_context(neighbour.stdout).readline()
+        neighbour = stack.enter_context(_neighbour(secret))
         world = {
             "outside": outside,
             "read_only": read_only,
@@ -152,6 +135,36 @@ def verdicts(tier: TierName, uid: int | None) -> list[Verdict]:
         }
     reports = {report["name"]: report for report in map(json.loads, done.stdout.splitlines())}
     return [_judged(name, reports.get(name), secret, effects.get(name, False)) for name in probes.PROBES]
+
+
+def _folders(parent: str, secret: str, uid: int | None) -> tuple[str, str, str]:
+    # A folder outside with the secret, one that may only be read, and the run's own, which `uid` owns.
+    os.chmod(parent, 0o755)  # noqa: S103
+    outside, read_only, inside = (f"{parent}/{name}" for name in ("outside", "read_only", "inside"))
+    for place, mode in ((outside, 0o777), (read_only, 0o777), (inside, 0o700)):
+        os.mkdir(place)
+        os.chmod(place, mode)
+    if uid is not None:
+        os.chown(inside, uid, uid)
+    for name in ("secret", "write_file"):
+        with open(f"{outside}/{name}", "w") as file:
+            file.write(secret)
+        os.chmod(f"{outside}/{name}", 0o666)  # noqa: S103
+    return outside, read_only, inside
+
+
+@contextmanager
+def _neighbour(secret: str) -> Generator[subprocess.Popen[bytes]]:
+    # Of this user, and without capabilities: a program without them could read no other environment anywhere.
+    policy = Policy(workdir="/", environment={"SECRET": secret}, tier="none", allow_unsafe=True)
+    argv = command(policy, ["/bin/sh", "-c", f"echo; exec sleep {2 * SECONDS:.0f}"])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:  # noqa: S603
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def _judged(name: str, report: dict[str, str] | None, secret: str, has_effect: bool) -> Verdict:

@@ -63,19 +63,23 @@ def conversation_request(
         max_tokens=options.max_tokens,
         scrub_pii=bool(options.extra.get("scrub_pii")) or None,
     )
+    return request, _with_format(request, options)
+
+
+def _with_format(request: api_v1.ConversationRequestAlpha2, options: ModelOptions) -> list[ModelWarning]:
     warning = "response_format had no effect: Dapr carries "
     match options.extra.get("response_format"):
         case None | {"type": "text"}:
-            return request, []
+            return []
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as given}:
             found = flat_schema(cast("dict[str, Any]", schema))
             if found is None:
-                return request, [ModelWarning(f"{warning}no schema with alternatives or without types")]
+                return [ModelWarning(f"{warning}no schema with alternatives or without types")]
             more = {key: given[key] for key in ("name", "description", "strict") if given.get(key) is not None}
             request.response_format.CopyFrom(_struct({**found, **more}))
-            return request, []
+            return []
         case _:
-            return request, [ModelWarning(f"{warning}schemas only")]
+            return [ModelWarning(f"{warning}schemas only")]
 
 
 def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[ToolSchema]) -> list[Delta]:

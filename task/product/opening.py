@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from task.approvals.rules import CoreClaims
+from task.approvals.rules import ApprovalRules, CoreClaims
+from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
@@ -13,7 +14,7 @@ from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
-from task.product.backends import BACKENDS
+from task.product.backends import BACKENDS, Backend
 from task.product.observing import telemetry_of
 from task.product.parts import (
     approval_rules_of,
@@ -36,6 +37,7 @@ from task.store.access import StoreAccess
 from task.telemetry.operations import Metrics
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import MCPHub
+from task.tools.models import Caller
 from task.tools.offload import Offloader
 
 
@@ -103,7 +105,7 @@ def opened(
         session.detach()  # it has no connections yet
         raise
     workspaces = Workspaces(lambda principal: workspace_of(settings, principal), command_limits(settings))
-    key, limits, model = settings.dial_api_key, settings.limits, settings.llm
+    key = settings.dial_api_key
     services = Services(
         endpoint,
         session,
@@ -116,13 +118,27 @@ def opened(
         key.get_secret_value() if key else "",
         (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, backend.close),
     )
-    profile = Profile(
+    workspace_tools = workspaces.tools if settings.coding.workspaces else no_tools
+    return services, _profile(settings, backend, context, own, workspace_tools, rules, files)
+
+
+def _profile(
+    settings: Settings,
+    backend: Backend,
+    context: LiveContext | None,
+    tools: Sequence[BaseTool],
+    workspace_tools: Callable[[Caller], Awaitable[list[BaseTool]]],
+    rules: ApprovalRules,
+    files: DialFiles,
+) -> Profile:
+    limits, model = settings.limits, settings.llm
+    return Profile(
         backend,
         settings.deployment_name,
         settings.system_prompt or SYSTEM_PROMPT,
         context,
-        tools=own,
-        workspace_tools=workspaces.tools if settings.coding.workspaces else no_tools,
+        tools=tools,
+        workspace_tools=workspace_tools,
         rules=rules,
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
         options=ModelOptions(
@@ -137,7 +153,6 @@ def opened(
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
     )
-    return services, profile
 
 
 def opened_bare(endpoint: str) -> tuple[Services, Profile]:
