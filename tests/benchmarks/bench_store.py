@@ -153,9 +153,9 @@ def _fill(connection: Connection) -> None:
     connection.execute(insert(tables.sessions), sessions)
     observer = TraceObserver("", TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)))
     _run_turns(observer, 1)
-    from task.store.traces import _data
+    from task.store.traces import _row
 
-    data = packed(_data(observer.trace()))
+    data = _row(observer.trace(), None)["data"]
     for start in range(0, TRACES, 10_000):
         numbers = range(start, start + 10_000)
         connection.execute(insert(tables.traces), [_trace_row(n, data) for n in numbers])

@@ -37,7 +37,7 @@ class MemoryUploads(DialFiles):
         super().__init__("http://core")
         self.files: dict[str, tuple[bytes, str]] = {}
 
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
         assert api_key == CALLER.api_key
         url = f"files/user/appdata/agent/{len(self.files)}-{name}"
         self.files[url] = (content, content_type)

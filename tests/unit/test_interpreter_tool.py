@@ -41,7 +41,7 @@ class Files(DialFiles):
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         return DownloadedFile(url, b"", None, None)
 
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
         return f"files/me/{name}"
 
 

@@ -144,7 +144,7 @@ class StoredTexts(DialFiles):
         self.texts: dict[str, bytes] = {}
         self._full = full
 
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str, folder: str = "") -> str:
         if self._full:
             raise ToolError("there is no room")
         url = f"{len(self.texts)}-{name}" if name in self.texts else name
