@@ -191,9 +191,7 @@ class BaseTool(ABC):
         except (Exception, SystemExit):  # a tool that calls sys.exit must not end the process
             reference = tool_call_params.reference
             logger.exception("%s failed unexpectedly (reference %s)", self.name, reference)
-            notice = (
-                f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
-            )
+            notice = f"{self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
             return tool_message(call, f"Error: {notice}", failed=True)
 
     async def close(self) -> None:
