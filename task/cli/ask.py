@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import stat
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManage
     while True:
         answer = AnswerReader()
         with ui.answering() as view:
-            asyncio.run(_show(answer.events(client.ask(question.model, messages, conversation)), view))
+            asyncio.run(_show(answer, client.ask(question.model, messages, conversation), view))
         if not answer.asks:
             return Exit.FAILED if answer.failed or unsaved else Exit.DONE
         reply = ui.type_line(PROMPT) if ui.interactive else None
@@ -149,9 +150,11 @@ async def _uploaded(files: UnpooledFiles, api_key: str, paths: Sequence[Path]) -
     return attachments
 
 
-async def _show(events: AsyncIterator[RunEvent], view: AnswerView) -> None:
-    async for event in events:
-        view.show(Event(UNNUMBERED, event.type, data_of(event)))
+async def _show(answer: AnswerReader, payloads: AsyncGenerator[bytes], view: AnswerView) -> None:
+    # Closed here, and not by the end of the loop, where output is a pipe that nothing reads any more.
+    async with aclosing(payloads), aclosing(answer.events(payloads)) as events:
+        async for event in events:
+            view.show(Event(UNNUMBERED, event.type, data_of(event)))
 
 
 def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:
@@ -221,7 +224,7 @@ class AnswerReader:
         """The answer as the next request sends it back."""
         return {"role": "assistant", "content": self._text, "custom_content": {"state": self._state or {}}}
 
-    async def events(self, payloads: AsyncIterable[bytes]) -> AsyncIterator[RunEvent]:
+    async def events(self, payloads: AsyncIterable[bytes]) -> AsyncGenerator[RunEvent]:
         """Every event of the answer; the last one is RunFinished or RunError."""
         async for payload in payloads:
             if payload == DONE:

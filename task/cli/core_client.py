@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -49,7 +49,7 @@ class CoreClient:
 
     async def ask(
         self, deployment: str, messages: Sequence[Mapping[str, Any]], conversation: str
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """The payloads of the streamed answer to the last message."""
         body = orjson.dumps({"messages": list(messages), "stream": True})
         headers = {"Content-Type": "application/json", "X-CONVERSATION-ID": conversation}

@@ -54,6 +54,22 @@ async def connected(home: Path, *items: Item) -> AsyncGenerator[tuple[RunningPro
             yield product, upstream
 
 
+async def left_by_its_reader(product: RunningProduct) -> str:
+    """What the command writes to standard error when its output is closed after one line, as `head -1` does."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "task", "ask", "--json", "Hi"),
+        env=environment(product.home, DIAL_ENDPOINT=product.ready["core"]),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    await process.stdout.readline()
+    process.stdout._transport.close()  # type: ignore[attr-defined]
+    return (await process.stderr.read()).decode()
+
+
 async def interrupted(product: RunningProduct, upstream: Upstream) -> int | None:
     """Ctrl-C while the model thinks; the exit code."""
     arguments = (sys.executable, "-m", "task", "ask", "Hi")
@@ -66,7 +82,8 @@ async def interrupted(product: RunningProduct, upstream: Upstream) -> int | None
 
 async def test_the_right_row_is_returned_from_three_files_and_failures_have_their_exit_codes(tmp_path: Path) -> None:
     steps = [reads_the_file, top_sale] * 3
-    async with connected(tmp_path, *steps, http_error(400), says("Fine."), never_answering()) as (product, upstream):
+    ends = http_error(400), says("Fine."), says(*("word ",) * 2_000), never_answering()
+    async with connected(tmp_path, *steps, *ends) as (product, upstream):
         assert (product.ready["rule"], product.ready["model"]) == ("upstream", "gpt-4o-mini")
         for name in REPORTS:
             path, right = made_report(tmp_path, name)
@@ -81,6 +98,8 @@ async def test_the_right_row_is_returned_from_three_files_and_failures_have_thei
         printed = await product.ask("Hi", "--json")
         assert printed.events()[0] == {"type": "text", "text": "Fine."}
         assert printed.event("finished").items() >= {"status": "finished", "finish_reason": "stop"}.items()
+
+        assert await left_by_its_reader(product) == ""
 
         unknown = await product.ask("Hi", "--model", "nobody")
         assert (unknown.code, unknown.out) == (2, "")
