@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
 from scripts.pages import publish
 from task.settings import PREFIX, Settings
@@ -95,7 +95,7 @@ def _row(setting: Setting) -> str:
 
 
 def _default(setting: Setting) -> str:
-    if SecretStr in (setting.field.annotation, *get_args(setting.field.annotation)):
+    if setting.secret:
         return "(secret)"
     value: Any = setting.field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, dict):

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from task.errors import SettingsError
+from task.settings.framework import ConsoleSettings, HistorySettings, TepsSettings
 
 PROVIDERS: Mapping[str, str | None] = {
     "dial": None,
@@ -37,15 +38,14 @@ MODEL_KEYS: Mapping[str, str] = {
     "keep_alive": "ollama.keep_alive",
     "component": "dapr.component",
 }
-# What some of those keys set where the provider is not one with OpenAI's API.
-_OF_PROVIDER: Mapping[str, Mapping[str, str]] = {
-    "dial": {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"},
-    "local": {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"},
-    "ollama": {"openai_api_key": "ollama_api_key", "openai_base_url": "ollama_local"},
-    "dapr": {"openai_api_key": "dapr_api_token", "openai_base_url": "dapr_grpc_endpoint"},
+# What `api_key` and `base_url` set where the provider is not one with OpenAI's API.
+_OF_PROVIDER: Mapping[str, tuple[str, str]] = {
+    "dial": ("dial_api_key", "dial_endpoint"),
+    "local": ("dial_api_key", "dial_endpoint"),
+    "ollama": ("ollama_api_key", "ollama_local"),
+    "dapr": ("dapr_api_token", "dapr_grpc_endpoint"),
 }
-
-
+_OF_FRAMEWORK = ("name", "version", "state_file")  # settings of the console that are not keys of `ui`
 # The keys of the other sections, and the setting of each.
 ALIASES: Mapping[str, str] = {
     "framework.name": "console.name",
@@ -54,20 +54,8 @@ ALIASES: Mapping[str, str] = {
     "framework.log_file": "log_file",
     "framework.debug_mode": "console.debug_mode",
     "framework.default_persona": "context.persona",
-    "message_history.max_length": "history.max_length",
-    "message_history.pruning_strategy": "history.pruning_strategy",
-    "message_history.prioritize_system_messages": "history.prioritize_system_messages",
-    "message_history.default_initial_messages": "history.default_initial_messages",
-    "message_history.max_tokens": "history.max_tokens",
-    "message_history.summary_tokens": "history.summary_tokens",
-    "ui.color_enabled": "console.color_enabled",
-    "ui.debug_mode": "console.debug_mode",
-    "ui.show_timestamps": "console.show_timestamps",
-    "ui.prompt_symbol": "console.prompt_symbol",
-    "ui.assistant_prefix": "console.assistant_prefix",
-    "ui.system_prefix": "console.system_prefix",
-    "ui.error_prefix": "console.error_prefix",
-    "ui.tool_prefix": "console.tool_prefix",
+    **{f"message_history.{name}": f"history.{name}" for name in HistorySettings.model_fields},
+    **{f"ui.{name}": f"console.{name}" for name in ConsoleSettings.model_fields if name not in _OF_FRAMEWORK},
     "dcm.allow_absolute_paths": "context.allow_absolute_paths",
     "dcm.allow_parent_traversal": "context.allow_parent_traversal",
     "dcm.context_definition_path": "context.definition_path",
@@ -75,14 +63,7 @@ ALIASES: Mapping[str, str] = {
     "dcm.document_cache_enabled": "context.cached_documents",
     "dcm.document_cache_size": "context.cached_documents",
     "dcm.section_identification_regex": "context.section_pattern",
-    "teps.permission_required": "teps.permission_required",
-    "teps.allowed_tools": "teps.allowed_tools",
-    "teps.secure_mode": "teps.secure_mode",
-    "teps.remember_confirmations": "teps.remember_confirmations",
-    "teps.confirmation_seconds": "teps.confirmation_seconds",
-    "teps.bash": "teps.bash",
-    "teps.file_read": "teps.file_read",
-    "teps.file_write": "teps.file_write",
+    **{f"teps.{name}": f"teps.{name}" for name in TepsSettings.model_fields},
     "teps.tool_timeout": "limits.tool_seconds",
     "advanced.state_file": "console.state_file",
     "advanced.max_retries": "llm.attempts",
@@ -97,45 +78,86 @@ _CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
 }
 
 
-@dataclass(slots=True)
-class Translated:
-    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one."""
-
-    content: dict[str, Any] = field(default_factory=dict[str, Any])
-    spelled: dict[str, str] = field(default_factory=dict[str, str])
-
-    def put(self, target: str, value: Any, spelled: str, file: str) -> None:
-        *path, last = target.split(".")
-        place = self.content
-        for name in path:
-            inner = place.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise SettingsError(f"{name} in {file} must hold settings of its own. Correct it.")
-            place = cast("dict[str, Any]", inner)
-        if last in place and place[last] != value:
-            other = self.spelled.get(target, target)
-            raise SettingsError(f"{other} and {spelled} in {file} set the same thing differently. Remove one of them.")
-        place[last] = value
-        self.spelled[target] = spelled
-
-
-def translated(content: Mapping[str, Any], file: str) -> Translated:
+def translated(content: Mapping[str, Any], file: str) -> Translation:
     """The file's content with every documented key in its place in the tree.
 
     Raises:
         SettingsError: a documented section holds an unknown key, or two keys set one thing differently.
     """
-    result = Translated({name: value for name, value in content.items() if name not in SECTIONS})
-    for section in content:
+    result = Translation(file, {name: value for name, value in content.items() if name not in SECTIONS})
+    for section in [name for name in content if name in SECTIONS]:
+        keys = _section(content, section, file)
         if section == "llm":
-            _put_model(_section(content, section, file), result, file)
-        elif section in SECTIONS:
-            keys = _section(content, section, file)
-            if section == "dcm" and keys.get("document_cache_enabled") is False:
-                keys = {**keys, "document_cache_size": 0}
-            for name, value in keys.items():
-                _put(f"{section}.{name}", value, result, file)
+            result.put_model(keys)
+            continue
+        if keys.get("document_cache_enabled") is False and section == "dcm":
+            keys = {**keys, "document_cache_size": 0}
+        for name, value in keys.items():
+            key = f"{section}.{name}"
+            if key not in ALIASES:
+                raise _unknown(key, ALIASES, file)
+            if key in _CONVERTED:
+                unit, convert = _CONVERTED[key]
+                if type(value) not in (int, float):
+                    got = str(value)[:80]
+                    raise SettingsError(f"{key} in {file}: it must be a number of {unit} (got {got!r}). Correct it.")
+                value = convert(value)
+            if key != "dcm.document_cache_enabled":
+                result.put(ALIASES[key], value, key)
     return result
+
+
+@dataclass(slots=True)
+class Translation:
+    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one."""
+
+    file: str
+    content: dict[str, Any] = field(default_factory=dict[str, Any])
+    spelled: dict[str, str] = field(default_factory=dict[str, str])
+
+    def put(self, target: str, value: Any, spelled: str) -> None:
+        *path, last = target.split(".")
+        place = self.content
+        for name in path:
+            place.setdefault(name, {})
+            place = _section(place, name, self.file)
+        if last in place and place[last] != value:
+            both = f"{self.spelled.get(target, target)} and {spelled} in {self.file}"
+            raise SettingsError(f"{both} set the same thing differently. Remove one of them.")
+        place[last] = value
+        self.spelled[target] = spelled
+
+    def put_model(self, llm: Mapping[str, Any]) -> None:
+        provider = llm.get("provider")
+        if "provider" in llm:
+            if not isinstance(provider, str) or provider not in PROVIDERS:
+                nearest = get_close_matches(str(provider), PROVIDERS, n=1, cutoff=0.0)[0]
+                raise SettingsError(
+                    f"llm.provider in {self.file}: there is no provider {str(provider)[:40]!r}; the nearest is "
+                    f"{nearest}. There are: {', '.join(PROVIDERS)}."
+                )
+            backend = provider if provider in _OF_PROVIDER else "openai"
+            self.put("backend", "dial" if provider == "local" else backend, "llm.provider")
+            if provider == "local":
+                self.put("core.model", "local", "llm.provider")
+        shared = {key: value for key, value in llm.items() if key not in PROVIDERS and key != "provider"}
+        self._put_keys(shared, "llm", provider)
+        for other in llm.keys() & PROVIDERS:  # another provider's section is checked and not used
+            target = self if other == provider else Translation(self.file)
+            target._put_keys(_section(llm, other, self.file), f"llm.{other}", other)
+        if provider is not None and (address := PROVIDERS[provider]) and "openai_base_url" not in self.content:
+            self.put("openai_base_url", address, "llm.provider")
+
+    def _put_keys(self, keys: Mapping[str, Any], section: str, provider: str | None) -> None:
+        usual = ("openai_api_key", "openai_base_url")
+        own: Mapping[str, str] = dict(zip(usual, _OF_PROVIDER.get(provider or "", usual), strict=True))
+        for name, value in keys.items():
+            key, target = f"{section}.{name}", MODEL_KEYS.get(name)
+            if target is None:
+                raise _unknown(key, [f"{section}.{known}" for known in (*MODEL_KEYS, "provider")], self.file)
+            if provider == "azure_openai" and target == "openai_base_url" and "/openai" not in str(value):
+                value = f"{str(value).rstrip('/')}/openai/v1"
+            self.put(own.get(target, target), value, key)
 
 
 def _section(content: Mapping[str, Any], section: str, file: str) -> dict[str, Any]:
@@ -143,52 +165,6 @@ def _section(content: Mapping[str, Any], section: str, file: str) -> dict[str, A
     if not isinstance(value, dict):
         raise SettingsError(f"{section} in {file} must hold settings of its own. Correct it.")
     return cast("dict[str, Any]", value)
-
-
-def _put(key: str, value: Any, result: Translated, file: str) -> None:
-    if key not in ALIASES:
-        raise _unknown(key, ALIASES, file)
-    if key in _CONVERTED:
-        unit, convert = _CONVERTED[key]
-        if type(value) not in (int, float):
-            got = str(value)[:80]
-            raise SettingsError(f"{key} in {file}: it must be a number of {unit} (got {got!r}). Correct it.")
-        value = convert(value)
-    if key != "dcm.document_cache_enabled":
-        result.put(ALIASES[key], value, key, file)
-
-
-def _put_model(llm: Mapping[str, Any], result: Translated, file: str) -> None:
-    provider = llm.get("provider")
-    if "provider" in llm:
-        if not isinstance(provider, str) or provider not in PROVIDERS:
-            nearest = get_close_matches(str(provider), PROVIDERS, n=1, cutoff=0.0)[0]
-            raise SettingsError(
-                f"llm.provider in {file}: there is no provider {str(provider)[:40]!r}; the nearest is {nearest}. "
-                f"There are: {', '.join(PROVIDERS)}."
-            )
-        backend = "dial" if provider == "local" else provider
-        result.put("backend", backend if backend in _OF_PROVIDER else "openai", "llm.provider", file)
-        if provider == "local":
-            result.put("core.model", "local", "llm.provider", file)
-    shared = {key: value for key, value in llm.items() if key not in PROVIDERS and key != "provider"}
-    _put_keys(shared, "llm", provider, result, file)
-    for other in llm.keys() & PROVIDERS:  # another provider's section is checked and not used
-        target = result if other == provider else Translated()
-        _put_keys(_section(llm, other, file), f"llm.{other}", other, target, file)
-    if provider is not None and (address := PROVIDERS[provider]) and "openai_base_url" not in result.content:
-        result.put("openai_base_url", address, "llm.provider", file)
-
-
-def _put_keys(keys: Mapping[str, Any], section: str, provider: str | None, result: Translated, file: str) -> None:
-    for name, value in keys.items():
-        key, target = f"{section}.{name}", MODEL_KEYS.get(name)
-        if target is None:
-            raise _unknown(key, [f"{section}.{known}" for known in (*MODEL_KEYS, "provider")], file)
-        target = _OF_PROVIDER.get(provider or "", {}).get(target, target)
-        if provider == "azure_openai" and target == "openai_base_url" and "/openai" not in str(value):
-            value = f"{str(value).rstrip('/')}/openai/v1"
-        result.put(target, value, key, file)
 
 
 def _unknown(key: str, known: Iterable[str], file: str) -> SettingsError:

@@ -19,10 +19,6 @@ _VARIABLE = re.compile(r"(?P<escape>\$)?\$\{(?P<name>[^}]*)\}?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class _TooDeep(Exception):
-    pass
-
-
 class _Loader(yaml.SafeLoader):
     """Stops at a depth that no settings have: deeper nesting takes the parser seconds and exhausts the stack."""
 
@@ -33,7 +29,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _TooDeep
+            raise SettingsError("is nested too deeply. Correct it.")
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -45,10 +41,35 @@ def read_document(path: Path) -> dict[str, Any]:
     Raises:
         SettingsError: the file cannot be read, is not YAML, is not a mapping, names a key twice, or grows too large.
     """
-    content = _parsed(_text(path), path)
-    if content is not None and not isinstance(content, dict):
-        raise SettingsError(f"The settings file {path} must hold `name: value` lines. Correct it.")
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SettingsError(f"has more than {MAX_BYTES:,} bytes. Name another file.")
+        content = parsed(path.read_text(encoding="utf-8"))
+        if content is not None and not isinstance(content, dict):
+            raise SettingsError("must hold `name: value` lines. Correct it.")
+    except SettingsError as error:
+        raise SettingsError(f"The settings file {path} {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SettingsError(f"The settings file {path} cannot be read: {reason}. Name another file.") from error
     return _without_empty(cast("dict[str, Any]", content or {}))
+
+
+def parsed(text: str) -> Any:
+    """The text's content.
+
+    Raises:
+        SettingsError: it is not YAML, names a key twice, or grows too large; what is wrong with the file.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        _measure(node, {})
+        return loader.construct_document(node) if node is not None else None
+    except (yaml.YAMLError, ValueError) as error:
+        raise SettingsError(f"is not valid YAML: {' '.join(str(error).split())}. Correct it.") from error
+    finally:
+        loader.dispose()
 
 
 def expanded(
@@ -73,82 +94,46 @@ def expanded(
         if not isinstance(item, str) or "${" not in item:
             return item
         changed.add(".".join(path))
-        return _filled(item, variables, f"{spelling(path)} in {file}") or None
+
+        def value(found: re.Match[str]) -> str:
+            name, where = found["name"], f"{spelling(path)} in {file}"
+            if found["escape"]:
+                return found[0][1:]
+            if not found[0].endswith("}") or not _NAME.fullmatch(name):
+                fix = "Write ${NAME}, or $${ for the characters."
+                raise SettingsError(f"{where}: {found[0][:40]!r} names no variable. {fix}")
+            if name not in variables:
+                fix = "Set it, or write the value instead."
+                raise SettingsError(f"{where}: the variable {name} is not set. {fix}")
+            return variables[name]
+
+        return _VARIABLE.sub(value, item) or None
 
     return walk(dict(content), ()), changed
 
 
-def _filled(text: str, variables: Mapping[str, str], where: str) -> str:
-    def value(found: re.Match[str]) -> str:
-        if found["escape"]:
-            return found[0][1:]
-        if not found[0].endswith("}") or not _NAME.fullmatch(found["name"]):
-            fix = "Write ${NAME}, or $${ for the characters."
-            raise SettingsError(f"{where}: {found[0][:40]!r} names no variable. {fix}")
-        if found["name"] not in variables:
-            fix = "Set it, or write the value instead."
-            raise SettingsError(f"{where}: the variable {found['name']} is not set. {fix}")
-        return variables[found["name"]]
-
-    return _VARIABLE.sub(value, text)
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SettingsError(f"The settings file {path} has more than {MAX_BYTES:,} bytes. Name another file.")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SettingsError(f"The settings file {path} cannot be read: {reason}. Name another file.") from error
-
-
-def _parsed(text: str, path: Path) -> Any:
-    try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            _measure(node, {}, path)
-            return loader.construct_document(node) if node is not None else None
-        finally:
-            loader.dispose()
-    except _TooDeep:
-        raise SettingsError(f"The settings file {path} is nested too deeply. Correct it.") from None
-    except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise SettingsError(f"The settings file {path} is not valid YAML: {reason}. Correct it.") from error
-
-
-def _measure(node: yaml.Node | None, known: dict[int, int], path: Path) -> int:
+def _measure(node: yaml.Node | None, known: dict[int, int]) -> int:
     # The number of nodes below this one when every alias is written out.
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) in known:
         if known[id(node)] == 0:
-            raise SettingsError(f"The settings file {path} contains itself at line {_line(node)}. Correct it.")
+            raise SettingsError(f"contains itself at line {_line(node)}. Correct it.")
         return known[id(node)]
     known[id(node)] = 0
-    if isinstance(node, yaml.MappingNode):
-        _refuse_twice(node, path)
-    size = 1
+    size, seen = 1, set[str]()
     for child in node.value:
-        for inner in child if isinstance(child, tuple) else (child,):
-            size += _measure(inner, known, path)
+        inner = child if isinstance(child, tuple) else (child,)
+        key: Any = inner[0].value if len(inner) == 2 and inner[0].tag != "tag:yaml.org,2002:merge" else None
+        if isinstance(key, str):
+            if key in seen:
+                raise SettingsError(f"names {key[:60]!r} twice, again in line {_line(inner[0])}. Remove one.")
+            seen.add(key)
+        size += sum(_measure(part, known) for part in inner)
         if size > MAX_NODES:
-            raise SettingsError(f"The settings file {path} holds more than {MAX_NODES:,} values. Shorten it.")
+            raise SettingsError(f"holds more than {MAX_NODES:,} values. Shorten it.")
     known[id(node)] = size
     return size
-
-
-def _refuse_twice(node: yaml.MappingNode, path: Path) -> None:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if not isinstance(key.value, str) or key.tag == "tag:yaml.org,2002:merge":
-            continue
-        if key.value in seen:
-            twice = f"names {key.value[:60]!r} twice, again in line {_line(key)}"
-            raise SettingsError(f"The settings file {path} {twice}. Remove one.")
-        seen.add(key.value)
 
 
 def _line(node: yaml.Node) -> int:

@@ -36,9 +36,7 @@ class ContextSettings(Section):
     definition_path: Folder | None = setting(None, "A FRAMEWORK_CONTEXT.md; see [Context](context.md). Empty: none.")
     persona: str = setting("", "Id of the persona of conversations that choose none.")
     max_document_bytes: int = setting(2**20, "Largest definition or document.", ge=1)
-    max_prompt_bytes: int = setting(
-        100_000, "How much the context may add to the system prompt; the model reads the rest with a tool.", ge=0
-    )
+    max_prompt_bytes: int = setting(100_000, "Most that goes into the system prompt; a tool reads the rest.", ge=0)
     cached_documents: int = setting(100, "Documents kept in memory; 0: none.", ge=0)
     allow_absolute_paths: bool = setting(False, "Let a definition name documents by absolute paths.")
     allow_parent_traversal: bool = setting(False, "Let a definition name documents outside its folder (`../`).")
@@ -51,19 +49,15 @@ class HistorySettings(Section):
     """How long conversations may get."""
 
     max_tokens: int | None = setting(
-        None, "Tokens of a model request; empty: what DIAL Core lists for it. See [History](history.md).", ge=100
+        None, "Tokens of a model request; empty: DIAL Core's limit. See [History](history.md).", ge=100
     )
-    max_length: int | None = setting(
-        None, "Messages of a model request; empty: any number, and 100 in `MessageManager`.", ge=1
-    )
+    max_length: int | None = setting(None, "Messages of a model request; empty: any, 100 in `MessageManager`.", ge=1)
     pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
         "remove_oldest",
         "What `MessageManager` does with older messages; see [History](history.md#messagemanager).",
         console=True,
     )
-    prioritize_system_messages: bool = setting(
-        True, "Keep system messages when older messages go (`MessageManager`).", console=True
-    )
+    prioritize_system_messages: bool = setting(True, "Never drop system messages (`MessageManager`).", console=True)
     summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, console=True)
     default_initial_messages: Annotated[list[dict[str, Any]], AsJson] = setting(
         [], "Messages that `MessageManager` starts with: a list of `role` and `content`.", console=True
@@ -73,12 +67,10 @@ class HistorySettings(Section):
 class ShellSettings(Section):
     """Commands, whichever tool runs them; see [Permissions](permissions.md#lists-of-tools-and-commands)."""
 
-    allowed_commands: Beginnings | None = setting(
-        None, "How commands that may run begin, word by word; not set: all not blocked."
-    )
+    allowed_commands: Beginnings | None = setting(None, "How allowed commands begin; not set: all not blocked.")
     blocked_commands: Beginnings = setting([], "How commands that never run begin.")
     working_directory: Folder | None = setting(
-        None, "The folder of the working directory in which commands run; empty: itself.", console=True
+        None, "Folder in which commands run; empty: the working directory.", console=True
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -22,22 +23,15 @@ def installation_secret(path: Path) -> str:
     """
     try:
         if not path.exists():
-            _make(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile("w", dir=path.parent, encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(32))
+                file.flush()
+                with suppress(FileExistsError):  # unlike a rename, a link never replaces another process's secret
+                    os.link(file.name, path)
         secret = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise SettingsError(f"AGENT_DATA_DIR: {path} cannot be used: {error}") from error
     if not secret:
         raise SettingsError(f"AGENT_DATA_DIR: {path} is empty; delete it and start again")
     return secret
-
-
-def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(32))
-    try:
-        os.link(file.name, path)  # unlike rename it never replaces the secret another process made first
-    except FileExistsError:
-        pass
-    finally:
-        Path(file.name).unlink()

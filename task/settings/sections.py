@@ -30,29 +30,18 @@ class LimitSettings(Section):
 
     steps: int = setting(15, "Model requests with tools in one run.", ge=1, le=1000)
     tool_seconds: float | None = setting(
-        None, "Seconds any tool call may take; empty: as each tool has it, 300 where it has no limit of its own.", gt=0
+        None, "Seconds any tool call may take; empty: the tool's own limit, else 300.", gt=0
     )
     run_seconds: float = setting(
-        1500, "Seconds one run may take, and what is left of them any tool call; the key Core gives lives 1800.", gt=0
+        1500, "Seconds one run with its tool calls may take; the key of Core lives 1800.", gt=0
     )
     run_tokens: int | None = setting(None, "Tokens one run may use; empty: no limit.", ge=1)
-    offload_chars: int = setting(
-        40_000, "Longer tool results and arguments are stored and read piece by piece.", ge=1000
-    )
+    offload_chars: int = setting(40_000, "Longer results and arguments of tools are stored and read in parts.", ge=1000)
     max_upload_bytes: int = setting(50 * 2**20, "Largest file the agent uploads.", ge=1)
     max_download_bytes: int = setting(10 * 2**20, "Largest file the agent downloads.", ge=1)
     reader_processes: int = setting(2, "Documents read at a time, in a process each.", ge=1, le=64)
     reader_seconds: float = setting(120, "Seconds that reading one document may take.", gt=0)
     reader_bytes: int = setting(2**30, "Memory that reading one document may take.", ge=2**27)
-
-
-def _check_schema(schema: dict[str, Any]) -> None:
-    from jsonschema import Draft202012Validator, SchemaError
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise ValueError(f"{error.json_path} is not a JSON Schema: {error.message}") from None
 
 
 class DeploymentToolSettings(Section):
@@ -72,22 +61,22 @@ class DeploymentToolSettings(Section):
         if taken := {self.prompt, "file_urls"} & self.arguments.keys():
             raise ValueError(f"{self.name}: the argument {min(taken)} has another meaning already")
         if self.arguments:
-            _check_schema({"type": "object", "properties": self.arguments})
+            from jsonschema import Draft202012Validator, SchemaError
+
+            try:
+                Draft202012Validator.check_schema({"type": "object", "properties": self.arguments})
+            except SchemaError as error:
+                raise ValueError(f"{error.json_path} is not a JSON Schema: {error.message}") from None
         return self
-
-
-DeploymentTools = Annotated[list[DeploymentToolSettings], Listed]
 
 
 class DeploymentSettings(Section):
     """DIAL deployments that serve the agent as tools."""
 
-    image: str = setting(
-        "dall-e-3", "Deployment behind `image_generation_tool`; `off`: the agent makes no pictures.", min_length=1
-    )
+    image: str = setting("dall-e-3", "Deployment behind `image_generation_tool`; `off`: no pictures.", min_length=1)
     image_seconds: float = setting(180, "Seconds one picture may take.", gt=0, le=3600)
-    tools: DeploymentTools = setting(
-        [], "Further deployments as tools, as a list of mappings; see [Tools](tools.md#deployments-as-tools)."
+    tools: Annotated[list[DeploymentToolSettings], Listed] = setting(
+        [], "Further deployments as tools, a list; see [Tools](tools.md#deployments-as-tools)."
     )
 
 
@@ -115,27 +104,18 @@ class McpServerSettings(Section):
     def _is_one_kind(self) -> McpServerSettings:
         if (self.url is None) == (self.command is None):
             raise ValueError("a server has either a `url` or a `command`: give one of them")
-        others = _OF_URLS if self.command else _OF_COMMANDS
-        if wrong := sorted(self.model_fields_set & others):
+        of_urls, of_commands = {"token", "headers", "forward_key"}, {"args", "env", "read", "write", "hosts"}
+        if wrong := sorted(self.model_fields_set & (of_urls if self.command else of_commands)):
             kind = "command" if self.command else "url"
             raise ValueError(f"`{wrong[0]}` does not go with a `{kind}`: remove it")
         return self
-
-
-_OF_URLS = frozenset({"token", "headers", "forward_key"})
-_OF_COMMANDS = frozenset({"args", "env", "read", "write", "hosts"})
-
-
-McpServers = Annotated[list[McpServerSettings], Listed]
 
 
 class InterpreterSettings(Section):
     """The Python interpreter server (`dial-agent python-interpreter`)."""
 
     port: Port = setting(8050, "Port of the Python interpreter; 0: any free one.")
-    python: Folder | None = setting(
-        None, "Python of the kernels' environment; empty: `.venv-kernel` beside the project."
-    )
+    python: Folder | None = setting(None, "Python of the kernels; empty: `.venv-kernel` beside the project.")
     seconds: float = setting(30, "Seconds that code of one call may run.", gt=0, le=3600)
     sessions: int = setting(128, "Conversations whose variables are kept at a time.", ge=1)
     running: int = setting(24, "Calls that run at a time, of one person at most half; others wait in line.", ge=1)
@@ -146,9 +126,7 @@ class InterpreterSettings(Section):
         "Seconds that running calls have after SIGTERM, while new ones are refused; 0: the server ends at once.",
         ge=0,
     )
-    unsafe: bool = setting(
-        False, "Run code even where no sandbox works: it may do all you may, so each call is asked about."
-    )
+    unsafe: bool = setting(False, "Run code even where no sandbox works, with all your rights: each call asks.")
 
 
 class RagSettings(Section):
@@ -158,20 +136,14 @@ class RagSettings(Section):
     deployment: str = setting("", "Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
     reranker: str = setting("", "Model that orders the ten best chunks of a search, in one short request; empty: none.")
     k: int = setting(3, "Chunks of 500 characters that an answer is always made from.", ge=1, le=100)
-    context_tokens: int = setting(
-        1500, "Tokens of excerpts, filled with neighbours of the chunks and further chunks.", ge=100
-    )
+    context_tokens: int = setting(1500, "Tokens of excerpts: the chunks, their neighbours, further chunks.", ge=100)
     whole_tokens: int = setting(1500, "Shorter documents are read whole, without an index.", ge=0)
     seconds: float = setting(900, "Seconds one search may take, indexing included.", gt=0)
     max_chunks: int = setting(20_000, "Most chunks of one document; the rest is not searched.", ge=1)
     cache_seconds: int = setting(86_400, "Seconds that the text of a document and its index are kept.", ge=1)
     cache_bytes: int = setting(256 * 2**20, "Memory all kept indexes may take together.", ge=1)
-    python: Folder | None = setting(
-        None, "Python of the embedding process's environment; empty: `.venv-embedding`, which `make run` makes."
-    )
-    torch_index: str = setting(
-        "", "Index with torch's CPU builds, for installing without libraries for graphics cards; empty: pip's own."
-    )
+    python: Folder | None = setting(None, "Python of the embedding process; empty: `.venv-embedding`.")
+    torch_index: str = setting("", "Index of torch's builds for CPUs only, used to install it; empty: pip's own.")
     embeddings: str = setting(
         "",
         "What makes the vectors: a deployment of DIAL Core, or an OpenAI-compatible address such as "
@@ -179,9 +151,7 @@ class RagSettings(Section):
     )
     embeddings_model: str = setting("", "Model at the address of `AGENT_RAG__EMBEDDINGS`.")
     embeddings_key: SecretStr | None = setting(None, "Key for that address, sent as a bearer token; empty: none.")
-    embeddings_batch: int = setting(
-        64, "Most texts in one request for embeddings; halved where a server takes fewer.", ge=1, le=2048
-    )
+    embeddings_batch: int = setting(64, "Most texts in one request for embeddings; halved if refused.", ge=1, le=2048)
     index_url: SecretStr | None = setting(
         None,
         "PostgreSQL with pgvector that keeps the vectors of documents for all replicas: "
@@ -242,9 +212,6 @@ class PriceSettings(Section):
     completion: float = Field(ge=0)
 
 
-Prices = Annotated[dict[str, PriceSettings], AsJson]
-
-
 class StoreSettings(Section):
     """The database of sessions, runs, traces, approvals and keys."""
 
@@ -252,9 +219,7 @@ class StoreSettings(Section):
         None,
         "`sqlite:///folder/file.db` or `postgresql://user:password@host/name`; empty: `store.db` in `AGENT_DATA_DIR`.",
     )
-    migrate: bool = setting(
-        True, "Bring the tables of an older store up to date at the start; `off`: `dial-agent store migrate` does."
-    )
+    migrate: bool = setting(True, "Upgrade an older store at the start; `off`: `dial-agent store migrate` does.")
     days: float = setting(30, "Days that sessions and traces are kept after their last use.", gt=0)
     sessions: int = setting(10_000, "Most sessions kept; the last used stay.", ge=1)
     traces: int = setting(100_000, "Most traces kept, and most runs; the newest stay.", ge=1)
@@ -272,9 +237,7 @@ class MetricsSettings(Section):
     """What Prometheus reads; see [Observability](observability.md)."""
 
     enabled: bool = setting(True, "Count what the agent does, and answer `/metrics`.")
-    port: Port | None = setting(
-        None, "A further port that answers `/metrics`, and nothing else: 9464 in DIAL's charts; empty: none."
-    )
+    port: Port | None = setting(None, "A further port for `/metrics` alone: 9464 in DIAL's charts; empty: none.")
 
 
 class HttpSettings(Section):
@@ -309,11 +272,9 @@ class HttpSettings(Section):
     )
 
 
-def _commands(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Commands = Annotated[tuple[Beginning, ...], BeforeValidator(_commands)]
+Commands = Annotated[
+    tuple[Beginning, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
 
 
 class RuleSettings(Section):
@@ -335,14 +296,11 @@ class RuleSettings(Section):
         return self
 
 
-Rules = Annotated[list[RuleSettings], AsJson]
-
-
 class PermissionSettings(Section):
     """What the agent may do without asking; see [Permissions](permissions.md)."""
 
-    rules: Rules = setting(
-        [], "Rules before the product's own, as a list of mappings; see [Permissions](permissions.md#rules)."
+    rules: Annotated[list[RuleSettings], AsJson] = setting(
+        [], "Rules before the product's own, a list; see [Permissions](permissions.md#rules)."
     )
     default_rules: bool = setting(True, "Add the product's own rules after these; off: what no rule fits is asked.")
     tools: Texts | None = setting(None, "Names of the tools that are offered and may be called; not set: all.")
@@ -365,18 +323,13 @@ class WorkspaceSettings(Section):
         return path
 
 
-Workspaces = Annotated[list[WorkspaceSettings], AsJson]
-
-
 class CodingSettings(Section):
     """Workspaces for the HTTP API and DIAL, and commands; see [Permissions](permissions.md#workspaces)."""
 
-    workspaces: Workspaces = setting(
+    workspaces: Annotated[list[WorkspaceSettings], AsJson] = setting(
         [], "Folders in which the named owners get the workspace tools, as a list of `path` and `owners`; empty: none."
     )
-    apply: bool = setting(
-        False, "Let the tools change such a folder without a question, as `run --apply` does; off: each change asks."
-    )
+    apply: bool = setting(False, "Change such a folder without a question, like `run --apply`; off: ask.")
     command_seconds: float = setting(60, "Seconds one command of a workspace or of `run` may take.", gt=0, le=3600)
     command_memory_mib: int = setting(4096, "Memory of one command with all it starts, in MiB.", ge=256)
 
@@ -405,13 +358,9 @@ class LocalCoreSettings(Section):
 class LocalModelSettings(Section):
     """The model that local Core runs on this machine (`dial-agent model`)."""
 
-    file: Folder | None = setting(
-        None, "GGUF file of a model of your own; empty: the one that `dial-agent model pull` gets."
-    )
+    file: Folder | None = setting(None, "GGUF file of your own model; empty: what `dial-agent model pull` gets.")
     folder: Folder | None = setting(None, "Folder of downloaded models; empty: `models` in the user's cache folder.")
-    context_tokens: int = setting(
-        8192, "Tokens the model reads at a time; more of them take more memory.", ge=2048, le=2**20
-    )
+    context_tokens: int = setting(8192, "Tokens the model reads at a time; more take more memory.", ge=2048, le=2**20)
     answer_tokens: int = setting(1024, "Longest answer, unless the request names a limit.", ge=64)
     threads: int = setting(0, "Threads of the model; 0: one for every core.", ge=0, le=1024)
     queue: int = setting(8, "Requests that may wait while one is answered.", ge=0, le=1000)
@@ -437,9 +386,5 @@ class OllamaSettings(Section):
 class DaprSettings(Section):
     """Which component of a Dapr sidecar answers; see [Dapr](dapr.md)."""
 
-    component: str = setting(
-        "", "Conversation component that answers; empty: the one with the model's name, else the only one."
-    )
-    seconds: float | None = setting(
-        None, "Longest wait for one answer, which comes as a whole; empty: 300 seconds.", gt=0, le=86_400
-    )
+    component: str = setting("", "Conversation component; empty: the one named like the model, else the only one.")
+    seconds: float | None = setting(None, "Longest wait for one whole answer; empty: 300 seconds.", gt=0, le=86_400)

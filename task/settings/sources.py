@@ -6,14 +6,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from dotenv import dotenv_values
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource
-from pydantic_settings.sources.utils import parse_env_vars
 
 from task.errors import SettingsError
 from task.settings.aliases import SECTIONS
@@ -26,7 +25,7 @@ SERVICE_HOST = "_SERVICE_HOST"
 ONE_TOOLS_SECONDS = ("interpreter.seconds", "rag.seconds", "deployments.image_seconds", "limits.reader_seconds")
 LISTED_TOOLS = ("mcp_servers", "deployments.tools")  # each tool of the list may have seconds of its own
 SettingPath = tuple[str, ...]
-T = TypeVar("T", bound=BaseSettings)
+T = TypeVar("T", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Setting:
     @property
     def console(self) -> bool:
         """Whether it has an effect in the console only."""
-        return isinstance(self.field.json_schema_extra, dict) and "console" in self.field.json_schema_extra
+        return "console" in _marks(self.field)
 
     def given_in(self, settings: BaseModel) -> bool:
         """Whether a source has a value for it."""
@@ -87,11 +86,10 @@ class Sources:
             return f"{setting.variable} in .env"
         return f"{self.spelling(setting.path)} in {self.document_name}"
 
-    def named(self, setting: Setting) -> str:
-        """The dotted key, as the document has it where its value comes from there."""
-        variables = (*self.environment, *self.dotenv)
-        from_document = setting.path[0] not in self.given and setting.variable not in variables
-        return self.spelling(setting.path) if from_document else setting.key
+    def inside(self, setting: Setting, place: str) -> str:
+        """The place in the setting's value, below its dotted key; as the document has it if the value is its own."""
+        elsewhere = setting.path[0] in self.given or setting.variable in (*self.environment, *self.dotenv)
+        return f" {setting.key if elsewhere else self.spelling(setting.path)}{place}:" if place else ""
 
     def spelling(self, path: SettingPath) -> str:
         """The dotted key as the document has it."""
@@ -102,27 +100,24 @@ class Sources:
 
 
 def settings_of(model: type[BaseModel], prefix: str, path: SettingPath = ()) -> Iterator[Setting]:
-    """Every leaf of the tree, in the order of its fields; a validation alias is a variable without prefix."""
+    """Every leaf of the tree, in the order of its fields."""
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from settings_of(inner, prefix, (*path, name))
-            continue
-        bare = field.validation_alias == name
-        variable = name.upper() if bare else prefix + "__".join((*path, name)).upper()
-        yield Setting((*path, name), variable, field)
+        else:
+            variable = name if "bare" in _marks(field) else prefix + "__".join((*path, name))
+            yield Setting((*path, name), variable.upper(), field)
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """The file's variables as they stand, without expansion; nothing where there is no file.
+    """The file's variables, without expansion; nothing where there is no file.
 
     Raises:
         SettingsError: the file cannot be read.
     """
-    if not path.is_file():
-        return {}
     try:
-        values = dotenv_values(path, interpolate=False, encoding="utf-8")
+        values = dotenv_values(path, interpolate=False, encoding="utf-8") if path.is_file() else {}
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path.name} cannot be read: {error}. Save it as UTF-8 text, or remove it.") from error
     return {name: value for name, value in values.items() if value is not None}
@@ -131,12 +126,10 @@ def read_dotenv(path: Path) -> dict[str, str]:
 def without_services(environment: Mapping[str, str], prefix: str) -> Mapping[str, str]:
     """The environment without what Kubernetes puts there for each service of the namespace whose name begins as our
     variables do: `AGENT_SERVICE_HOST`, `AGENT_PORT=tcp://…` and others for a service `agent`."""
-    if "KUBERNETES_SERVICE_HOST" not in environment:
-        return environment
     hosts = [name for name in environment if name.startswith(prefix) and name.endswith(SERVICE_HOST)]
-    services = "|".join(re.escape(name.removesuffix(SERVICE_HOST)) for name in hosts)
-    if not services:
+    if "KUBERNETES_SERVICE_HOST" not in environment or not hosts:
         return environment
+    services = "|".join(re.escape(name.removesuffix(SERVICE_HOST)) for name in hosts)
     injected = re.compile(rf"({services})_(SERVICE_(HOST|PORT)\w*|PORT_\d+_(TCP|UDP|SCTP)\w*)")
     address = re.compile(rf"({services})_PORT")
     return {
@@ -147,20 +140,29 @@ def without_services(environment: Mapping[str, str], prefix: str) -> Mapping[str
 
 
 def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any]) -> T:
-    """The settings from all sources; `extra` is weaker than any of them.
+    """The settings from all sources; `extra` is weaker than any of them. Empty variables count as not set.
 
     Raises:
         SettingsError: an unknown name or a malformed value.
     """
     known = list(settings_of(model, prefix))
-    for label, variables in (("the environment", sources.environment), (".env", sources.dotenv)):
-        _refuse_unknown(label, variables, known, prefix)
-    merged = _merged(extra, sources.document)
-    for variables in (sources.dotenv, sources.environment):
-        merged = _merged(merged, _VariablesSource(model, variables)())
-    merged = _merged(merged, sources.given)
+    names = {CONFIG_VARIABLE, *(setting.variable for setting in known)}
+    found: dict[str, dict[str, Any]] = {}
+    for label, variables in ((".env", sources.dotenv), ("the environment", sources.environment)):
+        for name in variables:
+            if name.upper().startswith(prefix) and name not in names:
+                nearest = f"the nearest is {_nearest(name.upper(), names)}"
+                raise SettingsError(f"{name} in {label} is not a setting; {nearest}. Rename or unset it.")
+        tree = found[label] = {}
+        values = {name.upper(): value for name, value in variables.items() if value}
+        for setting in known:
+            if setting.variable in values:
+                inner: dict[str, Any] = tree
+                for part in setting.path[:-1]:
+                    inner = inner.setdefault(part, {})
+                inner[setting.path[-1]] = values[setting.variable]
     try:
-        return model(**merged)
+        return model(**reduce(_merged, (extra, sources.document, *found.values(), sources.given), {}))
     except ValidationError as error:
         raise SettingsError(_explained(error, known, sources)) from error
 
@@ -182,125 +184,86 @@ def check_seconds(settings: Settings, sources: Sources, prefix: str) -> None:
     """
     known = {item.key: item for item in settings_of(type(settings), prefix)}
 
-    def value(setting: Setting) -> Any:
-        found: Any = settings
-        for name in setting.path:
-            found = getattr(found, name)
-        return found
+    def value(key: str) -> Any:
+        return reduce(getattr, known[key].path, cast("Any", settings))
 
-    given = [(known[key], value(known[key]), "") for key in ONE_TOOLS_SECONDS if known[key].given_in(settings)]
-    for setting in (known[key] for key in LISTED_TOOLS):
-        items = enumerate(value(setting))
-        given += [(setting, item.seconds, f"[{n}].seconds") for n, item in items if "seconds" in item.model_fields_set]
-    around, most = known["limits.run_seconds"], settings.limits.run_seconds
+    given = [(key, value(key), "") for key in ONE_TOOLS_SECONDS if known[key].given_in(settings)]
+    for key in LISTED_TOOLS:
+        items = enumerate(value(key))
+        given += [(key, item.seconds, f"[{n}].seconds") for n, item in items if "seconds" in item.model_fields_set]
     if settings.limits.tool_seconds is not None:
-        given.insert(0, (known["limits.tool_seconds"], settings.limits.tool_seconds, ""))
-    for setting, seconds, place in given:
+        given.insert(0, ("limits.tool_seconds", settings.limits.tool_seconds, ""))
+    around, most = "limits.run_seconds", settings.limits.run_seconds
+    for key, seconds, place in given:
         if seconds > most:
-            inside = f" {sources.named(setting)}{place}:" if place else ""
             raise SettingsError(
-                f"{sources.where(setting)}:{inside} {seconds:g} seconds are never reached, because "
-                f"{around.variable} is {most:g}. Lower the one or raise the other."
+                f"{sources.where(known[key])}:{sources.inside(known[key], place)} {seconds:g} seconds are never "
+                f"reached, because {known[around].variable} is {most:g}. Lower the one or raise the other."
             )
-        if setting.key == "limits.tool_seconds":
-            around, most = setting, seconds
+        if key == "limits.tool_seconds":
+            around, most = key, seconds
 
 
-class _VariablesSource(EnvSettingsSource):
-    def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[str, str]) -> None:
-        self._variables = variables
-        super().__init__(settings_cls)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return parse_env_vars(self._variables, self.case_sensitive, ignore_empty=True)
-
-
-def _refuse_unknown(label: str, variables: Mapping[str, str], known: list[Setting], prefix: str) -> None:
-    names = {CONFIG_VARIABLE, *(setting.variable for setting in known)}
-    for name in variables:
-        if name.upper().startswith(prefix) and name not in names:
-            nearest = _nearest(name.upper(), names)
-            raise SettingsError(f"{name} in {label} is not a setting; the nearest is {nearest}. Rename or unset it.")
-
-
-def _explained(error: ValidationError, known: list[Setting], sources: Sources) -> str:
+def _explained(error: ValidationError, known: Sequence[Setting], sources: Sources) -> str:
     faults = error.errors(include_url=False)
     # A misspelt name first: what is missing is missing because of it.
     fault = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     path = tuple(str(part) for part in fault["loc"])
     setting = next((item for item in known if item.path == path[: len(item.path)]), None)
+    reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
     if setting is None:
         keys = {item.key for item in known} | {item.path[0] for item in known} | SECTIONS
         key, nearest = sources.spelling(path), _nearest(".".join(path), keys)
         if fault["type"] == "extra_forbidden":
             return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
         if fault["type"] == "value_error":  # two settings of a section contradict each other
-            return f"{fault['msg'].removeprefix('Value error, ')}. Correct it."
+            return f"{reason}. Correct it."
         return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
-    place = _Place.of(setting, fault["loc"][len(setting.path) :])
-    inside = f" {sources.named(setting)}{place.path}:" if place.path else ""
+    rest = fault["loc"][len(setting.path) :]
+    section, secret = _surroundings(setting, rest)
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+    where = f"{sources.where(setting)}:{sources.inside(setting, place)}"
     if fault["type"] == "extra_forbidden":
-        return f"{sources.where(setting)}:{inside} unknown{place.suggestion()} Rename or remove it."
-    hidden = place.secret or setting.key in sources.expanded
-    return f"{sources.where(setting)}:{inside} {_reason(fault, place)}{_got(fault, hidden=hidden)}. {_fix(setting)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A place in a setting's value: its path, the section it is in where there is one, and whether it is secret."""
-
-    path: str
-    name: str
-    section: type[BaseModel] | None
-    secret: bool
-
-    @classmethod
-    def of(cls, setting: Setting, rest: Sequence[str | int]) -> _Place:
-        section, secret = _section_in(setting.field.annotation), setting.secret
-        found, inner = section, section
-        for part in rest:
-            found = inner
-            if found is not None and part in found.model_fields:
-                annotation = found.model_fields[str(part)].annotation
-                inner, secret = _section_in(annotation), SecretStr in (annotation, *get_args(annotation))
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
-        return cls(path, str(rest[-1]) if rest else "", found, secret)
-
-    def suggestion(self) -> str:
-        names = list(self.section.model_fields) if self.section is not None else []
-        nearest = get_close_matches(self.name, names, n=1)
-        return f", did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(names)}."
-
-
-def _section_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_section_in, get_args(annotation))), None)
-
-
-def _reason(fault: Any, place: _Place) -> str:
-    if fault["type"] == "list_type" and place.section is not None:
-        return "it must be a list of mappings"
-    if fault["type"] == "model_type" and place.section is not None:
-        names = [name for name, field in place.section.model_fields.items() if field.is_required()]
-        return f"it must be a mapping with {' and '.join(names)}"
-    reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"{reason[0].lower()}{reason[1:]}"
-
-
-def _got(fault: Any, *, hidden: bool) -> str:
+        names = list(section.model_fields) if section is not None else []
+        nearest = get_close_matches(str(rest[-1]), names, n=1)
+        advice = f", did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(names)}."
+        return f"{where} unknown{advice} Rename or remove it."
+    if section is not None and fault["type"] == "list_type":
+        reason = "it must be a list of mappings"
+    elif section is not None and fault["type"] == "model_type":
+        required = [name for name, field in section.model_fields.items() if field.is_required()]
+        reason = f"it must be a mapping with {' and '.join(required)}"
+    given, default = str(fault["input"]), setting.field.get_default()
     # A mapping may hold a key, and an address a password.
-    text = str(fault["input"])
-    shown = not hidden and not isinstance(fault["input"], dict | list) and text[:1] not in "[{" and "@" not in text
-    return f" (got {text[:80]!r})" if shown else ""
+    hidden = secret or setting.key in sources.expanded or given[:1] in ("[", "{") or "@" in given
+    got = "" if hidden or isinstance(fault["input"], dict | list) else f" (got {given[:80]!r})"
+    fix = f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
+    return f"{where} {reason[0].lower()}{reason[1:]}{got}. {fix}"
 
 
-def _fix(setting: Setting) -> str:
-    default = setting.field.get_default()
-    return f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
+def _surroundings(setting: Setting, rest: Sequence[str | int]) -> tuple[type[BaseModel] | None, bool]:
+    """The section in which a place of the setting's value lies, and whether that place is secret."""
+
+    def section_in(annotation: Any) -> type[BaseModel] | None:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        return next(filter(None, map(section_in, get_args(annotation))), None)
+
+    annotation: Any = setting.field.annotation
+    section = inner = section_in(annotation)
+    for part in rest:
+        section = inner
+        if section is not None and part in section.model_fields:
+            annotation = section.model_fields[str(part)].annotation
+            inner = section_in(annotation)
+    return section, SecretStr in (annotation, *get_args(annotation))
 
 
-def _nearest(name: str, names: set[str]) -> str:
+def _marks(field: FieldInfo) -> Mapping[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
     return get_close_matches(name, sorted(names), n=1, cutoff=0.0)[0]
 
 

@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import PrivateAttr, SecretStr
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from task.errors import SettingsError
 from task.settings.aliases import translated
@@ -24,11 +23,11 @@ from task.settings.sections import (
     LimitSettings,
     LocalCoreSettings,
     LocalModelSettings,
-    McpServers,
+    McpServerSettings,
     MetricsSettings,
     OllamaSettings,
     PermissionSettings,
-    Prices,
+    PriceSettings,
     RagSettings,
     StoreSettings,
 )
@@ -42,125 +41,71 @@ from task.settings.sources import (
     settings_of,
     without_services,
 )
-from task.settings.values import Folder, HttpUrl, LogLevel, Port, RedisUrl, Texts, setting
+from task.settings.values import (
+    AsJson,
+    Folder,
+    HttpUrl,
+    Listed,
+    LogLevel,
+    Port,
+    RedisUrl,
+    Section,
+    Texts,
+    bare,
+    setting,
+)
 
 PREFIX = "AGENT_"
-ProfileName = Literal[
-    "generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek", "thinking", "basic",
-    "ollama", "lm-studio", "llama.cpp", "vllm",
-]  # fmt: skip
+_Hosted = Literal["generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek", "thinking", "basic"]
+_Local = Literal["ollama", "lm-studio", "llama.cpp", "vllm"]
+ProfileName = Literal[_Hosted, _Local]
 DEFAULT_DOCUMENT = "dial-agent.yaml"
 HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
 APPLICATION = "dial-agent"
 HOMES = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """The whole tree. A bare `Settings()` holds the defaults and reads nothing; `load_settings` reads the sources."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
+    dial_endpoint: HttpUrl = bare("http://localhost:8080", "DIAL Core, real or local.")
+    deployment_name: str = bare("gpt-4o", "Model the agent asks.", min_length=1)
+    dial_api_key: SecretStr | None = bare(None, "Key for calls of Core outside a request; empty: local Core's own.")
+    openai_api_key: SecretStr | None = bare(None, "Key of an OpenAI-compatible upstream.")
+    openai_base_url: HttpUrl | None = bare(
+        None, "OpenAI-compatible upstream; empty with a key: https://api.openai.com/v1."
     )
-
-    dial_endpoint: HttpUrl = setting(
-        "http://localhost:8080", "DIAL Core, real or local.", validation_alias="dial_endpoint"
-    )
-    deployment_name: str = setting("gpt-4o", "Model the agent asks.", validation_alias="deployment_name", min_length=1)
-    dial_api_key: SecretStr | None = setting(
-        None,
-        "Key for calls of Core outside a request; local Core makes its own when empty.",
-        validation_alias="dial_api_key",
-    )
-    openai_api_key: SecretStr | None = setting(
-        None, "Key of an OpenAI-compatible upstream.", validation_alias="openai_api_key"
-    )
-    openai_base_url: HttpUrl | None = setting(
-        None,
-        "Address of an OpenAI-compatible upstream; with a key alone: https://api.openai.com/v1.",
-        validation_alias="openai_base_url",
-    )
-    ollama_local: HttpUrl = setting(
-        "http://127.0.0.1:11434",
-        "Ollama's address; `make run` looks there for a running one.",
-        validation_alias="ollama_local",
-    )
-    ollama_api_key: SecretStr | None = setting(
-        None, "Key of Ollama's cloud; it is sent to `TURBO_HOST` only.", validation_alias="ollama_api_key"
-    )
-    turbo_host: HttpUrl = setting(
-        "https://ollama.com",
-        "Ollama host of the planner of coding runs; `OLLAMA_API_KEY` is sent there.",
-        validation_alias="turbo_host",
-    )
-    dapr_grpc_endpoint: str | None = setting(
-        None,
-        "Address of a Dapr sidecar: `host:port`, with `?tls=true` for TLS; empty: this machine at `DAPR_GRPC_PORT`.",
-        validation_alias="dapr_grpc_endpoint",
-    )
-    dapr_grpc_port: Port = setting(
-        50_001, "Port of the Dapr sidecar on this machine.", validation_alias="dapr_grpc_port"
-    )
-    dapr_api_token: SecretStr | None = setting(
-        None, "Token that the Dapr sidecar was started with.", validation_alias="dapr_api_token"
-    )
-    planner_model: str = setting(
-        "gpt-oss:20b",
-        "Model that plans a coding run: of Ollama, or `backend:model`.",
-        validation_alias="planner_model",
-        min_length=1,
-    )
-    coder_model: str = setting(
-        "qwen2.5-coder",
-        "Model that carries a plan out: of Ollama at `OLLAMA_LOCAL`, or `backend:model`.",
-        validation_alias="coder_model",
-        min_length=1,
-    )
-    max_steps: int = setting(
-        25, "Model requests with tools in one coding run.", validation_alias="max_steps", ge=1, le=1000
-    )
-    request_timeout_s: int = setting(
-        120, "Seconds a model of a coding run may be silent.", validation_alias="request_timeout_s", ge=1, le=86_400
-    )
-    dry_run: bool = setting(
-        False, "Never let a coding run change anything, also with `--apply`.", validation_alias="dry_run"
-    )
-    pyinterpreter_mcp_url: HttpUrl | None = setting(
-        None,
-        "MCP address of a Python interpreter server; `dial-agent up` starts its own when empty.",
-        validation_alias="pyinterpreter_mcp_url",
-    )
-    ddg_mcp_url: HttpUrl | None = setting(
-        None,
-        "MCP address of a search server; `dial-agent up` starts its own when empty.",
-        validation_alias="ddg_mcp_url",
-    )
-    embedding_model: str = setting(
-        "",
-        "Folder or model hub name of a sentence-transformers model; empty: the installed all-MiniLM-L6-v2.",
-        validation_alias="embedding_model",
-    )
-    otel_exporter_otlp_endpoint: HttpUrl | None = setting(
+    ollama_local: HttpUrl = bare("http://127.0.0.1:11434", "Ollama's address, where `make run` looks for it.")
+    ollama_api_key: SecretStr | None = bare(None, "Key of Ollama's cloud; it is sent to `TURBO_HOST` only.")
+    turbo_host: HttpUrl = bare("https://ollama.com", "Ollama host of the planner; it gets `OLLAMA_API_KEY`.")
+    dapr_grpc_endpoint: str | None = bare(None, "Dapr sidecar: `host:port`, `?tls=true` for TLS; empty: this machine.")
+    dapr_grpc_port: Port = bare(50_001, "Port of the Dapr sidecar on this machine.")
+    dapr_api_token: SecretStr | None = bare(None, "Token that the Dapr sidecar was started with.")
+    planner_model: str = bare("gpt-oss:20b", "Ollama model that plans a coding run, or `backend:model`.", min_length=1)
+    coder_model: str = bare("qwen2.5-coder", "Ollama model that carries a plan out, or `backend:model`.", min_length=1)
+    max_steps: int = bare(25, "Model requests with tools in one coding run.", ge=1, le=1000)
+    request_timeout_s: int = bare(120, "Seconds a model of a coding run may be silent.", ge=1, le=86_400)
+    dry_run: bool = bare(False, "Never let a coding run change anything, also with `--apply`.")
+    pyinterpreter_mcp_url: HttpUrl | None = bare(None, "MCP address of a Python interpreter; empty: `up` starts one.")
+    ddg_mcp_url: HttpUrl | None = bare(None, "MCP address of a search server; empty: `dial-agent up` starts one.")
+    embedding_model: str = bare("", "Folder or hub name of a sentence-transformers model; empty: the installed one.")
+    otel_exporter_otlp_endpoint: HttpUrl | None = bare(
         None,
         "OpenTelemetry collector that gets spans, without texts: http://host:4318; see [Observability]"
         "(observability.md). Needs the extra `otel`.",
-        validation_alias="otel_exporter_otlp_endpoint",
     )
-    otel_exporter_otlp_traces_endpoint: HttpUrl | None = setting(
-        None,
-        "The whole address for spans, in place of the one below `OTEL_EXPORTER_OTLP_ENDPOINT`.",
-        validation_alias="otel_exporter_otlp_traces_endpoint",
-    )
+    otel_exporter_otlp_traces_endpoint: HttpUrl | None = bare(None, "Whole address for spans, in place of that one.")
     mcp_token: SecretStr | None = setting(
         None,
         "Bearer token of the interpreter and the search server; `dial-agent up` generates one. It is sent to this"
         " machine and to hosts without a dot in their name only.",
     )
-    mcp_servers: McpServers = setting([], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md).")
+    mcp_servers: Annotated[list[McpServerSettings], Listed] = setting(
+        [], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md)."
+    )
     host: str = setting("127.0.0.1", "Address the agent listens on.", min_length=1)
     port: Port = setting(5030, "Port the agent listens on; 0: any free one.")
-    workers: int = setting(
-        1, "Processes of the agent behind its port; more than the machine has cores are of no use.", ge=1, le=64
-    )
+    workers: int = setting(1, "Processes behind the agent's port; at most one per core helps.", ge=1, le=64)
     core_port: Port = setting(8080, "Port local Core listens on; 0: any free one.")
     search_port: Port = setting(8051, "Port of the search server; 0: any free one.")
     data_dir: Folder = setting(
@@ -175,9 +120,7 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = setting("INFO", "Least severe log lines shown: DEBUG, INFO, WARNING or ERROR.")
     log_file: Folder | None = setting(None, "File to which the agent's log is appended; empty: standard error.")
-    log_format: Literal["text", "json"] = setting(
-        "text", "`json`: log lines are JSON objects with request id, reference and trace id."
-    )
+    log_format: Literal["text", "json"] = setting("text", "`json`: objects with request id, reference and trace id.")
     heartbeat_seconds: float = setting(15, "Seconds of silence after which a stream gets a heartbeat.", gt=0)
     keep_alive_seconds: int = setting(
         330,
@@ -185,46 +128,32 @@ class Settings(BaseSettings):
         " a request on one that is just being closed is lost (502 `No route`).",
         ge=5,  # longer than `task.llm.transport.KEEP_ALIVE_SECONDS`, so that the product's own clients let go first
     )
-    shutdown_seconds: int = setting(
-        10, "Seconds that answers under way get when the agent is stopped; `dial-agent up` gives them 3.", ge=0
-    )
+    shutdown_seconds: int = setting(10, "Seconds that answers get when the agent is stopped; with `up` 3.", ge=0)
     backend: Literal["dial", "openai", "ollama", "dapr"] = setting(
         "dial",
         "How the agent reaches its model: through DIAL Core, an OpenAI-compatible upstream, Ollama at"
         " `OLLAMA_LOCAL`, or a Dapr sidecar.",
     )
-    dial_body_bytes: int = setting(
-        32 * 2**20, "Largest request body at the DIAL route, which may hold attached pictures.", ge=1024
-    )
-    fast_chunks: bool = setting(
-        True, "Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route."
-    )
+    dial_body_bytes: int = setting(32 * 2**20, "Largest request body at the DIAL route, pictures included.", ge=1024)
+    fast_chunks: bool = setting(True, "Write answers by our own fast route; off: the DIAL SDK's route.")
     profile: ProfileName | None = setting(
         None, "The model's profile: " + ", ".join(get_args(ProfileName)) + "; empty: found from its name."
     )
     temperature: float | None = setting(None, "Temperature of the model; empty: its own.", ge=0, le=2)
     system_prompt: str | None = setting(None, "System prompt in place of the product's own.")
-    tool_paths: Texts = setting(
-        [], "Further tools: `package.module:attribute` or a `.py` file, with commas between them."
-    )
-    state_secret: SecretStr | None = setting(
-        None, "Signs the hidden state; the same on every replica. Empty: generated once per installation."
-    )
+    tool_paths: Texts = setting([], "Further tools: `package.module:attribute` or `.py` files, with commas.")
+    state_secret: SecretStr | None = setting(None, "Signs hidden state, on every replica the same; empty: made once.")
     errors_in_stream: bool = setting(
         False, "For Core 0.25 and older: mistakes of callers are reported inside the stream; see also `core-config`."
     )
-    trace_content: bool = setting(
-        False,
-        "Keep the texts of DIAL conversations in traces, not only names, sizes, times and tokens.",
-        validation_alias="trace_content",
-    )
+    trace_content: bool = bare(False, "Keep the texts of DIAL conversations in traces too.")
     redis_url: RedisUrl | None = setting(
         None,
         "Redis that agents share: it keeps limits, MCP listings, listeners, and texts and indexes of documents. "
         "redis://host:6379/0, rediss://… with TLS, or unix://…; see [Operations](operations.md#redis).",
     )
-    prices: Prices = setting(
-        {}, "Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
+    prices: Annotated[dict[str, PriceSettings], AsJson] = setting(
+        {}, "Prices of a million tokens: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
     )
     store: StoreSettings = StoreSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -290,17 +219,6 @@ class Settings(BaseSettings):
             raise SettingsError("AGENT_REDIS_URL and its former name AGENT_RAG__STORE_URL differ. Remove the latter.")
         secret = url or former
         return secret.get_secret_value() if secret is not None else None
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 def load_settings(

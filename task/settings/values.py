@@ -16,17 +16,18 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-def setting(default: Any, description: str, *, console: bool = False, **constraints: Any) -> Any:
+def setting(default: Any, description: str, *, console: bool = False, bare: bool = False, **constraints: Any) -> Any:
     """A field with its default and its line in the settings page; `constraints` are those of pydantic's `Field`.
 
-    `console`: it has an effect in the console and in `TEPSManager` only.
+    `console`: it has an effect in the console and in `TEPSManager` only; `bare`: its variable has no prefix.
     """
-    return Field(
-        default,
-        description=description,
-        json_schema_extra={"console": True} if console else None,
-        **constraints,
-    )
+    marks: dict[str, Any] = {name: True for name, marked in (("console", console), ("bare", bare)) if marked}
+    return Field(default, description=description, json_schema_extra=marks or None, **constraints)
+
+
+def bare(default: Any, description: str, **constraints: Any) -> Any:
+    """A setting whose documented variable has no prefix."""
+    return setting(default, description, bare=True, **constraints)
 
 
 def _http_url(text: str) -> str:
@@ -79,10 +80,6 @@ def _mapping(value: Any) -> Any:
     return {name.strip(): item.strip() for name, _, item in pairs}
 
 
-def _upper(value: Any) -> Any:
-    return value.upper() if isinstance(value, str) else value
-
-
 Listed = BeforeValidator(_list)  # text with commas, or JSON
 AsJson = BeforeValidator(_json)
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
@@ -95,4 +92,5 @@ Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
-LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+Capitals = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Capitals]

@@ -30,7 +30,7 @@ from task.output.sanitizer import Defanger
 from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, urls_of_text
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
-from task.settings.document import _parsed
+from task.settings.document import parsed
 from tests.support.gating import RUNS, facts
 from tests.support.office import paragraph, sheet_file, word_file
 from tests.support.pdfs import text_pdf
@@ -408,7 +408,7 @@ PARSERS = (
     Parser("mcp result", changed(ANSWER), _mcp, 16_000, (ValidationError,)),
     Parser("shell", joined(*SHELL), _command_line, 6_000),
     Parser("addresses", joined(*LINKS), _addresses, 16_000),
-    Parser("settings", joined(*YAML), lambda text: _parsed(text, Path("x.yaml")), 11_000, (AgentError,)),
+    Parser("settings", joined(*YAML), parsed, 11_000, (AgentError,)),
     Parser("reply", joined("approve ", "k7f3", ", ", "and ", "deny all", "because", "please", "1"), _reply, 18_000),
     Parser("sanitiser", joined(*MARKDOWN, *HTML), _defang, 4_000),
     Parser("tag", joined(*HTML, "=", '"', "/>"), _tag, 9_000),
