@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,9 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def close(self) -> None:
+        self.dispose()
+
 
 def read_document(path: Path) -> dict[str, Any]:
     """A YAML file's mapping, without its empty keys.
@@ -61,15 +65,13 @@ def parsed(text: str) -> Any:
     Raises:
         SettingsError: it is not YAML, names a key twice, or grows too large; what is wrong with the file.
     """
-    loader = _Loader(text)
     try:
-        node = loader.get_single_node()
-        _measure(node, {})
-        return loader.construct_document(node) if node is not None else None
+        with closing(_Loader(text)) as loader:
+            node = loader.get_single_node()
+            _measure(node, {})
+            return loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"is not valid YAML: {' '.join(str(error).split())}. Correct it.") from error
-    finally:
-        loader.dispose()
 
 
 def expanded(
