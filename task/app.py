@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from aidial_sdk import HTTPException
@@ -32,8 +32,10 @@ from task.product.opening import seal_of
 from task.runs.traces import TraceStart, recorded
 from task.settings import Settings, load_settings
 from task.store.trace_records import COMMENT_CHARS
-from task.telemetry.operations import Metrics
 from task.tools.base import BaseTool
+
+if TYPE_CHECKING:
+    from task.telemetry.metrics import PrometheusMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
     `tools` is empty until the first request has made them.
     """
 
-    def __init__(self, *, settings: Settings | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(self, *, settings: Settings | None = None, metrics: PrometheusMetrics | None = None) -> None:
         self.settings = settings or load_settings()
         self.tools: list[BaseTool] = []
         self._metrics = metrics

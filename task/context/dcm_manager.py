@@ -1,4 +1,4 @@
-"""DCMManager: a context definition and its documents, always as the files are now.
+"""DCMManager: a context definition and its documents, always the current files.
 
 Nothing outside the definition's folder is read, nothing huge, and nothing but text.
 """
@@ -38,26 +38,18 @@ class ContextOptions:
     section_pattern: str = SECTION_PATTERN
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A document that could be read."""
-
-    reference: Reference
-    path: Path
-
-
 class DCMManager:
     """Manages the dynamic context. Source: framework reference, DCM Manager.
 
-    `warnings` list what the definition names and cannot be read, as `file:line: reason`. Any spelling of an id is
-    accepted: `Coding Guide` is `coding_guide`. Not thread-safe.
+    `documents` are those that could be read, by id; `warnings` list the others, as `file:line: reason`. Any spelling of
+    an id is accepted: `Coding Guide` is `coding_guide`. Not thread-safe.
     """
 
     def __init__(self, context_definition_path: str, *, options: ContextOptions | None = None) -> None:
         self.path = Path(context_definition_path)
         self.options = options or ContextOptions()
         self.warnings: tuple[str, ...] = ()
-        self.documents: dict[str, Document] = {}
+        self.documents: dict[str, Reference] = {}
         self._definition: Definition | None = None
         self._seen: tuple[Stamp | None, ...] = ()
         self._texts: LRUCache[Path, tuple[Stamp, str]] = LRUCache(max(self.options.cached_documents, 1))
@@ -70,20 +62,20 @@ class DCMManager:
         """
         try:
             self.path = self.path.absolute()
-            text, stamp = _read_text(self.path.resolve(), self.options.max_document_bytes)
-            definition = parse(text, self.options.section_pattern)
+            text, stamp = self._read_text(self.path.resolve())
+            self._definition = definition = parse(text, self.options.section_pattern)
         except (_Unreadable, OSError, RuntimeError) as error:
             raise DCMInitError(f"The context definition {self.path} cannot be used: {error}.") from error
         except (re.error, IndexError) as error:
             raise DCMInitError(f"context.section_pattern is not a pattern with a group: {error}.") from error
-        self._definition = definition
-        warnings = [self._warning(problem.line, "", problem.text) for problem in definition.problems]
+        warnings = [f"{self.path.name}:{problem.line}: {problem.text}" for problem in definition.problems]
         self.documents = {}
         for reference in definition.references:
             try:
-                self.documents[reference.id] = Document(reference, self._read(reference)[0])
+                self._document(reference)
+                self.documents[reference.id] = reference
             except _Unreadable as reason:
-                warnings.append(self._warning(reference.line, reference.path, str(reason)))
+                warnings.append(self._warning(reference, reason))
         self.warnings = tuple(warnings)
         self._seen = (stamp, *self._stamps())
 
@@ -107,16 +99,13 @@ class DCMManager:
     def get_document_content(self, document_id: str) -> str | None:
         """The document's text as it is now; None where there is none or it cannot be read."""
         self._known()
-        document = self.documents.get(identifier(document_id))
-        if document is None:
+        reference = self.documents.get(identifier(document_id))
+        if reference is None:
             return None
-        kept, stamp = self._texts.get(document.path), _stamp_of(document.path)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
         try:
-            return self._read(document.reference)[1]
+            return self._document(reference)
         except _Unreadable as reason:
-            logger.warning("%s", self._warning(document.reference.line, document.reference.path, str(reason)))
+            logger.warning("%s", self._warning(reference, reason))
             return None
 
     def get_context_section(self, section_id: str) -> str | None:
@@ -138,12 +127,11 @@ class DCMManager:
             logger.warning("%s", warning)
 
     def persona_ids(self) -> list[str]:
-        """The personas as people choose them: without a leading `persona_`."""
-        documents = (document.reference for document in self.documents.values())
-        return [persona_id(reference.id) for reference in documents if reference.persona]
+        """The personas as users choose them: without a leading `persona_`."""
+        return [persona_id(name) for name, reference in self.documents.items() if reference.persona]
 
     def persona_summaries(self) -> dict[str, str]:
-        """The first line of each persona's text, by the ids that people choose."""
+        """The first line of each persona's text, by the ids that users choose."""
         texts = ((name, self.get_persona(name) or "") for name in self.persona_ids())
         lines = ((name, [line.strip("#* \t") for line in text.splitlines()]) for name, text in texts)
         return {name: next(filter(None, found), "")[:SUMMARY_CHARS] for name, found in lines}
@@ -152,8 +140,8 @@ class DCMManager:
         """A persona's text by its id, with or without `persona_`."""
         wanted = identifier(persona_id)
         for name in (wanted, f"persona_{wanted}"):
-            document = self.documents.get(name)
-            if document is not None and document.reference.persona:
+            reference = self.documents.get(name)
+            if reference is not None and reference.persona:
                 return self.get_document_content(name)
         return None
 
@@ -162,56 +150,84 @@ class DCMManager:
             raise DCMInitError("The context was not read yet; call initialize() first.")
         return self._definition
 
-    def _read(self, reference: Reference) -> tuple[Path, str]:
-        path = _located(reference, self.path, self.options)
-        text, stamp = _read_text(path, self.options.max_document_bytes)
-        if self.options.cached_documents:
-            self._texts[path] = (stamp, text)
-        return path, text
+    def _document(self, reference: Reference) -> str:
+        path = self._located(reference)
+        kept = self._texts.get(path)
+        if kept is None or kept[0] != _stamp_of(path):
+            text, stamp = self._read_text(path)
+            kept = stamp, text
+            if self.options.cached_documents:
+                self._texts[path] = kept
+        return kept[1]
 
     def _stamps(self) -> Iterator[Stamp | None]:
         for reference in self._known().references:
             try:
-                yield _stamp_of(_located(reference, self.path, self.options))
+                yield _stamp_of(self._located(reference))
             except _Unreadable:
                 yield None
 
-    def _warning(self, line: int, path: str, text: str) -> str:
-        return f"{self.path.name}:{line}: {path}: {text}" if path else f"{self.path.name}:{line}: {text}"
+    def _warning(self, reference: Reference, reason: _Unreadable) -> str:
+        return f"{self.path.name}:{reference.line}: {reference.path}: {reason}"
+
+    def _located(self, reference: Reference) -> Path:
+        root, options = self.path.parent, self.options
+        named = reference.path.removeprefix("/") if reference.rooted else reference.path
+        if os.path.isabs(named) and not options.allow_absolute_paths:
+            raise _Unreadable("the path is absolute; make it relative, or set context.allow_absolute_paths")
+        lexical = Path(os.path.normpath(root / named))
+        inside = lexical.is_relative_to(root)
+        if not inside and not os.path.isabs(named) and not options.allow_parent_traversal:
+            place = root.name or root
+            raise _Unreadable(f"the path leads out of {place}; move the file, or set context.allow_parent_traversal")
+        real = _resolved(lexical)
+        if not real.is_relative_to(_resolved(root if inside else lexical.parent)):
+            raise _Unreadable("it is a symbolic link that leads out of its folder; put the file itself there")
+        if real == _resolved(self.path):
+            raise _Unreadable("it is the definition itself, which would contain itself")
+        return real
+
+    def _read_text(self, path: Path) -> tuple[str, Stamp]:
+        limit = self.options.max_document_bytes
+        try:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_BLOCKING)) as file:
+                state = os.fstat(file.fileno())
+                is_file = stat.S_ISREG(state.st_mode)
+                content = file.read(limit + 1) if is_file and state.st_size <= limit else b""
+        except OSError as error:
+            raise _Unreadable(_reason(error)) from None
+        if not is_file:
+            raise _Unreadable("it is not a regular file")
+        if state.st_size > limit or len(content) > limit:
+            raise _Unreadable(f"it has {state.st_size:,} bytes; {limit:,} are allowed (context.max_document_bytes)")
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise _Unreadable("it is not UTF-8 text") from None
+        if "\0" in text:
+            raise _Unreadable("it is a binary file, not text")
+        return text, _stamp(state)
 
 
 class _Unreadable(Exception):
     """A document that is not read; the text states the reason and what to change."""
 
 
-def _located(reference: Reference, definition: Path, options: ContextOptions) -> Path:
-    root, named = definition.parent, reference.path
-    if reference.rooted and named.startswith("/"):
-        named = named[1:]
-    if os.path.isabs(named) and not options.allow_absolute_paths:
-        raise _Unreadable("the path is absolute; make it relative, or set context.allow_absolute_paths")
-    lexical = Path(os.path.normpath(root / named))
-    inside = lexical.is_relative_to(root)
-    if not inside and not os.path.isabs(named) and not options.allow_parent_traversal:
-        raise _Unreadable(
-            f"the path leads out of {root.name or root}; move the file, or set context.allow_parent_traversal"
-        )
-    real = _resolved(lexical)
-    if not real.is_relative_to(_resolved(root if inside else lexical.parent)):
-        raise _Unreadable("it is a symbolic link that leads out of its folder; put the file itself there")
-    if real == _resolved(definition):
-        raise _Unreadable("it is the definition itself, which would contain itself")
-    return real
-
-
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve(strict=True)
-    except FileNotFoundError:
-        raise _Unreadable("there is no such file") from None
-    except (OSError, RuntimeError) as error:  # Python 3.12 and older call a circle of links a RuntimeError
-        circle = isinstance(error, RuntimeError) or "symbolic links" in str(error)
-        raise _Unreadable("its symbolic links lead in a circle" if circle else _reason(error)) from None
+    except (OSError, RuntimeError) as error:
+        raise _Unreadable(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, IsADirectoryError):
+        return "it is not a regular file"
+    if isinstance(error, RuntimeError) or "symbolic links" in str(error):  # Python 3.12 and older raise a RuntimeError
+        return "its symbolic links lead in a circle"
+    return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
 def _stamp_of(path: Path) -> Stamp | None:
@@ -221,33 +237,5 @@ def _stamp_of(path: Path) -> Stamp | None:
         return None
 
 
-def _read_text(path: Path, limit: int) -> tuple[str, Stamp]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | _NO_BLOCKING)
-    except OSError as error:
-        raise _Unreadable("there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)) from None
-    try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise _Unreadable("it is not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = b"" if state.st_size > limit else file.read(limit + 1)
-    finally:
-        os.close(descriptor)
-    if state.st_size > limit or len(content) > limit:
-        raise _Unreadable(f"it has {state.st_size:,} bytes; {limit:,} are allowed (context.max_document_bytes)")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise _Unreadable("it is not UTF-8 text") from None
-    if "\0" in text:
-        raise _Unreadable("it is a binary file, not text")
-    return text, _stamp(state)
-
-
 def _stamp(state: os.stat_result) -> Stamp:
     return state.st_mtime_ns, state.st_size, state.st_ino
-
-
-def _reason(error: BaseException) -> str:
-    return f"it cannot be read: {getattr(error, 'strerror', None) or error}"

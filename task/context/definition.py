@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -63,7 +63,7 @@ def identifier(title: str) -> str:
 
 
 def persona_id(name: str) -> str:
-    """The id by which people choose a persona: `persona_critic` and `Critic` -> `critic`."""
+    """The id by which users choose a persona: `persona_critic` and `Critic` -> `critic`."""
     return identifier(name).removeprefix("persona_")
 
 
@@ -72,97 +72,88 @@ def parse(text: str, section_pattern: str = SECTION_PATTERN) -> Definition:
 
     The first group of `section_pattern` is a section's title. Nothing in a fenced block is a reference or a heading.
     """
-    parser = _Parser(re.compile(section_pattern))
-    lines = enumerate(text.removeprefix("\ufeff").splitlines(), 1)
-    for number, line in lines:
-        parser.read(number, line, lines)
-    return parser.definition()
-
-
-_Lines = Iterator[tuple[int, str]]
+    parser, heading = _Parser(text), re.compile(section_pattern)
+    for number, line in parser.lines:
+        if fence := _FENCE.match(line):
+            parser.read_fenced(number, line, fence[1])
+        elif title := heading.match(line):
+            parser.section = identifier(title[1])
+            parser.prose.setdefault(parser.section, [])
+        elif template := _TEMPLATE.match(line):
+            parser.set_prompt(number, parser.read_template(number, template["value"]))
+        elif _COMMENT.match(line):
+            continue
+        elif reference := len(line) < _LONGEST_REFERENCE and _REFERENCE.match(line.strip()):
+            parser.add_reference(number, reference)
+        else:
+            parser.add_prose(number, [line])
+    sections = {name: "\n".join(lines).strip() for name, lines in parser.prose.items() if name}
+    prompt = parser.prompt if parser.prompt is not None else sections.get(PROMPT_SECTION) or None
+    return Definition(prompt, sections, tuple(parser.references.values()), tuple(parser.problems))
 
 
 class _Parser:
-    def __init__(self, heading: re.Pattern[str]) -> None:
-        self._heading = heading
-        self._section = ""
-        self._prose: dict[str, list[str]] = {}
-        self._references: dict[str, Reference] = {}
-        self._prompt: str | None = None
-        self._problems: list[Problem] = []
+    def __init__(self, text: str) -> None:
+        self.lines = iter(enumerate(text.removeprefix("\ufeff").splitlines(), 1))
+        self.section = ""
+        self.prose: dict[str, list[str]] = {}
+        self.references: dict[str, Reference] = {}
+        self.prompt: str | None = None
+        self.problems: list[Problem] = []
         self._unplaced = False
 
-    def read(self, number: int, line: str, following: _Lines) -> None:
-        if fence := _FENCE.match(line):
-            self._fenced(number, line, fence[1], following)
-        elif heading := self._heading.match(line):
-            self._section = identifier(heading[1])
-            self._prose.setdefault(self._section, [])
-        elif template := _TEMPLATE.match(line):
-            self._set_prompt(number, self._template(number, template["value"], following))
-        elif _COMMENT.match(line):
-            return
-        elif reference := len(line) < _LONGEST_REFERENCE and _REFERENCE.match(line.strip()):
-            title = reference["title"].strip("*_` ")
-            path, persona = reference["path"].strip("\"'`"), self._section in PERSONA_SECTIONS
-            name, known = identifier(title), self._references.get(identifier(title))
-            if not name:
-                self._note(number, "a document needs a name before its path")
-            elif known is not None:
-                self._note(number, f"{title!r} names a document already, on line {known.line}; ignored")
-            elif len(self._references) >= MAX_REFERENCES:
-                self._note(number, f"more than {MAX_REFERENCES} documents; ignored")
-            else:
-                self._references[name] = Reference(name, title, path, number, bool(reference["bullet"]), persona)
+    def add_reference(self, number: int, found: re.Match[str]) -> None:
+        title, path = found["title"].strip("*_` "), found["path"].strip("\"'`")
+        name, persona = identifier(title), self.section in PERSONA_SECTIONS
+        if not name:
+            self._note(number, "a document needs a name before its path")
+        elif known := self.references.get(name):
+            self._note(number, f"{title!r} names a document already, on line {known.line}; ignored")
+        elif len(self.references) >= MAX_REFERENCES:
+            self._note(number, f"more than {MAX_REFERENCES} documents; ignored")
         else:
-            self._add_prose(number, [line])
+            self.references[name] = Reference(name, title, path, number, bool(found["bullet"]), persona)
 
-    def definition(self) -> Definition:
-        sections = {name: "\n".join(lines).strip() for name, lines in self._prose.items() if name}
-        prompt = self._prompt if self._prompt is not None else sections.get(PROMPT_SECTION) or None
-        return Definition(prompt, sections, tuple(self._references.values()), tuple(self._problems))
-
-    def _fenced(self, number: int, opening: str, fence: str, following: _Lines) -> None:
-        inside: list[str] = []
-        closed = False
-        for _, line in following:
-            closed = line.strip().startswith(fence) and not line.strip().strip(fence[0])
-            if closed:
+    def read_fenced(self, number: int, opening: str, fence: str) -> None:
+        inside, end = list[str](), list[str]()
+        for _, line in self.lines:
+            if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+                end = [fence]
                 break
             inside.append(line)
-        if not closed:
+        if not end:
             self._note(number, f"the block that {fence} opens is never closed")
-        if self._section == PROMPT_SECTION:
-            self._set_prompt(number, "\n".join(inside).strip())
+        if self.section == PROMPT_SECTION:
+            self.set_prompt(number, "\n".join(inside).strip())
         else:
-            self._add_prose(number, [opening, *inside, *([fence] if closed else ())])
+            self.add_prose(number, [opening, *inside, *end])
 
-    def _add_prose(self, number: int, lines: Sequence[str]) -> None:
-        if self._section:
-            self._prose.setdefault(self._section, []).extend(lines)
+    def add_prose(self, number: int, lines: Sequence[str]) -> None:
+        if self.section:
+            self.prose.setdefault(self.section, []).extend(lines)
         elif any(map(str.strip, lines)) and not self._unplaced:
             self._unplaced = True
             self._note(number, "text before the first section is ignored; give it a heading")
 
-    def _template(self, number: int, value: str, following: _Lines) -> str:
+    def read_template(self, number: int, value: str) -> str:
         if value[0] not in "\"'":
             return value.strip()
         quote, text = value[0], value.rstrip()
         while len(text) < 2 or not text.endswith(quote) or text.endswith(f"\\{quote}"):
-            _, line = next(following, (0, None))
+            _, line = next(self.lines, (0, None))
             if line is None:
                 self._note(number, f"the text that {quote} opens is never closed")
                 return text[1:]
             text = f"{text}\n{line.rstrip()}"
-        with suppress(json.JSONDecodeError):  # otherwise its backslashes are no escapes
+        with suppress(json.JSONDecodeError):  # otherwise its backslashes escape nothing
             return str(json.loads(f'"{text[1:-1]}"', strict=False))
         return text[1:-1]
 
-    def _set_prompt(self, number: int, text: str) -> None:
-        if self._prompt is not None:
+    def set_prompt(self, number: int, text: str) -> None:
+        if self.prompt is not None:
             self._note(number, "a second initial prompt is ignored")
         elif text:
-            self._prompt = text
+            self.prompt = text
 
     def _note(self, number: int, text: str) -> None:
-        self._problems.append(Problem(number, text))
+        self.problems.append(Problem(number, text))

@@ -32,20 +32,20 @@ def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
     """
     chosen = manager.get_persona(persona) if persona else None
     parts = [text.strip() for text in (manager.get_initial_prompt(), chosen) if text]
-    room, left_out = manager.options.max_prompt_bytes - sum(len(part.encode()) for part in parts), dict[str, None]()
+    room, left_out = manager.options.max_prompt_bytes - sum(len(part.encode()) for part in parts), list[str]()
     passages = [("section", name, prose) for name, prose in manager.prose().items()]
-    for name, document in manager.documents.items():
-        text = None if document.reference.persona else manager.get_document_content(name)
+    for name, reference in manager.documents.items():
+        text = None if reference.persona else manager.get_document_content(name)
         passages += [("document", name, text)] if text is not None else []
     for tag, name, text in passages:
         part = f'<{tag} id="{name}">\n{text.strip()}\n</{tag}>'
         size = len(part.encode())
         if size > room:
-            left_out[name] = None
+            left_out.append(name)
             continue
         room -= size
         parts.append(part)
-    return ContextPrompt("\n\n".join(parts), tuple(left_out))
+    return ContextPrompt("\n\n".join(parts), tuple(dict.fromkeys(left_out)))
 
 
 class LiveContext:
@@ -56,8 +56,7 @@ class LiveContext:
 
     def __init__(self, manager: DCMManager, persona: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self.persona = persona_id(persona)
-        self._manager, self._clock = manager, clock
-        self._checked_at = clock()
+        self._manager, self._clock, self._checked_at = manager, clock, clock()
         self._access = asyncio.Lock()  # a DCMManager is not thread-safe
         self._prompts: LRUCache[str, ContextPrompt] = LRUCache(KEPT_PROMPTS)
 

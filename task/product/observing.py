@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from task.errors import SettingsError
 from task.settings import Settings, process_environment
 from task.telemetry import SHARED_METRICS
-from task.telemetry.operations import Metrics, Spans, Telemetry
+from task.telemetry.operations import Telemetry
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
+    from task.telemetry.otel import OtelSpans
 
 
-def telemetry_of(settings: Settings, metrics: Metrics | None = None) -> Telemetry:
+def telemetry_of(settings: Settings, metrics: PrometheusMetrics | None = None) -> Telemetry:
     """Spans where the settings name a collector; `metrics` are for a process that serves them.
 
     Raises:
@@ -39,7 +40,7 @@ def metrics_of(settings: Settings) -> PrometheusMetrics | None:
     return PrometheusMetrics(_models(settings), Path(shared) if shared else None)
 
 
-def _spans(settings: Settings) -> Spans | None:
+def _spans(settings: Settings) -> OtelSpans | None:
     base, whole = settings.otel_exporter_otlp_endpoint, settings.otel_exporter_otlp_traces_endpoint
     if base is None and whole is None:
         return None

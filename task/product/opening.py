@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from task.approvals.rules import ApprovalRules, CoreClaims
 from task.context.prompt import LiveContext
@@ -34,11 +35,13 @@ from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import STATE_KEY, installation_secret
 from task.store.access import StoreAccess
-from task.telemetry.operations import Metrics
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader
+
+if TYPE_CHECKING:
+    from task.telemetry.metrics import PrometheusMetrics
 
 
 def check(settings: Settings) -> None:
@@ -78,7 +81,7 @@ def opened(
     *,
     tools: Sequence[BaseTool] | None = None,
     read_seconds: float = READ_SECONDS,
-    metrics: Metrics | None = None,
+    metrics: PrometheusMetrics | None = None,
     seal: StateSeal | None = None,
 ) -> tuple[Services, Profile]:
     """What the process shares, and its agent, with the tools of the settings unless others are given.

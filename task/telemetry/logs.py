@@ -15,8 +15,7 @@ from traceback import format_tb
 from types import TracebackType
 
 from task.errors import SettingsError
-from task.telemetry import requests
-from task.telemetry.operations import trace_id
+from task.telemetry.operations import REQUEST, trace_id
 
 REPEATS = 50  # equal lines in one window that are written
 WINDOW_SECONDS = 10.0
@@ -61,7 +60,7 @@ def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = Fals
 
 
 class TextLines(logging.Formatter):
-    """One line per record. A traceback has no text of an exception, which may quote what somebody wrote."""
+    """One line per record. A traceback has no text of an exception, which may quote a user."""
 
     def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - the library's name
         return _traced(ei[1]) if ei[1] is not None else ""
@@ -71,7 +70,7 @@ class JsonLines(TextLines):
     """One JSON object per record. `request_id`, `trace_id` and `reference` are there where they are known."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message, request = record.getMessage(), requests.current()
+        message, request = record.getMessage(), REQUEST.get()
         reference = _REFERENCE.search(message)
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

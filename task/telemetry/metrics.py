@@ -1,4 +1,4 @@
-"""Count what a process does, for Prometheus; label values are few and never a person's."""
+"""Count what a process does, for Prometheus; label values are few and never name a user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from task.telemetry.operations import Event, Operation, ToolFigures
+from task.telemetry.operations import Event, Operation
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 OTHER = "other"
@@ -96,7 +96,7 @@ class PrometheusMetrics:
         self._tool_seconds = histogram(TOOL_SECONDS, "Time of a tool call", _SECONDS, "tool", "outcome")
         self._events: Mapping[Event, Counter] = {
             "decision": counter("dial_agent_decisions", "Decisions of the gate about calls", "verdict"),
-            "approval": counter("dial_agent_approvals", "Questions to people and their answers", "outcome"),
+            "approval": counter("dial_agent_approvals", "Questions to users and their answers", "outcome"),
             "cache_request": counter("dial_agent_cache_requests", "Look-ups in a cache", "cache", "result"),
             "sandbox": counter("dial_agent_sandbox_calls", "Code that ran, by the sandbox's tier", "tier"),
         }
@@ -143,7 +143,7 @@ class PrometheusMetrics:
         self._of(self._queues, queue).inc(change)
 
     def waiting(self, approvals: int) -> None:
-        """So many questions of the store wait for a person."""
+        """So many questions of the store wait for a user."""
         self._waiting.set(approvals)
 
     def http_started(self, door: str) -> None:
@@ -153,17 +153,18 @@ class PrometheusMetrics:
         self._of(self._open, door).dec()
         self._of(self._http, door, str(status)).inc()
 
-    def tools(self) -> dict[str, ToolFigures]:
-        """What the calls of each tool came to since the start."""
-        found = dict[str, ToolFigures]()
+    def tools(self) -> dict[str, tuple[int, int, float]]:
+        """The calls, the failed ones and the seconds of each tool since the start."""
+        found = dict[str, tuple[int, int, float]]()
         families = (family for family in self.registry.collect() if family.name == TOOL_SECONDS)
         for sample in (sample for family in families for sample in family.samples):
-            tool, failed = sample.labels["tool"], sample.labels["outcome"] == "failed"
-            before = found.get(tool, ToolFigures())
+            calls, failed, seconds = found.get(sample.labels["tool"], (0, 0, 0.0))
             if sample.name.endswith("_count"):
-                found[tool] = before.plus(int(sample.value), int(sample.value) * failed)
+                calls += int(sample.value)
+                failed += int(sample.value) * (sample.labels["outcome"] == "failed")
             elif sample.name.endswith("_sum"):
-                found[tool] = before.plus(seconds=sample.value)
+                seconds += sample.value
+            found[sample.labels["tool"]] = calls, failed, seconds
         return found
 
     def serve(self, host: str, port: int) -> None:

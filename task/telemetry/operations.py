@@ -7,15 +7,23 @@ is measured, there is none, and the functions here do nothing.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Generator, Mapping, MutableMapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextvars import ContextVar, Token
+from dataclasses import InitVar, dataclass, field
+from secrets import token_hex
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from task.errors import ProviderError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from task.telemetry.metrics import PrometheusMetrics
+    from task.telemetry.otel import OtelSpans
 
 Kind = Literal["invoke_agent", "chat", "execute_tool"]
 Value = str | int | float | bool
@@ -24,37 +32,29 @@ Value = str | int | float | bool
 Event = Literal["decision", "approval", "cache_request", "sandbox"]
 
 
-class Spans(Protocol):
-    """Sends the operations of a process to a collector of traces."""
-
-    def start(self, operation: Operation, parent: Any, headers: Mapping[str, str]) -> Any: ...
-    def end(self, operation: Operation) -> None: ...
-    def headers(self, span: Any) -> dict[str, str]: ...
-    def trace_id(self, span: Any) -> str: ...
-    def close(self) -> None: ...
-
-
-class Metrics(Protocol):
-    """Counts the operations of a process."""
-
-    def operation_started(self, operation: Operation) -> None: ...
-    def first_chunk(self, operation: Operation, seconds: float) -> None: ...
-    def operation_ended(self, operation: Operation) -> None: ...
-    def count(self, event: Event, *labels: str) -> None: ...
-    def queued(self, queue: str, change: int) -> None: ...
-    def tools(self) -> Mapping[str, ToolFigures]: ...
+REQUEST_ID = "x-request-id"
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# Source: W3C Trace Context; zeros and the version ff are not valid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFigures:
-    """What the calls of one tool came to."""
+class RequestInfo:
+    """The id of a request, the caller's own if it sent a plain one, and the id of the caller's trace, if it has one."""
 
-    calls: int = 0
-    failed: int = 0
-    seconds: float = 0.0
+    request_id: str
+    trace_id: str | None = None
 
-    def plus(self, calls: int = 0, failed: int = 0, seconds: float = 0.0) -> ToolFigures:
-        return ToolFigures(self.calls + calls, self.failed + failed, self.seconds + seconds)
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> RequestInfo:
+        """The request with these headers, which are named in lower case."""
+        given = headers.get(REQUEST_ID, "")
+        parent = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+        return cls(given if _ID.fullmatch(given) else token_hex(8), parent[1] if parent else None)
+
+
+# The request that the current task, and those it starts, work for.
+REQUEST: ContextVar[RequestInfo | None] = ContextVar("request", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class RunInfo:
     trace_id: str = ""
 
 
+@dataclass(slots=True, eq=False)
 class Operation:
     """One timed piece of a run. It is a context manager; an exception that leaves it is its error.
 
@@ -75,57 +76,43 @@ class Operation:
     all of a run's. `error` is a class of errors, never a text. `status` is how a run ended.
     """
 
-    __slots__ = (
-        *("_telemetry", "_token", "attributes", "cost", "error", "first_at", "kind", "name", "parent", "run"),
-        *("seconds", "span", "started", "status", "usage"),
-    )
+    telemetry: Telemetry
+    kind: Kind
+    name: str
+    run: RunInfo
+    parent: Operation | None = None
+    attributes: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    headers: InitVar[Mapping[str, str] | None] = None
+    usage: tuple[int, int, int] = (0, 0, 0)
+    cost: float | None = None
+    error: str | None = None
+    status: str = ""
+    first_at: float | None = None
+    seconds: float = 0.0
+    started: float = field(default_factory=perf_counter)
+    span: Span | None = None
+    _token: Token[Operation | None] | None = None
 
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        kind: Kind,
-        name: str,
-        run: RunInfo,
-        parent: Operation | None = None,
-        attributes: Mapping[str, Value] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self._telemetry, self.name, self.run, self.parent = telemetry, name, run, parent
-        self.kind: Kind = kind
-        self.attributes: Mapping[str, Value] = attributes or {}
-        self.usage = (0, 0, 0)
-        self.cost: float | None = None
-        self.error: str | None = None
-        self.status = ""
-        self.first_at: float | None = None
-        self.seconds = 0.0
-        self.started = perf_counter()
-        self.span: Any = None
-        if telemetry.spans is not None:
-            self.span = telemetry.spans.start(self, parent.span if parent else None, headers or {})
+    def __post_init__(self, headers: Mapping[str, str] | None) -> None:
+        if self.telemetry.spans is not None:
+            self.span = self.telemetry.spans.start(self, self.parent.span if self.parent else None, headers or {})
 
     def __enter__(self) -> Operation:
         self._token = _current.set(self)
-        if self._telemetry.metrics is not None:
-            self._telemetry.metrics.operation_started(self)
+        if self.telemetry.metrics is not None:
+            self.telemetry.metrics.operation_started(self)
         return self
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        _current.reset(self._token)
+        if self._token is not None:
+            _current.reset(self._token)
         self.seconds = perf_counter() - self.started
         if error is not None:
             self.failed(error)
-        if self._telemetry.metrics is not None:
-            self._telemetry.metrics.operation_ended(self)
-        if self._telemetry.spans is not None:
-            self._telemetry.spans.end(self)
-
-    @property
-    def metrics(self) -> Metrics | None:
-        return self._telemetry.metrics
-
-    def child(self, kind: Kind, name: str, attributes: Mapping[str, Value] | None = None) -> Operation:
-        return Operation(self._telemetry, kind, name, self.run, self, attributes)
+        if self.telemetry.metrics is not None:
+            self.telemetry.metrics.operation_ended(self)
+        if self.telemetry.spans is not None:
+            self.telemetry.spans.end(self)
 
     def failed(self, error: BaseException | str) -> None:
         """Note the class of the error; the first one counts."""
@@ -140,19 +127,8 @@ class Operation:
     def first_chunk(self) -> None:
         if self.first_at is None:
             self.first_at = perf_counter()
-            if self._telemetry.metrics is not None:
-                self._telemetry.metrics.first_chunk(self, self.first_at - self.started)
-
-    @property
-    def trace_headers(self) -> dict[str, str]:
-        """The headers that make another service's spans children of this operation's; empty without a span."""
-        spans = self._telemetry.spans
-        return spans.headers(self.span) if spans is not None else {}
-
-    @property
-    def trace_id(self) -> str | None:
-        spans = self._telemetry.spans
-        return spans.trace_id(self.span) if spans is not None else None
+            if self.telemetry.metrics is not None:
+                self.telemetry.metrics.first_chunk(self, self.first_at - self.started)
 
 
 class Unmeasured:
@@ -177,8 +153,8 @@ _current: ContextVar[Operation | None] = ContextVar("operation", default=None)
 class Telemetry:
     """What one process measures its runs with; nothing by default."""
 
-    metrics: Metrics | None = None
-    spans: Spans | None = None
+    metrics: PrometheusMetrics | None = None
+    spans: OtelSpans | None = None
 
     def run(self, info: RunInfo, headers: Mapping[str, str]) -> Operation | Unmeasured:
         """The operation of a run, which is part of the trace that the request's `headers` name."""
@@ -195,13 +171,15 @@ class Telemetry:
 def model_request(model: str) -> Operation | Unmeasured:
     """The operation of a request to a model, within the current run."""
     run = _current.get()
-    return UNMEASURED if run is None else run.child("chat", model)
+    return UNMEASURED if run is None else Operation(run.telemetry, "chat", model, run.run, run)
 
 
 def tool_call(name: str, call_id: str) -> Operation | Unmeasured:
     """The operation of a tool's execution, within the current run."""
     run = _current.get()
-    return UNMEASURED if run is None else run.child("execute_tool", name, {"gen_ai.tool.call.id": call_id})
+    if run is None:
+        return UNMEASURED
+    return Operation(run.telemetry, "execute_tool", name, run.run, run, {"gen_ai.tool.call.id": call_id})
 
 
 def first_chunk() -> None:
@@ -223,15 +201,15 @@ def first_text() -> None:
 def count(event: Event, *labels: str) -> None:
     """Something has happened in the current run; `labels` are of few values."""
     operation = _current.get()
-    if operation is not None and operation.metrics is not None:
-        operation.metrics.count(event, *labels)
+    if operation is not None and operation.telemetry.metrics is not None:
+        operation.telemetry.metrics.count(event, *labels)
 
 
 @contextmanager
 def queued(queue: str) -> Generator[None]:
     """The block waits in this queue, or is processed from there."""
     operation = _current.get()
-    metrics = operation.metrics if operation is not None else None
+    metrics = operation.telemetry.metrics if operation is not None else None
     if metrics is None:
         yield
         return
@@ -245,7 +223,9 @@ def queued(queue: str) -> Generator[None]:
 def trace_headers() -> dict[str, str]:
     """The headers that make another service's spans children of the current operation's; empty without a span."""
     operation = _current.get()
-    return operation.trace_headers if operation is not None else {}
+    if operation is None or operation.telemetry.spans is None or operation.span is None:
+        return {}
+    return operation.telemetry.spans.headers(operation.span)
 
 
 def join_trace(headers: MutableMapping[str, str]) -> None:
@@ -266,7 +246,9 @@ def leave_operation() -> None:
 def trace_id() -> str | None:
     """The id of the trace that the current operation's span is part of."""
     operation = _current.get()
-    return operation.trace_id if operation is not None else None
+    if operation is None or operation.telemetry.spans is None or operation.span is None:
+        return None
+    return operation.telemetry.spans.trace_id(operation.span)
 
 
 def error_class(error: BaseException) -> str:

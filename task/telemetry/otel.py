@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import cast
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -54,9 +53,28 @@ class OtelSpans:
         return self._tracer.start_span(name, context, kind=_KINDS[operation.kind])
 
     def end(self, operation: Operation) -> None:
-        span = cast("Span", operation.span)
+        span = operation.span
+        if span is None:
+            return
         if span.is_recording():
-            span.set_attributes(_attributes(operation))  # all at once, which costs half of doing it twice
+            run, (prompt, completion, cached) = operation.run, operation.usage
+            found: dict[str, Value | None] = {"gen_ai.operation.name": operation.kind, **operation.attributes}
+            if operation.kind == "execute_tool":
+                found["gen_ai.tool.name"] = operation.name
+            else:
+                found |= {"gen_ai.provider.name": run.provider, "gen_ai.request.model": operation.name}
+                found |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
+            if operation.kind == "invoke_agent":
+                # A digest: a conversation's own id may contain its title and its owner's bucket.
+                digest = sha256(run.conversation.encode()).hexdigest()[:32] if run.conversation else ""
+                found |= {"gen_ai.agent.name": AGENT, "gen_ai.conversation.id": digest}
+                found |= {"dial_agent.door": run.door, "dial_agent.status": operation.status}
+                found |= {"dial_agent.cost": operation.cost, "dial_agent.trace_id": run.trace_id}
+            elif operation.kind == "chat" and operation.first_at is not None:
+                found["gen_ai.response.time_to_first_chunk"] = operation.first_at - operation.started
+            found |= {"gen_ai.usage.cache_read.input_tokens": cached or None, "error.type": operation.error}
+            # All at once, which costs half of doing it twice.
+            span.set_attributes({name: value for name, value in found.items() if value not in (None, "")})
             if operation.error is not None:
                 span.set_status(Status(StatusCode.ERROR))
         span.end()
@@ -72,26 +90,3 @@ class OtelSpans:
     def close(self) -> None:
         """Send what is left; blocks for some seconds while the collector is unreachable."""
         self._provider.shutdown()
-
-
-def _attributes(operation: Operation) -> dict[str, Value]:
-    run, (prompt, completion, cached) = operation.run, operation.usage
-    found: dict[str, Value | None] = {"gen_ai.operation.name": operation.kind, **operation.attributes}
-    if operation.kind == "execute_tool":
-        found["gen_ai.tool.name"] = operation.name
-    else:
-        found |= {"gen_ai.provider.name": run.provider, "gen_ai.request.model": operation.name}
-        found |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
-    if operation.kind == "invoke_agent":
-        found |= {"gen_ai.agent.name": AGENT, "gen_ai.conversation.id": conversation_id(run.conversation)}
-        found |= {"dial_agent.door": run.door, "dial_agent.status": operation.status}
-        found |= {"dial_agent.cost": operation.cost, "dial_agent.trace_id": run.trace_id}
-    elif operation.kind == "chat" and operation.first_at is not None:
-        found["gen_ai.response.time_to_first_chunk"] = operation.first_at - operation.started
-    found |= {"gen_ai.usage.cache_read.input_tokens": cached or None, "error.type": operation.error}
-    return {name: value for name, value in found.items() if value not in (None, "")}
-
-
-def conversation_id(name: str) -> str:
-    """A digest: a conversation's own id may contain its title and its owner's bucket."""
-    return sha256(name.encode()).hexdigest()[:32] if name else ""

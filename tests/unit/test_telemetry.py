@@ -28,12 +28,20 @@ from task.product.observing import metrics_of
 from task.search.answers import written
 from task.search.reranking import reranked
 from task.settings import Settings
-from task.telemetry import SHARED_METRICS, operations, requests
+from task.telemetry import SHARED_METRICS, operations
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
-from task.telemetry.operations import UNMEASURED, RunInfo, Telemetry, join_trace, model_request, tool_call
+from task.telemetry.operations import (
+    REQUEST,
+    UNMEASURED,
+    RequestInfo,
+    RunInfo,
+    Telemetry,
+    join_trace,
+    model_request,
+    tool_call,
+)
 from task.telemetry.otel import OtelSpans
-from task.telemetry.requests import RequestInfo
 from tests.support.core import served
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -209,9 +217,9 @@ def test_a_flood_of_different_lines_takes_little_memory() -> None:
 
 
 def test_a_json_line_has_its_request_its_reference_and_nothing_empty() -> None:
-    token = requests.begin(RequestInfo("request-7", TRACE))
+    token = REQUEST.set(RequestInfo("request-7", TRACE))
     line = json.loads(JsonLines().format(record("it failed (reference %s)\nsecond", "a1b2c3d4")))
-    requests.end(token)
+    REQUEST.reset(token)
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "level": "WARNING", "logger": "task.test", "message": "it failed (reference a1b2c3d4)\nsecond",

@@ -18,7 +18,7 @@ from task.api.edge.failures import FILE_TOO_LARGE, Failure, failure_of, refused
 from task.api.edge.identity import Identity
 from task.conversation.inputs import CALLER
 from task.errors import AgentError
-from task.telemetry.requests import REQUEST_ID, RequestInfo, begin, end
+from task.telemetry.operations import REQUEST, REQUEST_ID, RequestInfo
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
@@ -239,7 +239,7 @@ class Observed:
             await self.app(scope, receive, send)
             return
         info = RequestInfo.of(Headers(scope=scope))
-        door, token = door_of(scope["path"]), begin(info)
+        door, token = door_of(scope["path"]), REQUEST.set(info)
         status = LEFT
 
         async def answering(message: Message) -> None:
@@ -256,4 +256,4 @@ class Observed:
         finally:
             if self.metrics is not None:
                 self.metrics.http_ended(door, status)
-            end(token)
+            REQUEST.reset(token)

@@ -28,7 +28,6 @@ from task.product.profile import offered
 from task.runs.events import sent
 from task.runs.runner import Runner
 from task.store.records import Prompt
-from task.telemetry.operations import ToolFigures
 from task.tools.base import BaseTool
 from task.tools.toolbox import named
 
@@ -285,14 +284,12 @@ async def tools_health(service: CurrentService, _: CurrentCaller) -> Any:
     metrics = service.services.telemetry.metrics
     figures = await asyncio.to_thread(metrics.tools) if metrics is not None else {}
     return {
-        "tools": [_tool_health(tool, figures.get(tool.name, ToolFigures())) for tool in tools],
+        "tools": [_tool_health(tool, *figures.get(tool.name, (0, 0, 0.0))) for tool in tools],
         "issues": [{"server": issue.server, "reason": issue.summary} for issue in issues],
         "schema_tokens": schema_tokens([tool.schema for tool in tools]),
     }
 
 
-def _tool_health(tool: BaseTool, figures: ToolFigures) -> dict[str, Any]:
-    return {
-        "name": tool.name, "schema_tokens": schema_tokens([tool.schema]), "calls": figures.calls,
-        "failed": figures.failed, "mean_seconds": figures.seconds / figures.calls if figures.calls else None,
-    }  # fmt: skip
+def _tool_health(tool: BaseTool, calls: int, failed: int, seconds: float) -> dict[str, Any]:
+    mean, tokens = seconds / calls if calls else None, schema_tokens([tool.schema])
+    return {"name": tool.name, "schema_tokens": tokens, "calls": calls, "failed": failed, "mean_seconds": mean}
