@@ -198,6 +198,25 @@ def test_the_example_environment_names_every_required_variable_without_a_value()
     assert given == dict.fromkeys(REQUIRED, "")
 
 
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_whatever_a_service_refers_to_is_in_the_file(name: str) -> None:
+    service = SERVICES[name]
+    addresses = re.findall(
+        r"\w+://(?:[^/@\s\"']*@)?([\w.-]+)", json.dumps([service.get("environment"), service.get("command")])
+    )
+    assert set(addresses) - {"localhost", "api.openai.com"} <= set(SERVICES)
+    for other, wait in service.get("depends_on", {}).items():
+        assert wait["condition"] == ("service_completed_successfully" if other in ONE_SHOT else "service_healthy")
+        assert wait.get("required", True) == (not profiles(other) or profiles(other) <= profiles(name))
+    for source in (volume.split(":")[0] for volume in service.get("volumes", [])):
+        assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+    if "build" in service:
+        dockerfile = (ROOT / service["build"].get("dockerfile", "Dockerfile")).read_text(encoding="utf-8")
+        arguments = {argument: f"${{{argument}:-}}" for argument in re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE)}
+        assert SOURCE["services"][name]["build"].get("args", {}) == arguments
+        assert "HEALTHCHECK" in dockerfile
+
+
 def test_the_image_runs_as_an_ordinary_user_and_asks_the_agent_for_its_health() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     final = dockerfile[dockerfile.rindex("\nFROM ") :]

@@ -14,7 +14,7 @@ from mcp_servers.python_interpreter.__main__ import _parser as interpreter_parse
 from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
 from task.tools.py_interpreter.execution import AFFINITY
-from tests.support.chart import RELEASE, chart, named, values
+from tests.support.chart import RELEASE, chart, named, objects, values
 from tests.support.compose import ROOT, as_written
 from tests.support.stores import sqlite_url
 from tests.support.up import dial_agent
@@ -199,6 +199,12 @@ def test_a_conversation_has_its_server_and_code_is_never_sent_twice() -> None:
     for route in (ready, calls):
         assert route["hash_policy"][0] == {"header": {"header_name": AFFINITY}, "terminal": True}
     assert (calls["retry_policy"]["retry_on"], calls["timeout"]) == ("connect-failure", "0s")
+
+
+def test_objects_are_in_the_namespace_of_the_release_and_have_names_of_their_own() -> None:
+    assert {each["metadata"]["namespace"] for each in objects()} == {RELEASE["Namespace"]}
+    found = [(each["kind"], each["metadata"]["name"]) for each in objects()]
+    assert len(found) == len(set(found))
 
 
 @pytest.mark.system
