@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -27,19 +27,11 @@ from task.conversation.state import (
     TurnState,
     turn_history,
 )
-from task.dial.approvals import DialApprovals, DirectAnswer
+from task.dial.approvals import DialApprovals
 from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
-from task.llm.base import Usage
-from task.loop import ForwardingObserver, LoopObserver, RunOutcome, SilentObserver
-from task.output.sinks import (
-    ChoiceSink,
-    ForwardingChoice,
-    ForwardingStage,
-    StageProcessor,
-    StageSink,
-    StageStatus,
-)
+from task.loop import LoopObserver, RunOutcome, SilentObserver
+from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
 from task.product import Profile, Services
 from task.product.opening import new_seal, opened_bare
 from task.tools.base import BaseTool
@@ -106,10 +98,20 @@ class GeneralPurposeAgent:
             (services, profile), incoming = self._opened, request.incoming
             principal = await identify() if any(item.state and item.state != NO_TOOLS for item in incoming) else ""
             turns = self._turns(incoming, principal)
-            caller = _caller(request, turns, identify)
+            # The saved id of the conversation comes first: a chat that was renamed sends another.
+            saved = (turns[place].references.get(CONVERSATION_REFERENCE, "") for place in sorted(turns, reverse=True))
+            conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
+            files = tuple(attachment for item in incoming for attachment in item.attachments)
+            caller = Caller(request.api_key, identify, conversation_id, request.headers, files)
             approvals = DialApprovals(profile.rules, incoming, turns, (principal, caller.conversation_id))
             if direct := await approvals.direct_answer(caller.api_key):
-                return self._answer_directly(direct, choice, principal)
+                choice.append_content(direct.text)
+                if direct.form is not None:
+                    choice.set_form_schema(direct.form)
+                if direct.state is not None:
+                    self.state = self._seal.pack(direct.state, principal)
+                choice.set_state(self.state)
+                return assistant(direct.text)
             messages = conversation(incoming, turns, resuming=approvals.resumed is not None)
             chosen = replace(
                 profile,
@@ -130,10 +132,10 @@ class GeneralPurposeAgent:
     async def _take(
         self, services: Services, profile: Profile, turn: TurnRequest, choice: Choice, approvals: DialApprovals
     ) -> RunOutcome:
-        folded, failed = FoldedChoice(choice), True
-        observer = _PrincipalInTime(turn.caller.principal, self._observer)
+        # Who the caller is, is asked while the first tool runs, so that the end of the answer need not wait for it.
+        folded, failed = FoldedChoice(choice, turn.caller.principal), True
         try:
-            outcome = await take_turn(services, profile, turn, folded, observer)
+            outcome = await take_turn(services, profile, turn, folded, self._observer)
             if outcome.status == "cancelled":  # the client is gone, and nobody is left to keep a state
                 raise asyncio.CancelledError
             failed = outcome.status == "failed"
@@ -156,15 +158,6 @@ class GeneralPurposeAgent:
         if state is not None or outcome.error is None:  # nothing may be sent before an error that has a status
             choice.set_state(self.state)
         return outcome
-
-    def _answer_directly(self, answer: DirectAnswer, choice: Choice, principal: str) -> Message:
-        choice.append_content(answer.text)
-        if answer.form is not None:
-            choice.set_form_schema(answer.form)
-        if answer.state is not None:
-            self.state = self._seal.pack(answer.state, principal)
-        choice.set_state(self.state)
-        return assistant(answer.text)
 
     def _turns(self, incoming: Sequence[Incoming], principal: str) -> dict[int, TurnState]:
         """What the messages' states hold, by position; a state that is not ours for this principal is left out."""
@@ -221,40 +214,23 @@ class GeneralPurposeAgent:
         return self._given or opened_bare(self.endpoint)
 
 
-class _PrincipalInTime(ForwardingObserver):
-    """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it, and
-    passes everything on to `observer`."""
-
-    def __init__(self, principal: Callable[[], Awaitable[str]], observer: LoopObserver) -> None:
-        super().__init__(observer)
-        self._principal = principal
-        self._asking: asyncio.Future[str] | None = None
-
-    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        if message.tool_calls and self._asking is None:
-            self._asking = asyncio.ensure_future(self._principal())
-        self._observer.model_answered(message, usage, seconds)
-
-
-def _caller(request: DialRequest, turns: Mapping[int, TurnState], principal: Callable[[], Awaitable[str]]) -> Caller:
-    """The caller with the conversation's files and its id: the saved one, as a renamed chat sends another, or the
-    client's own, or a new one."""
-    files = tuple(attachment for item in request.incoming for attachment in item.attachments)
-    saved = (turns[position].references.get(CONVERSATION_REFERENCE, "") for position in sorted(turns, reverse=True))
-    conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
-    return Caller(request.api_key, principal, conversation_id, request.headers, files)
-
-
 class FoldedChoice(ForwardingChoice):
-    """A choice whose stages from the third on are sub-stages of one; everything else goes through."""
+    """A choice whose stages from the third on are sub-stages of one; everything else goes through.
 
-    def __init__(self, choice: ChoiceSink) -> None:
+    `at_first` is started with the first stage: there will be something to save at the end of the answer.
+    """
+
+    def __init__(self, choice: ChoiceSink, at_first: Callable[[], Awaitable[object]] | None = None) -> None:
         super().__init__(choice)
+        self._at_first = at_first
+        self._started: asyncio.Future[object] | None = None
         self._created = 0
         self._group: StageSink | None = None
         self._steps: list[_Step] = []
 
     def create_stage(self, name: str | None = None) -> StageSink:
+        if not self._created and self._at_first is not None:
+            self._started = asyncio.ensure_future(self._at_first())
         self._created += 1
         if self._created <= SHOWN:
             return self._choice.create_stage(name)

@@ -77,14 +77,24 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:
                 response.create_single_choice().open()
-            raise InvalidRequestError(str(error), display_message=_refused(error)) from error
+            raise _failure(error) from error
         if not self.tools:
             self.tools = await self._create_tools()
         deployment = parsed.configuration.model or profile.model
         warnings = profile.without_effect(deployment, parsed.options, parsed.unused)
         # Of our own making, because a rating names it: knowing the id is enough to rate the answer.
         response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
-        start = _trace_start(parsed, deployment, warnings, response_id, content=self.settings.trace_content)
+        start = TraceStart(
+            OWNER,
+            "dial",
+            deployment,
+            parsed.options,
+            (user(parsed.incoming[-1].text()),),
+            history=len(parsed.incoming) - 1,
+            content=self.settings.trace_content,
+            warnings=warnings,
+            response_id=response_id,
+        )
         with response.create_single_choice() as choice:
             try:
                 async with recorded(services.store, start) as observer:
@@ -98,17 +108,10 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                         limit=self._limit,
                     )
                     await agent.answer(deployment, choice, parsed, response)
-            except ProviderError as error:
-                raise _provider_failure(error, deployment) from error
-            except TooManyRuns as error:  # Core would swallow a 429
-                text = _refused(error)
-                raise HTTPException(text, 500, code="rate_limit_exceeded", display_message=text) from error
-            except InvalidRequest as error:  # known only when the tools are
-                raise InvalidRequestError(str(error), display_message=_refused(error)) from error
             except HTTPException:
                 raise
             except Exception as error:
-                raise _unexpected(error) from error
+                raise _failure(error, deployment) from error
 
     async def rate_response(self, request: RateRequest) -> None:
         """Keep the rating with the trace of the answer; one of an answer that left no trace is only logged."""
@@ -125,7 +128,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             logger.warning("the rating of %s is not kept: %s", name, error)
 
     async def configuration(self, request: ConfigurationRequest) -> dict[str, Any]:
-        """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
+        """What the user may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
         caller = identified(request)
         key = caller.core_key if caller is not None else request.api_key
         _, profile = self.opened
@@ -147,31 +150,19 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         return await self.opened[0].mcp.tools_at(url)
 
 
-def _trace_start(
-    request: DialRequest, model: str, warnings: tuple[str, ...], response_id: str, *, content: bool
-) -> TraceStart:
-    asked, history = (user(request.incoming[-1].text()),), len(request.incoming) - 1
-    return TraceStart(
-        OWNER, "dial", model, request.options, asked, history=history, content=content,
-        warnings=warnings, response_id=response_id,
-    )  # fmt: skip
-
-
-def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:
-    reference, shown = reported(error, deployment)
-    # Core takes 429, 502, 503 and 504 for its own affair and throws the body away: the status is always 500.
-    code = error.code or str(error.status_code or 500)
-    return HTTPException(f"{deployment}: {error} (reference {reference})", 500, code=code, display_message=shown)
-
-
-def _refused(error: InvalidRequest) -> str:
+def _failure(error: Exception, deployment: str = "") -> HTTPException:
+    if isinstance(error, ProviderError):
+        reference, shown = reported(error, deployment)
+        text, code = f"{deployment}: {error} (reference {reference})", error.code or str(error.status_code or 500)
+        # Core takes 429, 502, 503 and 504 for its own affair and throws the body away: the status is always 500.
+        return HTTPException(text, 500, code=code, display_message=shown)
     reference = reference_of(error)
-    logger.info("a request was refused (reference %s, %s)", reference, type(error).__name__)
-    return with_reference(str(error), reference)
-
-
-def _unexpected(error: Exception) -> HTTPException:
-    reference = reference_of(error)
-    logger.exception("a request failed unexpectedly (reference %s)", reference)
+    if isinstance(error, InvalidRequest):
+        logger.info("a request was refused (reference %s, %s)", reference, type(error).__name__)
+        shown = with_reference(str(error), reference)
+        if isinstance(error, TooManyRuns):
+            return HTTPException(shown, 500, code="rate_limit_exceeded", display_message=shown)
+        return InvalidRequestError(str(error), display_message=shown)
+    logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
     shown = with_reference("Something went wrong on our side. Try again.", reference)
     return HTTPException(f"Unexpected failure (reference {reference})", 500, display_message=shown)

@@ -28,12 +28,17 @@ def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float, s
 
     `said` is the model's text before it in the answer: HTML that it has left open must not hide the cards.
     """
+    found = [found[1].lower() for found in _HIDING.finditer(said)][-_MOST_ENDS:]
+    ends = "".join("-->" if name == "!--" else f"</{name}>" for name in reversed(found))
+    opening, answering = f"{ends}\n\n" if ends else "", _how_to_answer(pending, codes, seconds)
     if len(pending) == 1:
-        text = f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], codes[0], seconds)}"
-        return f"{_ends(said)}{text}"
-    cards = [_headed(item, code) for item, code in zip(pending, codes, strict=True)]
-    opening = f"{_ends(said)}**May I do these {len(pending)} things?**\n"
-    return "\n".join([opening, *cards, _how_to_answer_many(codes, seconds)])
+        return f"{opening}**May I do this?**\n\n{_card(pending[0])}\n{answering}"
+    # The code comes first, where no title can imitate it.
+    cards = [
+        f"#### {code} · {words(item.title)}\n\n{_card(item)}\n*Always* would cover {words(item.grant_description)}.\n"
+        for item, code in zip(pending, codes, strict=True)
+    ]
+    return "\n".join([f"{opening}**May I do these {len(pending)} things?**\n", *cards, answering])
 
 
 def said_in(added: Sequence[Message]) -> str:
@@ -87,21 +92,19 @@ def without_questions(sent: Sequence[Message]) -> list[Message]:
 def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
     """The buttons, with a box to check for each call where there are several; typing a reply stays possible."""
     if len(titles) == 1:
-        [code] = codes
-        buttons = [
-            _button(1, "Approve", f"approve {code}"),
-            _always("Always allow", f"always {code}"),
-            _button(3, "Deny", f"deny {code}"),
-        ]
-        asked = f"May I do this? {label(titles[0])}"
-        return {"type": "object", "properties": {DECISION: _buttons(asked, buttons)}}
+        each, prompt = f" {codes[0]}", f"May I do this? {label(titles[0])}"
+        approving = [button(1, "Approve", f"approve{each}")]
+    else:
+        each, prompt = "", "May I do these?"
+        approving = [button(CHECKED, "Approve the checked ones", CHECKED_TEXT), button(1, "Approve all", "approve")]
+    every = "" if each else " all"
+    always = button(2, f"Always allow{every}", f"always{each}")
+    sure = "From now on this runs in this conversation without asking. /permissions revokes it."
+    always["dial:widgetOptions"]["confirmationMessage"] = sure
+    decision = buttons(prompt, [*approving, always, button(3, f"Deny{every}", f"deny{each}")])
+    if each:
+        return {"type": "object", "properties": {DECISION: decision}}
     names = [f"{code} · {label(title)}" for title, code in zip(titles, codes, strict=True)]
-    buttons = [
-        _button(CHECKED, "Approve the checked ones", CHECKED_TEXT),
-        _button(1, "Approve all", "approve"),
-        _always("Always allow all", "always"),
-        _button(3, "Deny all", "deny"),
-    ]
     checks = {
         "type": "array",
         "title": "What may run",
@@ -112,14 +115,18 @@ def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
     return {
         "type": "object",
         "definitions": {"calls": {"enum": [str(number) for number in range(1, len(names) + 1)], "enumNames": names}},
-        "properties": {CALLS: checks, DECISION: _buttons("May I do these?", buttons)},
+        "properties": {CALLS: checks, DECISION: decision},
     }
 
 
-def _ends(said: str) -> str:
-    names = [found[1].lower() for found in _HIDING.finditer(said)][-_MOST_ENDS:]
-    ends = "".join("-->" if name == "!--" else f"</{name}>" for name in reversed(names))
-    return f"{ends}\n\n" if ends else ""
+def buttons(description: str, choices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A row of buttons in a form; DIAL Chat knows buttons with numbers for values only."""
+    return {"type": "number", "description": description, "dial:widget": "buttons", "oneOf": list(choices)}
+
+
+def button(number: int, title: str, text: str, *, submit: bool = True) -> dict[str, Any]:
+    """A button that puts `text` into the user's message, and sends it."""
+    return {"const": number, "title": title, "dial:widgetOptions": {"populateText": text, "submit": submit}}
 
 
 def _card(item: Pending) -> str:
@@ -127,45 +134,18 @@ def _card(item: Pending) -> str:
     return f"{item.card.markdown()}{because}"
 
 
-def _headed(item: Pending, code: str) -> str:
-    # The code comes first, where no title can imitate it.
-    return (
-        f"#### {code} · {words(item.title)}\n\n{_card(item)}\n*Always* would cover {words(item.grant_description)}.\n"
-    )
-
-
-def _how_to_answer(item: Pending, code: str, seconds: float) -> str:
-    return (
-        f"Reply **approve {code}** (this once), **always {code}** (also later in this conversation: "
-        f"{words(item.grant_description)}) or **deny {code} because …**. Any other reply means no. {_open_for(seconds)}"
-    )
-
-
-def _how_to_answer_many(codes: Sequence[str], seconds: float) -> str:
+def _how_to_answer(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    open_for = f"The question is open for {minutes} minute{'s' if minutes > 1 else ''}."
+    if len(codes) == 1:
+        [code] = codes
+        return (
+            f"Reply **approve {code}** (this once), **always {code}** (also later in this conversation: "
+            f"{words(pending[0].grant_description)}) or **deny {code} because …**. Any other reply means no. {open_for}"
+        )
     choices = ("approve", "always", "deny")[-len(codes) :]
     each = ", ".join(f"{choice} {code}" for choice, code in zip(choices, codes, strict=False))
     return (
         f"Reply **approve {', '.join(codes[:-1])} and {codes[-1]}** (this once), **always** or **deny** with the same "
-        f"codes, or decide one by one: **{each} because …**. What you do not approve does not run. {_open_for(seconds)}"
+        f"codes, or decide one by one: **{each} because …**. What you do not approve does not run. {open_for}"
     )
-
-
-def _open_for(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"The question is open for {minutes} minute{'s' if minutes > 1 else ''}."
-
-
-def _buttons(description: str, buttons: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    # DIAL Chat knows buttons with numbers for values only.
-    return {"type": "number", "description": description, "dial:widget": "buttons", "oneOf": list(buttons)}
-
-
-def _button(number: int, title: str, text: str) -> dict[str, Any]:
-    return {"const": number, "title": title, "dial:widgetOptions": {"populateText": text, "submit": True}}
-
-
-def _always(title: str, text: str) -> dict[str, Any]:
-    button = _button(2, title, text)
-    sure = "From now on this runs in this conversation without asking. /permissions revokes it."
-    button["dial:widgetOptions"]["confirmationMessage"] = sure
-    return button

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from task.approvals.approvals import EXPIRED, Approvals
-from task.approvals.questions import form_schema, label, question
+from task.approvals.questions import button, buttons, form_schema, label, question
 from task.approvals.rules import ApprovalRules
 from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, codes_of, decision_of
@@ -71,7 +71,7 @@ class DialApprovals:
         self.answers = decision_of(incoming[-1], self._before.codes) if self._before is not None else None
         self.resumed = self._before if self.answers is not None else None
         self._incoming, self._references = incoming, latest.references
-        self._foreign = before is None and _answers_foreign(incoming)
+        self._sealed = before is not None
         self._codes = list[str]()  # of the question that this request puts
         try:
             grants = Grants.from_list(latest.grants, rules.clock)
@@ -83,21 +83,32 @@ class DialApprovals:
     async def direct_answer(self, api_key: str) -> DirectAnswer | None:
         """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
         last, rules, grants = self._incoming[-1], self.approvals.rules, self.approvals.grants
-        command = command_of(last.text()) if last.role is Role.USER and not last.attachments else None
+        command = _COMMAND.fullmatch(last.text()) if last.role is Role.USER and not last.attachments else None
         if command is not None:
-            text = carried_out(command, grants)
+            text = _revoked(command[1].lower(), grants) if command[1] else listing(grants.lasting())
             return DirectAnswer(text, self.state((), ()), revoking_form(grants.lasting()))
-        if self._foreign:
+        # An answer to a question whose state is not ours, or was not sealed for this user.
+        count = 0 if self._sealed or len(self._incoming) < 2 else waits(self._incoming[-2].state)
+        if count and (decision_of(last, [""] * count) is not None or codes_of(last)):
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
         if self.resumed is None or self.answers is None:
-            return self._not_open()
+            known = self._before.codes if self._before is not None else ()
+            code = next((code for code in codes_of(last) if code not in known), None)
+            if code is None:
+                return None
+            if self._before is None or self._before.expires <= rules.clock():
+                return DirectAnswer(f"{NOT_OPEN.format(code=code)} {ASK_AGAIN}")
+            return DirectAnswer(f"{NOT_OPEN.format(code=code)} {STILL_OPEN}", self._before)
         if not any(answer.allowed for answer in self.answers):
             return None
         if self.resumed.expires <= rules.clock():
-            return DirectAnswer(f"{EXPIRED} {ASK_AGAIN}", self._closing(self.resumed, TOO_LATE))
-        if not await rules.claims.take(self.resumed.turn, self.resumed.expires, api_key):
-            return DirectAnswer(f"{USED} {ASK_AGAIN}", self._closing(self.resumed, USED_BEFORE))
-        return None
+            text, result = EXPIRED, TOO_LATE
+        elif not await rules.claims.take(self.resumed.turn, self.resumed.expires, api_key):
+            text, result = USED, USED_BEFORE
+        else:
+            return None
+        waiting = {call.call_id for call in self.resumed.pending}
+        return DirectAnswer(f"{text} {ASK_AGAIN}", self.state(closed(self.resumed.history, waiting, result), ()))
 
     def decisions(self) -> Approvals:
         """What the turn starts from; what the user has approved is allowed from now on."""
@@ -146,50 +157,14 @@ class DialApprovals:
             tuple(grant.as_dict() for grant in granted),
         )
 
-    def _not_open(self) -> DirectAnswer | None:
-        known = self._before.codes if self._before is not None else ()
-        code = next((code for code in codes_of(self._incoming[-1]) if code not in known), None)
-        if code is None:
-            return None
-        text = NOT_OPEN.format(code=code)
-        if self._before is None or self._before.expires <= self.approvals.rules.clock():
-            return DirectAnswer(f"{text} {ASK_AGAIN}")
-        return DirectAnswer(f"{text} {STILL_OPEN}", self._before)
 
-    def _closing(self, turn: TurnState, result: str) -> TurnState | None:
-        return self.state(closed(turn.history, {waiting.call_id for waiting in turn.pending}, result), ())
-
-
-def _answers_foreign(incoming: Sequence[Incoming]) -> bool:
-    # An answer to a question whose state is not ours, or was not sealed for this user.
-    count = waits(incoming[-2].state) if len(incoming) > 1 else 0
-    return bool(count) and (decision_of(incoming[-1], [""] * count) is not None or bool(codes_of(incoming[-1])))
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionsCommand:
-    """List, or revoke the grant with that number (0: all of them)."""
-
-    revoke: int | None = None
-
-
-def command_of(text: str) -> PermissionsCommand | None:
-    """The command that the message is; None: it is something else."""
-    found = _COMMAND.fullmatch(text)
-    if found is None:
-        return None
-    number = found[1]
-    return PermissionsCommand(None if number is None else 0 if number.lower() == "all" else int(number))
-
-
-def carried_out(command: PermissionsCommand, grants: Grants) -> str:
-    """Do it; the answer as Markdown."""
-    listed = grants.lasting()
-    if command.revoke is None or not listed:
-        return listing(listed)
-    if command.revoke > len(listed):
-        return f"There is no number {command.revoke}.\n\n{listing(listed)}"
-    chosen = listed if command.revoke == 0 else [listed[command.revoke - 1]]
+def _revoked(which: str, grants: Grants) -> str:
+    listed, number = grants.lasting(), 0 if which == "all" else int(which)
+    if not listed:
+        return NONE
+    if number > len(listed):
+        return f"There is no number {number}.\n\n{listing(listed)}"
+    chosen = [listed[number - 1]] if number else listed
     for grant in chosen:
         while grants.revoke(grant):
             continue
@@ -201,9 +176,10 @@ def listing(grants: Sequence[Grant]) -> str:
     """What is allowed, numbered, with its end, and how to take it back."""
     if not grants:
         return NONE
-    lines = [
-        f"{number}. {words(grant.describe())}, until {_time(grant.expires)}" for number, grant in enumerate(grants, 1)
-    ]
+    lines: list[str] = []
+    for number, grant in enumerate(grants, 1):
+        until = datetime.fromtimestamp(grant.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        lines.append(f"{number}. {words(grant.describe())}, until {until}")
     return "\n".join(["Allowed in this conversation without asking:\n", *lines, f"\n{USAGE}"])
 
 
@@ -211,17 +187,6 @@ def revoking_form(grants: Sequence[Grant]) -> dict[str, Any] | None:
     """A button for each grant; None where there is none."""
     if not grants:
         return None
-    buttons = [
-        {
-            "const": number,
-            "title": f"Revoke {number}",
-            "dial:widgetOptions": {"populateText": f"{COMMAND} revoke {number}", "submit": True},
-        }
-        for number in range(1, len(grants) + 1)
-    ]
-    shape = {"type": "number", "description": "Take back", "dial:widget": "buttons", "oneOf": buttons}
+    places = range(1, len(grants) + 1)
+    shape = buttons("Take back", [button(place, f"Revoke {place}", f"{COMMAND} revoke {place}") for place in places])
     return {"type": "object", "properties": {"revoke": shape}}
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

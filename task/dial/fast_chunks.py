@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, cast
@@ -96,19 +96,20 @@ class Chunks:
     """What waits to be sent, taken all at once; what the SDK's queue is to those who write.
 
     The beginning of an answer and its stages are given `PATIENCE`: with a fast tool, a stage is one write and not two.
+    Whenever nothing was taken for `heartbeat` seconds, a `_Silence` is added; `close` ends that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: float | None) -> None:
         self._items: list[Queued] = []
         self._loop = asyncio.get_running_loop()
         self._reader: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = False  # whether what waits is to be sent at once
         self._taken = asyncio.Event()
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._items)
+        self._heartbeat, self._last = heartbeat, self._loop.time()
+        self._pulse: asyncio.TimerHandle | None = None
+        if heartbeat:
+            self._beat()
 
     def put_nowait(self, item: Queued) -> None:
         self._items.append(item)
@@ -130,6 +131,7 @@ class Chunks:
             self._timer = None
         items, self._items = self._items, []
         self._taken.set()
+        self._last = self._loop.time()
         return items
 
     async def join(self) -> None:
@@ -140,10 +142,22 @@ class Chunks:
             self._taken.clear()
             await self._taken.wait()
 
+    def close(self) -> None:
+        if self._pulse is not None:
+            self._pulse.cancel()
+
     def _send(self) -> None:
         self._due = True
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    def _beat(self) -> None:
+        # One timer for the whole answer: a new one for each piece of text would cost more than the text.
+        assert self._heartbeat
+        left = self._last + self._heartbeat - self._loop.time()
+        if left <= 0 and not self._items:  # what waits is sent in a moment, and nothing may follow an end
+            self.put_nowait(_Silence())
+        self._pulse = self._loop.call_later(left if left > 0 else self._heartbeat, self._beat)
 
 
 class FastChoice(Choice):
@@ -173,15 +187,14 @@ class FastResponse(ChatResponse):
             fastapi.HTTPException: the producer failed before anything was sent.
         """
         late: list[BaseChunk] = []
-        chunks = Chunks()
+        chunks = Chunks(heartbeat_interval)
         self._queue = cast("Any", chunks)
         async with _running(self._run_producer(producer)):
-            with _Heartbeat(chunks, heartbeat_interval) as heartbeat:
+            with closing(chunks):
                 batch = await chunks.gathered()
                 if failure := self._failure(batch[0]):
                     raise failure.to_fastapi_exception()
                 while True:
-                    heartbeat.restart()
                     if events := self._rendered(batch, late):
                         yield events
                     if isinstance(batch[-1], _ENDS):
@@ -249,13 +262,10 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._rest) as rest:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send(_body(self._first))
-            async for events in rest:
-                await send(_body(events))
-
-
-def _body(events: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": events, "more_body": not events.endswith(_DONE)}
+            events: bytes | None = self._first
+            while events is not None:
+                await send({"type": "http.response.body", "body": events, "more_body": not events.endswith(_DONE)})
+                events = await anext(rest, None)
 
 
 class _Silence(BaseChunk):
@@ -263,35 +273,6 @@ class _Silence(BaseChunk):
 
     def to_dict(self) -> dict[str, Any]:
         return {}
-
-
-class _Heartbeat:
-    """Adds a `_Silence` to the chunks whenever nothing was sent for `seconds`."""
-
-    def __init__(self, chunks: Chunks, seconds: float | None) -> None:
-        self._chunks, self._seconds = chunks, seconds
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> _Heartbeat:
-        self.restart()
-        self._look()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def restart(self) -> None:
-        self._last = self._loop.time()
-
-    def _look(self) -> None:
-        if not self._seconds:
-            return
-        left = self._last + self._seconds - self._loop.time()
-        if left <= 0 and not self._chunks.waiting:  # what waits is sent in a moment, and nothing may follow an end
-            self._chunks.put_nowait(_Silence())
-        self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._look)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import iscoroutinefunction
-from typing import Any, Protocol, get_type_hints
+from typing import Any, get_type_hints
 from uuid import uuid4
 
 import orjson
@@ -22,13 +22,14 @@ from fastapi import Request as HttpRequest
 from fastapi import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.types import Scope
 
+from task.approvals.questions import button, buttons
 from task.conversation.inputs import CALLER, Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
+from task.runs.request import RunCaller
 from task.shared.redis_store import RedisStore
 
 MODES = (
@@ -45,15 +46,16 @@ _PLAIN = {"role", "content"}
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
+_TEMPERATURE = "0 is the most predictable, 2 the most varied."
+
+
 class AgentConfiguration(BaseModel):
-    """What a person chose for the conversation; arrives as `custom_fields.configuration`."""
+    """What the user chose for the conversation; arrives as `custom_fields.configuration`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str | None = Field(default=None, min_length=1, description="The model that answers.")
-    temperature: float | None = Field(
-        default=None, ge=0, le=2, description="0 is the most predictable, 2 the most varied."
-    )
+    temperature: float | None = Field(default=None, ge=0, le=2, description=_TEMPERATURE)
     permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES)
     persona: str | None = Field(default=None, max_length=200, description="Who answers, a persona of the context.")
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
@@ -71,44 +73,26 @@ def configuration_schema(
     models: Sequence[str], default_model: str, personas: Sequence[str] = (), default_persona: str = ""
 ) -> dict[str, Any]:
     """The configuration as DIAL Chat shows it: a JSON schema whose buttons are the conversation starters."""
-    model = {"type": "string", "description": "The model that answers.", "default": default_model}
-    buttons = [
-        {
-            "const": number,
-            "title": title,
-            "dial:widgetOptions": {"populateText": text, "submit": not text.startswith("Summarize")},
-        }
+    model: dict[str, Any] = {"type": "string", "description": "The model that answers.", "default": default_model}
+    modes = [mode.value for mode in PermissionMode]
+    mode = {"type": "string", "enum": modes, "default": PermissionMode.DEFAULT.value, "description": MODES}
+    persona: dict[str, Any] = {"type": "string", "enum": list(personas), "description": "Who answers."}
+    starters = [  # before it is sent, the user attaches the file that it is about
+        button(number, title, text, submit=not text.startswith("Summarize"))
         for number, (title, text) in enumerate(STARTERS, 1)
     ]
-    modes = [mode.value for mode in PermissionMode]
-    persona: dict[str, Any] = {"type": "string", "enum": list(personas), "description": "Who answers."}
+    if models:
+        model["enum"] = list(models)
     if default_persona in personas:
         persona["default"] = default_persona
-    return {
-        "type": "object",
-        "properties": {
-            "model": {**model, "enum": list(models)} if models else model,
-            "temperature": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": 2,
-                "description": "0 is the most predictable, 2 the most varied.",
-            },
-            "permission_mode": {
-                "type": "string",
-                "enum": modes,
-                "default": PermissionMode.DEFAULT.value,
-                "description": MODES,
-            },
-            **({"persona": persona} if personas else {}),
-            "starter": {
-                "type": "number",
-                "description": "How would you like to start?",
-                "dial:widget": "buttons",
-                "oneOf": buttons,
-            },
-        },
+    properties = {
+        "model": model,
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
+        "permission_mode": mode,
+        **({"persona": persona} if personas else {}),
+        "starter": buttons("How would you like to start?", starters),
     }
+    return {"type": "object", "properties": properties}
 
 
 class DialRoute(APIRoute):
@@ -125,7 +109,11 @@ class DialRoute(APIRoute):
         handle = self.endpoint if is_plain else super().get_route_handler()
 
         async def handle_object(request: HttpRequest) -> Response:
-            return await handle(_JsonRequest(_with_key(request.scope), request.receive))
+            scope, headers = request.scope, dict(request.scope["headers"])
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            if b"api-key" not in headers and scheme.lower() == b"bearer" and token:
+                scope = {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
+            return await handle(_JsonRequest(scope, request.receive))
 
         return handle_object
 
@@ -135,34 +123,16 @@ class _JsonRequest(HttpRequest):
         try:
             body = orjson.loads(await self.body())
         except orjson.JSONDecodeError as error:
-            raise _malformed(f"The request body isn't valid JSON: {error}.") from error
+            text = f"The request body isn't valid JSON: {error}."
+            raise InvalidRequestError(text, display_message=text) from error
         if not isinstance(body, dict):
-            raise _malformed("The request body must be a JSON object.")
+            text = "The request body must be a JSON object."
+            raise InvalidRequestError(text, display_message=text)
         return {name: value for name, value in body.items() if name not in _FROM_HEADERS}
 
 
-def _with_key(scope: Scope) -> Scope:
-    headers = dict(scope["headers"])
-    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    if b"api-key" in headers or scheme.lower() != b"bearer" or not token:
-        return scope
-    return {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
-
-
-def _malformed(text: str) -> InvalidRequestError:
-    return InvalidRequestError(text, display_message=text)
-
-
-class IdentifiedCaller(Protocol):
-    """A caller whom the guard has identified, because DIAL Core does not: `core_key` is for DIAL Core."""
-
-    @property
-    def owner(self) -> str: ...
-    @property
-    def core_key(self) -> str: ...
-
-
-def identified(request: FromRequestDeploymentMixin) -> IdentifiedCaller | None:
+def identified(request: FromRequestDeploymentMixin) -> RunCaller | None:
+    """The caller, where the guard has identified it because DIAL Core does not."""
     return request.original_request.scope.get(CALLER)
 
 
@@ -195,7 +165,12 @@ class DialRequest:
         incoming = incoming_of(request.messages, request.model_extra)
         configuration, custom = _NOTHING_CHOSEN, request.custom_fields
         if custom is not None and custom.configuration:
-            configuration = _configuration(custom.configuration)
+            try:
+                configuration = AgentConfiguration.model_validate(custom.configuration)
+            except ValidationError as error:
+                faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+                known = ", ".join(AgentConfiguration.model_fields)
+                raise InvalidRequest(f"The configuration does not fit: {faults}. Known are: {known}.") from error
         own_tools, options = bool(request.tools or request.functions), _NO_OPTIONS
         if not request.model_fields_set.isdisjoint(_OPTIONS):
             fields = request.model_dump(mode="json", include=_OPTIONS, exclude_none=True)
@@ -237,15 +212,6 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
         attachments = (*incoming[-1].attachments, *map(_attachment, content.attachments or ()))
         incoming[-1] = replace(incoming[-1], attachments=attachments)
     return incoming
-
-
-def _configuration(chosen: Mapping[str, Any]) -> AgentConfiguration:
-    try:
-        return AgentConfiguration.model_validate(chosen)
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        known = ", ".join(AgentConfiguration.model_fields)
-        raise InvalidRequest(f"The configuration does not fit: {faults}. Known are: {known}.") from error
 
 
 def _incoming(message: DialMessage) -> Incoming:
@@ -296,9 +262,12 @@ class CallerLimit:
         Raises:
             TooManyRuns: so many of the caller's are in progress.
         """
-        key = uuid4().hex
+        key, redis, together = uuid4().hex, self._redis, None
         async with AsyncExitStack() as stack:
-            together = await self._together(self._redis, key, principal, stack) if self._redis else None
+            if redis is not None:
+                place = f"answering:{sha256((await principal()).encode()).hexdigest()[:32]}"
+                stack.push_async_callback(redis.release, place, key)
+                together = await redis.hold(place, key, self._most)
             if together is None and len(self._running) >= self._most:
                 own, *others = await asyncio.gather(principal(), *(ask() for ask in self._running.values()))
                 together = 0 if others.count(own) >= self._most else None
@@ -309,10 +278,3 @@ class CallerLimit:
                 yield
             finally:
                 del self._running[key]
-
-    async def _together(
-        self, redis: RedisStore, key: str, principal: Callable[[], Awaitable[str]], stack: AsyncExitStack
-    ) -> int | None:
-        place = f"answering:{sha256((await principal()).encode()).hexdigest()[:32]}"
-        stack.push_async_callback(redis.release, place, key)
-        return await redis.hold(place, key, self._most)

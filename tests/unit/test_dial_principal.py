@@ -10,12 +10,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from task.agent import _PrincipalInTime
-from task.conversation.messages import FunctionCall, ToolCall, assistant
+from task.agent import FoldedChoice
 from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.llm.base import Usage
-from task.loop import SilentObserver
+from tests.support.choices import RecordingChoice
 from tests.support.core import served
 
 
@@ -69,20 +67,19 @@ async def test_the_key_does_not_follow_to_another_host() -> None:
     assert keys == []
 
 
-CALLING = assistant(calls=[ToolCall("call_1", FunctionCall("calculator"))])
-
-
-async def test_the_first_message_with_calls_asks_who_the_caller_is_and_no_other_does() -> None:
+async def test_the_first_stage_asks_who_the_caller_is_and_no_other_does() -> None:
     asked: list[None] = []
 
     async def principal() -> str:
         asked.append(None)
         return "bucket"
 
-    in_time = _PrincipalInTime(principal, SilentObserver())
-    counts: list[int] = []
-    for message in (assistant("Hello."), CALLING, CALLING, assistant("Done.")):
-        in_time.model_answered(message, Usage(), 0.1)
+    choice = FoldedChoice(RecordingChoice(), principal)
+    choice.append_content("Hello.")
+    await asyncio.sleep(0)
+    counts = [len(asked)]
+    for _ in range(3):
+        choice.create_stage("Tool")
         await asyncio.sleep(0)
         counts.append(len(asked))
     assert counts == [0, 1, 1, 1]
