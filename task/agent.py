@@ -16,9 +16,8 @@ from aidial_sdk.chat_completion import Choice, Request, Response
 from aidial_sdk.chat_completion import Message as DialMessage
 
 from task.approvals.questions import said_in
-from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
-from task.conversation.messages import Message, ToolCall, assistant, system, tool_message
+from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
 from task.conversation.state import (
     NO_TOOLS,
     TOOL_CALL_HISTORY_KEY,

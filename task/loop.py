@@ -10,8 +10,7 @@ from itertools import takewhile
 from time import monotonic, perf_counter
 from typing import Literal, Protocol
 
-from task.conversation.history import repaired, unanswered
-from task.conversation.messages import Message, Role, ToolCall, user
+from task.conversation.messages import Message, Role, ToolCall, repaired, unanswered, user
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import (
@@ -103,16 +102,8 @@ class LoopObserver(Protocol):
     def run_ended(self, outcome: RunOutcome) -> None: ...
 
 
-class SilentObserver:
+class SilentObserver(LoopObserver):
     """Ignores what a run does."""
-
-    async def before_request(self, *, last: bool) -> None: ...
-    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
-    def decided(self, call: ToolCall, decision: Decision) -> None: ...
-    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
-    def warned(self, text: str) -> None: ...
-    def limit_hit(self, limit: str) -> None: ...
-    def run_ended(self, outcome: RunOutcome) -> None: ...
 
 
 class ForwardingObserver:
@@ -144,9 +135,7 @@ class ForwardingObserver:
 
 
 class _LimitHit(Exception):
-    def __init__(self, limit: str) -> None:
-        super().__init__(limit)
-        self.limit = limit
+    """The text names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,35 +213,32 @@ class _Run:
         )
 
     async def outcome(self) -> RunOutcome:
-        steps, run_seconds = self._loop.spent.steps, self._loop.limits.run_seconds
+        loop, limits, steps = self._loop, self._loop.limits, self._loop.spent.steps
         try:
             waiting = await self._run_calls(self._open)
             while not waiting:
-                self._check(steps)
+                left = self._deadline - loop.clock()
+                tokens = loop.spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
+                if steps >= limits.steps:
+                    raise _LimitHit(f"the limit of {limits.steps} steps")
+                if limits.run_tokens is not None and tokens >= limits.run_tokens:
+                    raise _LimitHit(f"the limit of {limits.run_tokens} tokens")
                 try:
-                    async with asyncio.timeout(self._deadline - self._loop.clock()):
-                        reply = await self._request(self._loop.toolbox.schemas())
+                    if left <= 0:
+                        raise TimeoutError  # a model that answers at once would not notice that the time is over
+                    async with asyncio.timeout(left):
+                        reply = await self._request(loop.toolbox.schemas())
                 except TimeoutError:
-                    raise _LimitHit(f"the limit of {run_seconds:g} seconds") from None
+                    raise _LimitHit(f"the limit of {limits.run_seconds:g} seconds") from None
                 if not reply.tool_calls:
                     return self.ended("finished")
                 waiting = await self._run_calls(reply.tool_calls)
                 steps += 1
         except _LimitHit as hit:
-            return await self._conclude(hit.limit)
+            return await self._conclude(str(hit))
         except AgentError as error:
             return self.ended("failed", error=error)
         return self.ended("suspended", pending=waiting)
-
-    def _check(self, steps: int) -> None:
-        limits = self._loop.limits
-        if steps >= limits.steps:
-            raise _LimitHit(f"the limit of {limits.steps} steps")
-        tokens = self._loop.spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
-        if limits.run_tokens is not None and tokens >= limits.run_tokens:
-            raise _LimitHit(f"the limit of {limits.run_tokens} tokens")
-        if self._deadline <= self._loop.clock():
-            raise _LimitHit(f"the limit of {limits.run_seconds:g} seconds")
 
     def _add_tool_usage(self, usage: Usage, model: str = TOOLS, /) -> None:
         for name, part in usage.by_model(model).items():
@@ -365,7 +351,8 @@ class _Run:
         if message.tool_calls:
             self._spoke = self._spoke or bool(message.content)
             # Doors offer tools by names of their own.
-            return replace(message, tool_calls=tuple(map(self._loop.toolbox.names.resolved, message.tool_calls)))
+            calls = tuple(map(self._loop.toolbox.names.resolved, message.tool_calls))
+            return message if calls == message.tool_calls else replace(message, tool_calls=calls)
         if received.finish_reason == "length":
             self._cut = True
         elif not message.content and not self._added:

@@ -9,8 +9,7 @@ from itertools import takewhile
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
-from task.conversation.history import repaired, unanswered
-from task.conversation.messages import CustomContent, Message, Role, system
+from task.conversation.messages import CustomContent, Message, Role, repaired, system, unanswered
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
 from task.llm.base import Usage
@@ -118,7 +117,8 @@ async def _tools(
     found = await services.mcp.discover(request.caller, taken)
     found.show(choice)
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
-    tools = [tool for tool in offered if request.own_names.isdisjoint(names_of(tool.name))]  # the caller's come first
+    theirs = request.own_names
+    tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]  # the caller's come first
     tools += request.own_tools
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
@@ -239,20 +239,17 @@ class JsonChoice(ForwardingChoice, ForwardingObserver):
         self._held += content
         if self._held.lstrip().startswith("{"):
             self._showing = True
-            self._show()
+            self.close()
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         ours = bool(message.tool_calls) and not any(call.name in self._own for call in message.tool_calls)
         self._held = "" if ours else self._held
-        self._show()
+        self.close()
         self._showing = False
         self._observer.model_answered(message, usage, seconds)
 
     def close(self) -> None:
         """Show what was kept back."""
-        self._show()
-
-    def _show(self) -> None:
         text, self._held = self._held if self._spoke else self._held.lstrip("\n"), ""
         if text:
             self._spoke = True

@@ -14,8 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, planner_tree
-from task.conversation.history import repaired
-from task.conversation.messages import Message, system, user
+from task.conversation.messages import Message, repaired, system, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, Usage

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
-from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
-from task.conversation.messages import Attachment, CustomContent, Message, Role, frozen_data
+from task.conversation.messages import (
+    NOT_APPROVED,
+    PERHAPS_RUN,
+    Attachment,
+    CustomContent,
+    Message,
+    Role,
+    closed,
+    frozen_data,
+    repaired,
+    with_turn,
+)
 from task.conversation.replies import Answer, codes_in, read_reply
 from task.conversation.state import NO_TOOLS, TurnState
 
@@ -65,45 +78,32 @@ def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool =
     decision are left out. So are a decision that named codes of other questions, and its answer, which asks the same
     question again.
     """
-    messages, past = list[Message](), _Past(turns, incoming)
+    messages = list[Message]()
+    before, place, start = _NO_TURN, 0, 0  # the last turn that was added, and its places in the request and in messages
     for position, item in enumerate(incoming[:-1] if resuming else incoming):
         if item.plain is not None:
             messages.append(item.plain)
-        elif item.role is Role.ASSISTANT:
-            past.add(messages, position)
-        else:
+            continue
+        if item.role is not Role.ASSISTANT:
             messages.append(user_message(item))
-    if not resuming:
-        return repaired(messages)
-    return [*repaired(messages[: past.start]), *past.turn.history]
-
-
-class _Past:
-    def __init__(self, turns: Turns, incoming: Sequence[Incoming]) -> None:
-        self._turns, self._incoming = turns, incoming
-        self.turn, self._position = _NO_TURN, 0  # the last turn that was added, and its position in the request
-        self.start = 0  # its place among the messages
-
-    def add(self, messages: list[Message], position: int) -> None:
-        turn, item = self._turns.get(position, _NO_TURN), self._incoming[position]
-        if self.turn.turn and self.turn.turn in (turn.resumes, turn.turn) and position == self._position + 2:
-            del messages[self.start :]
-        self.turn, self.start, self._position = turn, len(messages), position
+            continue
+        turn = turns.get(position, _NO_TURN)
+        if before.turn and before.turn in (turn.resumes, turn.turn) and position == place + 2:
+            del messages[start:]
+        before, place, start = turn, position, len(messages)
         if turn.turn:
-            messages += closed(turn.history, {call.call_id for call in turn.pending}, self._result(turn, position))
+            answers = decision_of(incoming[position + 1], turn.codes) if position + 1 < len(incoming) else None
+            result = PERHAPS_RUN if any(answer.allowed for answer in answers or ()) else NOT_APPROVED
+            messages += closed(turn.history, {call.call_id for call in turn.pending}, result)
         elif turn.history:
             messages += with_turn(turn.history, item.text())
         else:
-            unsourced = position not in self._turns and item.state != NO_TOOLS
+            unsourced = position not in turns and item.state != NO_TOOLS
             messages.append(Message(Role.ASSISTANT, item.text(), unsourced=unsourced))
         pictures = tuple(file for file in item.attachments if file.is_stored_picture) if item.attachments else ()
         if pictures and messages[-1].role is Role.ASSISTANT:
             messages[-1] = replace(messages[-1], custom_content=CustomContent(pictures))
-
-    def _result(self, turn: TurnState, position: int) -> str:
-        reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None
-        answers = decision_of(reply, turn.codes) if reply is not None else None
-        return PERHAPS_RUN if any(answer.allowed for answer in answers or ()) else NOT_APPROVED
+    return [*repaired(messages[:start]), *before.history] if resuming else repaired(messages)
 
 
 def is_image(attachment: Attachment) -> bool:
@@ -126,14 +126,35 @@ def user_message(incoming: Incoming) -> Message:
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:
     """The attachments as lines that the model can use in calls: `- title (type): url`; empty without attachments."""
-    lines = [_line(attachment) for attachment in attachments]
-    return "\n".join([ATTACHED, *lines]) if lines else ""
+    lines = [ATTACHED]
+    for item in attachments:
+        place = item.url or item.reference_url or "(its content is not stored as a file)"
+        title = " ".join((item.title or place.rsplit("/", 1)[-1]).split())
+        lines.append(f"- {title} ({item.type or 'unknown type'}): {place}")
+    return "\n".join(lines) if attachments else ""
 
 
-def _line(attachment: Attachment) -> str:
-    place = attachment.url or attachment.reference_url or "(its content is not stored as a file)"
-    title = " ".join((attachment.title or place.rsplit("/", 1)[-1]).split())
-    return f"- {title} ({attachment.type or 'unknown type'}): {place}"
+_UNFIT = re.compile(r"[\x00-\x1f\x7f/\\]+")
+_LONGEST = 120
+
+
+def file_names(files: Iterable[tuple[str, str]]) -> list[str]:
+    """A name for each title and address: the title, with a number where an earlier file has that name."""
+    names: dict[str, None] = {}
+    for title, url in files:
+        name = plain_name(title or unquote(PurePosixPath(url).name), url)
+        path, number = PurePosixPath(name), 2
+        while name in names:
+            name, number = f"{path.stem}_{number}{path.suffix}", number + 1
+        names[name] = None
+    return list(names)
+
+
+def plain_name(title: str, url: str) -> str:
+    """The title as a file name, with the ending of the URL if it has none."""
+    name = _UNFIT.sub("_", title).strip(" .") or "file"
+    path, ending = PurePosixPath(name), PurePosixPath(unquote(url)).suffix
+    return f"{path.stem[:_LONGEST]}{(path.suffix or ending)[:20]}"
 
 
 CALLER = "task.caller"  # in an ASGI scope: the caller, where the guard has found out who it is

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import orjson
 
-from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.messages import Message, Role
 
 INSTRUCTIONS = (Role.SYSTEM, Role.DEVELOPER)
 ANSWERING = (Role.ASSISTANT, Role.TOOL)
@@ -89,18 +90,15 @@ def _common(mine: Sequence[Message], theirs: Sequence[Message]) -> int:
 
 
 def _compared(message: Message) -> tuple[object, ...]:
-    calls = [(call.id, call.name, _arguments(call)) for call in message.tool_calls]
+    calls = list[tuple[str, str, object]]()
+    for call in message.tool_calls:
+        arguments: object = call.function.arguments
+        with suppress(orjson.JSONDecodeError):  # they are compared as data, however they are formatted
+            arguments = orjson.loads(call.function.arguments)
+        calls.append((call.id, call.name, arguments))
     parts = message.content if isinstance(message.content, list) else []
     others = [part for part in parts if part.get("type") != "text"]
     return message.role, _words(message.text()), others, calls, message.tool_call_id
-
-
-def _arguments(call: ToolCall) -> object:
-    # They are compared as data, however they are formatted.
-    try:
-        return orjson.loads(call.function.arguments)
-    except orjson.JSONDecodeError:
-        return call.function.arguments
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:

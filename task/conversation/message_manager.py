@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from task.conversation.history import repaired
 from task.conversation.messages import (
     TOOL_RESULT,
     FunctionCall,
@@ -20,6 +19,7 @@ from task.conversation.messages import (
     ToolCall,
     assistant,
     message_from,
+    repaired,
     system,
     user,
 )
@@ -149,8 +149,12 @@ class MessageManager:
 
     def serialize(self) -> dict[str, Any]:
         """The history as JSON data."""
+        # Beside what is documented: files, and the reasoning that some providers want back beside the calls.
+        kept = [
+            {key: value for key, value in entry.message.as_stored().items() if key in _KEPT} for entry in self._entries
+        ]
         return {
-            "messages": [_stored(entry) for entry in self._entries],
+            "messages": [_documented(entry) | more for entry, more in zip(self._entries, kept, strict=True)],
             "max_history_length": self.config.max_length,
             "pruning_strategy": self.config.pruning_strategy,
             "prioritize_system_messages": self.config.prioritize_system_messages,
@@ -208,16 +212,6 @@ def _documented(entry: _Entry) -> dict[str, Any]:
     return shown
 
 
-def _stored(entry: _Entry) -> dict[str, Any]:
-    # The rest of what a message has: its files, and the reasoning that some providers want back beside the calls.
-    kept = {key: value for key, value in entry.message.as_stored().items() if key in _KEPT}
-    return {**_documented(entry), **kept}
-
-
-def _called(tool_name: str | None) -> str:
-    return re.sub(r"[^a-zA-Z0-9_-]+", "_", tool_name or "")[:64] or "tool"
-
-
 def _with_calls(messages: Sequence[Message]) -> list[Message]:
     # Adds a call to the assistant's message for every result that came without one.
     result: list[Message] = []
@@ -229,7 +223,8 @@ def _with_calls(messages: Sequence[Message]) -> list[Message]:
             if asking is None:
                 asking = len(result)
                 result.append(assistant())
-            call = ToolCall(message.tool_call_id or "", FunctionCall(_called(message.name)))
+            name = re.sub(r"[^a-zA-Z0-9_-]+", "_", message.name or "")[:64] or "tool"
+            call = ToolCall(message.tool_call_id or "", FunctionCall(name))
             asked = result[asking]
             result[asking] = replace(asked, content=asked.content or None, tool_calls=(*asked.tool_calls, call))
         result.append(message)

@@ -1,9 +1,10 @@
-"""Chat messages in OpenAI's shape, as frozen data."""
+"""Chat messages in OpenAI's shape, as frozen data, and how a list of them becomes valid for a model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, TypeVar, cast, dataclass_transform
@@ -209,10 +210,11 @@ def message_from(data: Mapping[str, Any]) -> Message:
     if role is Role.TOOL and not (isinstance(data["tool_call_id"], str) and data["tool_call_id"]):
         raise TypeError("a tool's result names its call")
     attachments = tuple(Attachment(**item) for item in data.get("attachments", ()))
+    calls = [(str(item["id"]), item["function"]) for item in data.get("tool_calls") or ()]
     return Message(
         role,
         content,
-        tool_calls=tuple(map(_call, data.get("tool_calls") or ())),
+        tool_calls=tuple(ToolCall(id, FunctionCall(str(made["name"]), str(made["arguments"]))) for id, made in calls),
         tool_call_id=data.get("tool_call_id"),
         name=data.get("tool_name") or data.get("name"),
         reasoning_content=data.get("reasoning_content"),
@@ -224,5 +226,91 @@ def message_from(data: Mapping[str, Any]) -> Message:
     )
 
 
-def _call(item: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(str(item["id"]), FunctionCall(str(item["function"]["name"]), str(item["function"]["arguments"])))
+INTERRUPTED = "Error: this call was interrupted and has no result. Call the tool again if its result is still needed."
+NOT_APPROVED = (
+    "Error: the user was asked whether this call may run and did not approve it, so it did not run. Their next message "
+    "says what they want instead."
+)
+PERHAPS_RUN = (
+    "Error: the user approved this call, but the answer was interrupted before its result was saved. It may have run: "
+    "check whether it did before you call it again."
+)
+
+_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL  # enum members are slow to look up, and histories are long
+
+
+def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list[Message]:
+    """The messages with every tool call answered exactly once, directly after it and in call order.
+
+    An unanswered call gets the result "interrupted", unless its id is in `pending`; a tool message without a call
+    and an assistant message without text and calls are left out; ids that repeat within one message become unique.
+    """
+    result: list[Message] = []
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        position += 1
+        role = message.role
+        if role is _ASSISTANT and message.tool_calls:
+            answers: list[Message] = []
+            while position < len(messages) and messages[position].role is _TOOL:
+                answers.append(messages[position])
+                position += 1
+            result += _paired(message, answers, pending)
+        elif role is not _TOOL and (role is not _ASSISTANT or message.content):
+            result.append(message)
+    return result
+
+
+def _paired(message: Message, answers: Sequence[Message], pending: Collection[str]) -> list[Message]:
+    ids = [call.id for call in message.tool_calls]
+    if ids == [answer.tool_call_id for answer in answers] and len(set(ids)) == len(ids):
+        return [message, *answers]
+    waiting: defaultdict[str | None, deque[Message]] = defaultdict(deque)
+    for answer in answers:
+        waiting[answer.tool_call_id].append(answer)
+    calls, results = dict[str, ToolCall](), list[Message]()
+    for call in message.tool_calls:
+        unique, number = call.id, 2
+        while unique in calls:
+            unique, number = f"{call.id}_{number}", number + 1
+        calls[unique] = call if unique == call.id else replace(call, id=unique)
+        if found := waiting[call.id]:
+            results.append(replace(found.popleft(), tool_call_id=unique))
+        elif unique not in pending:
+            results.append(tool_message(calls[unique], INTERRUPTED, failed=True))
+    return [replace(message, tool_calls=tuple(calls.values())), *results]
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls at the end of the conversation that have no result yet, in call order."""
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if message.role is Role.TOOL:
+            continue
+        if message.role is not Role.ASSISTANT:
+            return ()
+        answered = {answer.tool_call_id for answer in messages[position + 1 :]}
+        return tuple(call for call in message.tool_calls if call.id not in answered)
+    return ()
+
+
+def closed(history: Sequence[Message], waiting: Collection[str], text: str) -> list[Message]:
+    """The history of a suspended turn that is not resumed: its waiting calls get `text` as their result."""
+    calls = [call for call in unanswered(history) if call.id in waiting]
+    return repaired([*history, *(tool_message(call, text, failed=True) for call in calls)])
+
+
+def with_turn(history: Sequence[Message], answer: str) -> list[Message]:
+    """One past turn: its saved tool history, then the final answer.
+
+    The chat keeps all text of a turn as one string; text that the saved history contains already is removed from its
+    beginning, so that the model does not read it twice.
+    """
+    rest = answer
+    for message in history:
+        text = message.content if message.role is Role.ASSISTANT and isinstance(message.content, str) else ""
+        if text and rest.startswith(text):
+            rest = rest[len(text) :].lstrip("\n")
+    final = [Message(Role.ASSISTANT, rest)] if rest or not history else []
+    return [*history, *final]

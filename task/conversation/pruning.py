@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from task.conversation.history import unanswered
-from task.conversation.messages import Message, Role, ToolCall, assistant
+from task.conversation.messages import Message, Role, ToolCall, assistant, unanswered
 
 # Common tokenizers need one token for about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
 # that need more: an overestimated conversation is shortened a little early, an underestimated one is refused.
@@ -23,7 +22,6 @@ Summariser = Callable[[Sequence[Message], int], str]  # messages and tokens -> t
 SHORTENED = "\n[... shortened to fit the model's context; call the tool again if the rest is needed ...]\n"
 _KEPT_CHARS = (8_000, 2_000, 400)
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
-_Unit = tuple[Message, ...]
 HEADER = "[Summary of earlier messages, which were left out to fit the model's context]"
 EARLIER = "- (more came before)"
 _LINE = 240
@@ -120,12 +118,67 @@ def cut(
     """
     if fits(messages, budget, count):
         return Cut(tuple(messages), (), len(messages))
-    chosen = _Choice(_units(messages), budget, count)
-    chosen.choose(keep_system=keep_system)
-    kept = [unit for unit, stays in zip(chosen.units, chosen.stays, strict=True) if stays]
-    dropped = [unit for unit, stays in zip(chosen.units, chosen.stays, strict=True) if not stays]
-    place = sum(len(unit) for unit in chosen.units[: chosen.stays.index(False)]) if dropped else len(messages)
-    return Cut(tuple(chain(*kept)), tuple(chain(*dropped)), place)
+    # What can only be kept or dropped together: calls with their results, any other message alone.
+    units: list[list[Message]] = []
+    for message in messages:
+        if message.role is Role.TOOL and units and units[-1][0].role is Role.ASSISTANT:
+            units[-1].append(message)
+        else:
+            units.append([message])
+    costs = [(len(unit), 0 if budget.tokens is None else sum(map(count, unit))) for unit in units]
+    stays = _kept_places(units, costs, budget, keep_system=keep_system)
+    dropped = [place for place in range(len(units)) if place not in stays]
+    place = sum(map(len, units[: dropped[0]])) if dropped else len(messages)
+    return Cut(
+        tuple(chain.from_iterable(units[place] for place in sorted(stays))),
+        tuple(chain.from_iterable(units[place] for place in dropped)),
+        place,
+    )
+
+
+def _kept_places(
+    units: Sequence[Sequence[Message]], costs: Sequence[tuple[int, int]], budget: Budget, *, keep_system: bool
+) -> set[int]:
+    stays, spent = set[int](), (0, 0)
+
+    def total(places: Iterable[int]) -> tuple[int, int]:
+        chosen = [costs[place] for place in places]
+        return sum(messages for messages, _ in chosen), sum(tokens for _, tokens in chosen)
+
+    def keep(places: Sequence[int], *, always: bool = False) -> bool:
+        nonlocal spent
+        messages, tokens = total(set(places) - stays)
+        after = (spent[0] + messages, spent[1] + tokens)
+        if fitting := always or budget.allows(*after):
+            stays.update(places)
+            spent = after
+        return fitting
+
+    roles = [unit[0].role for unit in units]
+    users = [place for place, role in enumerate(roles) if role is Role.USER]
+    systems = [place for place, role in enumerate(roles) if keep_system and role in _SYSTEM]
+    others = [place for place, role in enumerate(roles) if not keep_system or role not in _SYSTEM]
+    question = users[-1] if users else 0
+    keep([*systems[:1], *users[-1:]], always=True)
+    # The model has not seen the results of the last step yet: without them it would repeat the calls.
+    if others and units[others[-1]][0].tool_calls:
+        keep(others[-1:], always=True)
+    keep(users[:1])
+    share, taken = budget.share(0.5) if others else budget, systems[:1]
+    for place in reversed(systems[1:]):
+        taken.append(place)
+        if not share.allows(*total(taken)) or not keep([place]):
+            break
+    steps, turns = [[place] for place in others if place > question], list[list[int]]()
+    for place in others:
+        if place < question:
+            if roles[place] is Role.USER or not turns:
+                turns.append([])
+            turns[-1].append(place)
+    for places in [*reversed(steps), *reversed(turns)]:
+        if not keep(places):
+            break
+    return stays
 
 
 def shortened(
@@ -171,81 +224,6 @@ def _brief(message: Message, keep: int, note: str, waiting: Sequence[ToolCall]) 
     return replace(message, tool_calls=tuple(calls))
 
 
-def _units(messages: Sequence[Message]) -> list[_Unit]:
-    # What can only be kept or dropped together: calls with their results, any other message alone.
-    units: list[list[Message]] = []
-    for message in messages:
-        if message.role is Role.TOOL and units and units[-1][0].role is Role.ASSISTANT:
-            units[-1].append(message)
-        else:
-            units.append([message])
-    return [tuple(unit) for unit in units]
-
-
-class _Choice:
-    def __init__(self, units: list[_Unit], budget: Budget, count: TokenCounter) -> None:
-        self.units = units
-        self.stays = [False] * len(units)
-        self._budget = budget
-        self._costs = [
-            (len(unit), 0 if budget.tokens is None else sum(count(message) for message in unit)) for unit in units
-        ]
-        self._spent = (0, 0)
-
-    def choose(self, *, keep_system: bool) -> None:
-        places = range(len(self.units))
-        users = [place for place in places if self.units[place][0].role is Role.USER]
-        systems = [place for place in places if keep_system and self.units[place][0].role in _SYSTEM]
-        others = [place for place in places if not keep_system or self.units[place][0].role not in _SYSTEM]
-        self._keep(*systems[:1], *users[-1:])
-        # The model has not seen the results of the last step yet: without them it would repeat the calls.
-        if others and self.units[others[-1]][0].tool_calls:
-            self._keep(others[-1])
-        self._keep_if_it_fits(users[:1])
-        self._keep_further_systems(systems, self._budget.share(0.5) if others else self._budget)
-        self._keep_newest(others, users[-1] if users else 0)
-
-    def _keep_further_systems(self, systems: Sequence[int], share: Budget) -> None:
-        taken = systems[:1]
-        for place in reversed(systems[1:]):
-            taken = [*taken, place]
-            if not share.allows(*self._cost(taken)) or not self._keep_if_it_fits([place]):
-                return
-
-    def _keep_newest(self, others: Sequence[int], question: int) -> None:
-        for place in reversed([place for place in others if place > question]):
-            if not self._keep_if_it_fits([place]):
-                return
-        for turn in reversed(self._turns([place for place in others if place < question])):
-            if not self._keep_if_it_fits(turn):
-                return
-
-    def _turns(self, places: Sequence[int]) -> list[list[int]]:
-        turns: list[list[int]] = []
-        for place in places:
-            if self.units[place][0].role is Role.USER or not turns:
-                turns.append([])
-            turns[-1].append(place)
-        return turns
-
-    def _keep(self, *places: int) -> None:
-        messages, tokens = self._cost(place for place in places if not self.stays[place])
-        self._spent = (self._spent[0] + messages, self._spent[1] + tokens)
-        for place in places:
-            self.stays[place] = True
-
-    def _keep_if_it_fits(self, places: Sequence[int]) -> bool:
-        messages, tokens = self._cost(place for place in places if not self.stays[place])
-        if not self._budget.allows(self._spent[0] + messages, self._spent[1] + tokens):
-            return False
-        self._keep(*places)
-        return True
-
-    def _cost(self, places: Iterable[int]) -> tuple[int, int]:
-        costs = [self._costs[place] for place in places]
-        return sum(messages for messages, _ in costs), sum(tokens for _, tokens in costs)
-
-
 def summary(dropped: Sequence[Message], tokens: int, summarise: Summariser | None = None) -> Message:
     """A summary of what was dropped, written by `summarise` or, if that is missing or fails, by `digest`.
 
@@ -268,37 +246,33 @@ def digest(dropped: Sequence[Message], tokens: int) -> str:
 
     Deterministic; results of tools are not repeated.
     """
-    lines = list(_lines(dropped))
+    lines, called = list[str](), Counter[str]()
+
+    def add(speaker: str, text: str) -> None:
+        line = " ".join(text.split())
+        lines.append(f"- {speaker}: {line if len(line) <= _LINE else f'{line[: _LINE - 2]} …'}")
+
+    def add_calls() -> None:
+        if called:
+            names = (f"{name} ×{times}" if times > 1 else name for name, times in called.items())
+            lines.append("- Tools called: " + ", ".join(names))
+            called.clear()
+
+    for message in dropped:
+        if message.role is Role.USER:
+            add_calls()
+        called.update(call.name for call in message.tool_calls)
+        text = message.text()
+        if message.role is Role.ASSISTANT and text.startswith(HEADER):
+            lines += text.splitlines()[1:]
+        elif message.role is Role.USER:
+            add("The user", text)
+        elif message.role is Role.ASSISTANT and text.strip():
+            add("The assistant", text)
+    add_calls()
     left = tokens - text_tokens(EARLIER)
     for place in range(len(lines) - 1, -1, -1):
         left -= text_tokens(lines[place]) + 1
         if left < 0:
             return "\n".join([EARLIER, *lines[place + 1 :]])
     return "\n".join(lines)
-
-
-def _lines(dropped: Sequence[Message]) -> Iterator[str]:
-    called: Counter[str] = Counter()
-    for message in dropped:
-        if message.role is Role.USER and called:
-            yield _calls(called)
-            called.clear()
-        called.update(call.name for call in message.tool_calls)
-        text = message.text()
-        if message.role is Role.ASSISTANT and text.startswith(HEADER):
-            yield from text.splitlines()[1:]
-        elif message.role is Role.USER:
-            yield f"- The user: {_begin(text)}"
-        elif message.role is Role.ASSISTANT and text.strip():
-            yield f"- The assistant: {_begin(text)}"
-    if called:
-        yield _calls(called)
-
-
-def _calls(called: Counter[str]) -> str:
-    return "- Tools called: " + ", ".join(f"{name} ×{times}" if times > 1 else name for name, times in called.items())
-
-
-def _begin(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LINE else f"{line[: _LINE - 2]} …"

@@ -84,7 +84,11 @@ def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer
     Words without a code are about every call. Calls that the reply does not name are denied. A code that is not among
     `codes` makes the whole reply void, and so do words and buttons that contradict each other.
     """
-    from_text, from_form = _of_text(text, codes), _of_form(form_value, len(codes))
+    from_text, from_form = None, _of_form(form_value, len(codes))
+    found = _decision(text)
+    if found and codes and found.keys() <= {_EVERY, *codes}:
+        rest = found.get(_EVERY, Answer(False, NOT_CHOSEN, by_user=False))
+        from_text = tuple(found.get(code, rest) for code in codes)
     if from_form is None:
         return from_text
     if text.strip().lower() in ("", CHECKED_TEXT):
@@ -135,14 +139,6 @@ def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
     numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
     rest = Answer(False, NOT_CHOSEN, by_user=False)
     return tuple(Answer.of(choice) if str(number) in numbers else rest for number in range(1, count + 1))
-
-
-def _of_text(text: str, codes: Sequence[str]) -> tuple[Answer, ...] | None:
-    found = _decision(text)
-    if not found or not codes or not found.keys() <= {_EVERY, *codes}:
-        return None
-    rest = found.get(_EVERY, Answer(False, NOT_CHOSEN, by_user=False))
-    return tuple(found.get(code, rest) for code in codes)
 
 
 def _decision(text: str) -> Mapping[str, Answer] | None:

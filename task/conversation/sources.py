@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -30,7 +30,13 @@ class Sources:
         self._own: set[Attachment] = set()
         self._quotes: set[int] = set()  # the numbers of this turn's sources that are no pages
         for message in messages:
-            self._restore(message)
+            if message.role is Role.USER:
+                self._quotes.clear()
+            if message.role is not Role.TOOL or message.custom_content is None:
+                continue
+            for item in message.custom_content.attachments:
+                if (number := number_of(item)) is not None:
+                    self._add(number, item)
         self._free = count(max(self._citations, default=0) + 1)
 
     def number(self, key: Hashable) -> int:
@@ -42,10 +48,7 @@ class Sources:
         self, number: int, title: str, *, data: str, reference_url: str, reference_type: str | None = None
     ) -> Attachment:
         """The attachment with which an answer cites the source that has the number."""
-        item = Attachment(
-            "text/markdown", f"[{number}] {title}", data=data, reference_url=reference_url,
-            reference_type=reference_type,
-        )  # fmt: skip
+        item = Attachment("text/markdown", f"[{number}] {title}", data, None, reference_url, reference_type)
         self._own.add(item)
         self._add(number, item)
         return item
@@ -60,11 +63,24 @@ class Sources:
             number_of(item): self.number(_key(item) or (item.reference_url, _unnumbered(item), item.data))
             for item in foreign
         }
-        renumbered = [self._moved(item, moved) if item in foreign else item for item in items]
+        renumbered = [
+            self.citation(
+                moved[number_of(item)],
+                _unnumbered(item),
+                data=item.data or "",
+                reference_url=item.reference_url or "",
+                reference_type=item.reference_type,
+            )
+            if item in foreign
+            else item
+            for item in items
+        ]
 
         def marker(found: re.Match[str]) -> str:
             numbers = _in(found[1])  # of years, indexes and the like none is a source's
-            return found[0] if moved.keys().isdisjoint(numbers) else _marker(moved.get(n, n) for n in numbers)
+            if moved.keys().isdisjoint(numbers):
+                return found[0]
+            return f"[{', '.join(map(str, dict.fromkeys(moved.get(number, number) for number in numbers)))}]"
 
         text = _MARKER.sub(marker, message.text())
         return replace(message, content=text, custom_content=CustomContent(tuple(renumbered)))
@@ -77,17 +93,13 @@ class Sources:
         prose = _CODE.sub("", text)
         named = {number for found in _MARKER.findall(prose) for number in _in(found)}
         items = sorted(self._citations.items())
-        cited = [item for number, item in items if number in named or _addresses(text, item)]
+        cited = [
+            item
+            for number, item in items
+            if number in named
+            or ((url := _key(item)) is not None and url in text and re.search(re.escape(url) + _URL_ENDS, text))
+        ]
         return cited or [item for number, item in items if number in self._quotes and text.strip()]
-
-    def _restore(self, message: Message) -> None:
-        if message.role is Role.USER:
-            self._quotes.clear()
-        if message.role is not Role.TOOL or message.custom_content is None:
-            return
-        for item in message.custom_content.attachments:
-            if (number := number_of(item)) is not None:
-                self._add(number, item)
 
     def _add(self, number: int, item: Attachment) -> None:
         if (key := _key(item)) is not None:
@@ -97,12 +109,6 @@ class Sources:
         before = self._citations.setdefault(number, item)
         if (item.data or "") not in (before.data or ""):
             self._citations[number] = replace(before, data=f"{before.data}\n\n{item.data}")
-
-    def _moved(self, item: Attachment, moved: dict[int | None, int]) -> Attachment:
-        return self.citation(
-            moved[number_of(item)], _unnumbered(item), data=item.data or "", reference_url=item.reference_url or "",
-            reference_type=item.reference_type,
-        )  # fmt: skip
 
 
 def number_of(item: Attachment) -> int | None:
@@ -125,18 +131,9 @@ def _unnumbered(item: Attachment) -> str:
     return _TITLE.sub("", item.title or "", count=1)
 
 
-def _addresses(text: str, item: Attachment) -> bool:
-    url = _key(item)
-    return url is not None and url in text and re.search(re.escape(url) + _URL_ENDS, text) is not None
-
-
 def _in(marker: str) -> list[int]:
     numbers: list[int] = []
     for found in _RANGE.finditer(marker):
         first, last = int(found[1]), int(found[2] or found[1])
         numbers += range(first, min(last, first + _LONGEST_RANGE) + 1)
     return numbers
-
-
-def _marker(numbers: Iterable[int]) -> str:
-    return f"[{', '.join(map(str, dict.fromkeys(numbers)))}]"

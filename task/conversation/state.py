@@ -21,6 +21,7 @@ _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", 
 MAX_BYTES = 200_000
 # The state of an answer without tool calls, unsigned: forging it gives no more than writing the user's messages.
 NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
+_KEPT_ROLES = (Role.ASSISTANT, Role.TOOL)
 _LONGEST_TEXT = 2_000  # beside calls, in a state without room
 _SHORTENED = f"\n{CUT}shortened in the saved history; call the tool again if the rest is needed]"
 
@@ -31,7 +32,7 @@ class StateRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
-    """A call that waits for a person's decision, which is valid for what `digest` identifies only.
+    """A call that waits for the user's decision, which is valid for what `digest` identifies only.
 
     `code` answers it in words; older states have none.
     """
@@ -47,7 +48,7 @@ class TurnState:
 
     A suspended turn has an id (`turn`), its `pending` calls, and the time until which they may be decided (`expires`,
     Unix time). `resumes` is the id of the suspended turn that this one resumed: its history includes that turn's.
-    `grants` is what the person has allowed for the rest of the conversation, as JSON data.
+    `grants` is what the user has allowed for the rest of the conversation, as JSON data.
     """
 
     history: tuple[Message, ...] = ()
@@ -79,9 +80,12 @@ class StateSeal:
         """The state as JSON data, at most 200 KiB: the longest results and arguments are shortened until it fits, and
         where that is not enough, the oldest calls are left out.
         """
+        stored = list(map(_stored, turn.history))
+        if len(json.dumps(stored, ensure_ascii=True)) > MAX_BYTES:
+            stored = list(map(_stored, _shortened(turn.history)))
         body: dict[str, Any] = {
             "version": VERSION,
-            TOOL_CALL_HISTORY_KEY: _history(turn.history),
+            TOOL_CALL_HISTORY_KEY: stored,
             PENDING_KEY: [asdict(item) for item in turn.pending],
             "references": dict(turn.references),
             "turn": turn.turn,
@@ -105,7 +109,18 @@ class StateSeal:
         if not hmac.compare_digest(given, self._signature(body, principal).encode()):
             raise StateRejected("the signature does not fit")
         try:
-            return _turn(body)
+            history = tuple(map(message_from, body[TOOL_CALL_HISTORY_KEY]))
+            if other := next((item.role for item in history if item.role not in _KEPT_ROLES), None):
+                raise ValueError(f"a tool history does not contain a {other} message")
+            return TurnState(
+                history,
+                tuple(WaitingCall(**item) for item in body[PENDING_KEY]),
+                dict(body["references"]),
+                str(body["turn"]),
+                int(body["expires"]),
+                str(body["resumes"]),
+                tuple(dict(grant) for grant in json.loads(body["grants"])),
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateRejected("malformed") from error
 
@@ -125,24 +140,6 @@ def waits(state: Mapping[str, Any] | None) -> int:
     return len(cast("list[Any]", pending)) if isinstance(pending, list) else 0
 
 
-def _turn(body: Mapping[str, Any]) -> TurnState:
-    return TurnState(
-        tuple(map(_restored, body[TOOL_CALL_HISTORY_KEY])),
-        tuple(WaitingCall(**item) for item in body[PENDING_KEY]),
-        dict(body["references"]),
-        str(body["turn"]),
-        int(body["expires"]),
-        str(body["resumes"]),
-        tuple(dict(grant) for grant in json.loads(body["grants"])),
-    )
-
-
-def _history(history: Sequence[Message]) -> list[dict[str, Any]]:
-    stored = list(map(_stored, history))
-    fits = len(json.dumps(stored, ensure_ascii=True)) <= MAX_BYTES
-    return stored if fits else list(map(_stored, _shortened(history)))
-
-
 def _stored(message: Message) -> dict[str, Any]:
     if message.custom_content is None and not message.failed:
         return message.as_stored()
@@ -151,30 +148,22 @@ def _stored(message: Message) -> dict[str, Any]:
     return replace(message, custom_content=CustomContent(kept) if kept else None, failed=False).as_stored()
 
 
-def _restored(item: Mapping[str, Any]) -> Message:
-    message = message_from(item)
-    if message.role not in (Role.ASSISTANT, Role.TOOL):
-        raise ValueError(f"a tool history does not contain a {message.role} message")
-    return message
-
-
 def _size(message: Message) -> int:
     return len(json.dumps(_stored(message), ensure_ascii=True)) + 2
 
 
-def _brief(message: Message) -> Message:
-    text = message.text()
-    if message.tool_calls and len(text) > _LONGEST_TEXT:  # the chat has all of it
-        message = replace(message, content=text[:_LONGEST_TEXT] + _SHORTENED)
-    items = message.custom_content.attachments if message.custom_content else ()
-    brief = tuple(item if number_of(item) is None else replace(item, data=item.title) for item in items)
-    return replace(message, reasoning_content=None, custom_content=CustomContent(brief) if brief else None)
-
-
 def _shortened(history: Sequence[Message]) -> list[Message]:
-    brief = list(map(_brief, history))
+    brief = list[Message]()
+    for message in history:
+        text = message.text()
+        if message.tool_calls and len(text) > _LONGEST_TEXT:  # the chat has all of it
+            message = replace(message, content=text[:_LONGEST_TEXT] + _SHORTENED)
+        files = message.custom_content.attachments if message.custom_content else ()
+        kept = tuple(item if number_of(item) is None else replace(item, data=item.title) for item in files)
+        brief.append(replace(message, reasoning_content=None, custom_content=CustomContent(kept) if kept else None))
     room = Budget(tokens=MAX_BYTES)
     parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)
+    if not parts.dropped:
+        return list(parts.kept)
     # What was left out may be from outside.
-    first, rest = parts.kept[:1], parts.kept[1:]
-    return [*(replace(message, unsourced=True) for message in first), *rest] if parts.dropped else [*first, *rest]
+    return [*(replace(message, unsourced=True) for message in parts.kept[:1]), *parts.kept[1:]]

@@ -12,9 +12,8 @@ from uuid import uuid4
 from task.approvals.approvals import EXPIRED, Approvals
 from task.approvals.questions import button, buttons, form_schema, label, question
 from task.approvals.rules import ApprovalRules
-from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, codes_of, decision_of
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Message, Role, closed, unanswered
 from task.conversation.replies import new_code
 from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor

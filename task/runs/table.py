@@ -8,9 +8,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from task.approvals.questions import without_questions, words_of
-from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
 from task.conversation.merging import merged
-from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
+from task.conversation.messages import (
+    INTERRUPTED,
+    NOT_APPROVED,
+    PERHAPS_RUN,
+    Attachment,
+    Message,
+    Role,
+    ToolCall,
+    repaired,
+    tool_message,
+    unanswered,
+)
 from task.conversation.replies import Answer, codes_in, read_reply
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.product import Profile

@@ -26,8 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
-from task.conversation.messages import Message, Role, assistant, tool_message
+from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, Message, Role, assistant, tool_message, unanswered
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
 from task.store.database import Database, from_row, insert_new

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.conversation.history import INTERRUPTED
+from task.conversation.messages import INTERRUPTED
 from task.llm.scripted import says, wants
 from tests.support.api_client import Client, agent, numbered, results, waiting
 from tests.support.http_api import said

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.history import NOT_APPROVED
+from task.conversation.messages import NOT_APPROVED
 from task.llm.scripted import says, wants
 from task.permissions.decisions import Effect
 from tests.support.choices import RecordingChoice

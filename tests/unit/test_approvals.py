@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.history import NOT_APPROVED, PERHAPS_RUN
+from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN
 from task.llm.scripted import says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_POLICY, Rule

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from task.conversation.file_names import plain_name
+from task.conversation.inputs import plain_name
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
 from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.history import repaired
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, repaired, tool_message, user
 from task.errors import ProviderError, ToolError
 from task.llm.base import Finish, TextDelta, Usage, Waiting
 from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants

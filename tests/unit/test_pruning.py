@@ -9,8 +9,20 @@ from typing import Any
 
 import pytest
 
-from task.conversation.history import INTERRUPTED, repaired, unanswered, with_turn
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
+from task.conversation.messages import (
+    INTERRUPTED,
+    FunctionCall,
+    Message,
+    Role,
+    ToolCall,
+    assistant,
+    repaired,
+    system,
+    tool_message,
+    unanswered,
+    user,
+    with_turn,
+)
 from task.conversation.pruning import PICTURE_TOKENS, SHORTENED, Budget, cut, fits, message_tokens, pruned, text_tokens
 from tests.support.upstream_rules import fault_of
 

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from task.approvals.rules import ApprovalRules
-from task.conversation.history import INTERRUPTED, PERHAPS_RUN
-from task.conversation.messages import Message, Role, user
+from task.conversation.messages import INTERRUPTED, PERHAPS_RUN, Message, Role, user
 from task.conversation.replies import Answer
 from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage

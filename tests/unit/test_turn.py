@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from task.approvals.approvals import Approvals
-from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import (
     Attachment,
@@ -22,6 +21,7 @@ from task.conversation.messages import (
     Role,
     ToolCall,
     assistant,
+    repaired,
     tool_message,
     user,
 )

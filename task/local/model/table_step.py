@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from task.conversation.file_names import file_names
+from task.conversation.inputs import file_names
 from task.conversation.messages import Message, Role, ToolCall
 from task.local.model.frames import Frame, frames_of, is_table
 from task.local.model.tables import closed_object, program, result_pattern, rows_pattern, variable

@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, ValidationError
 
-from task.conversation.file_names import file_names
+from task.conversation.inputs import file_names
 from task.conversation.messages import Attachment, Message
 from task.core_client.files import DialFiles
 from task.errors import ToolError
