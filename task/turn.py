@@ -24,7 +24,7 @@ from task.product import Profile, Services
 from task.product.profile import available, context_tools
 from task.telemetry.operations import RunInfo, count
 from task.tools.base import BaseTool
-from task.tools.client_tools import ClientToolsGate
+from task.tools.declare import ClientToolsGate
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
 from task.tools.workspace.tools import WorkspaceTool

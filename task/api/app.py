@@ -32,7 +32,7 @@ from task.product import Profile, Services
 from task.runs.preparing import Preparing
 from task.runs.runner import Runner
 from task.runs.titles import OFF, Titles
-from task.tools.aliases import WEB_SEARCH
+from task.tools.schemas import WEB_SEARCH
 
 ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "

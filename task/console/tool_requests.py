@@ -10,7 +10,7 @@ from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.replies import Answer
 from task.product.framework import ConsoleProduct
 from task.store.records import Approval
-from task.tools.aliases import FRAMEWORK
+from task.tools.schemas import FRAMEWORK
 
 _ALIASES = {alias.tool: alias for alias in FRAMEWORK}
 

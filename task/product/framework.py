@@ -16,9 +16,9 @@ from task.product.parts import command_limits
 from task.product.profile import Profile
 from task.product.services import Services
 from task.settings import Settings
-from task.tools.aliases import FRAMEWORK
 from task.tools.base import BaseTool
 from task.tools.models import Caller
+from task.tools.schemas import FRAMEWORK
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.framework import framework_tools, located
 from task.tools.workspace.root import FileLimits, Workspace

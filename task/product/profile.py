@@ -16,12 +16,12 @@ from task.permissions.decisions import PermissionMode
 from task.product.backends import Backend
 from task.product.services import Services
 from task.prompts import SYSTEM_PROMPT
-from task.tools.aliases import Alias
 from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.mcp.hub import Issue
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadContextDocumentTool
+from task.tools.schemas import Alias
 from task.tools.toolbox import named
 
 MAX_WARNINGS, MAX_NAME = 20, 64

@@ -32,10 +32,10 @@ from task.runs.answering import RunChoice
 from task.runs.events import RunEvent
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
-from task.tools.aliases import FRAMEWORK
 from task.tools.base import BaseTool
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
+from task.tools.schemas import FRAMEWORK
 from task.tools.toolbox import Pending, Toolbox, named
 
 CONVERSATION = "teps"

@@ -10,8 +10,8 @@ from task.conversation.messages import Message, message_from
 from task.output.sinks import NullChoice
 from task.tools.base import BaseTool
 from task.tools.declare import tool
-from task.tools.formats import Format, in_format
 from task.tools.models import Caller, nobody
+from task.tools.schemas import Format, in_format
 from task.tools.toolbox import Toolbox, named
 
 

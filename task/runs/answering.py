@@ -32,7 +32,7 @@ from task.runs.events import (
 )
 from task.runs.request import RunOptions, RunRequest, handed_out_id, session_title
 from task.store.records import Approval, Run, Session, iso
-from task.tools.client_tools import ClientTool
+from task.tools.declare import ClientTool
 from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
 

@@ -27,7 +27,7 @@ from task.product import Profile
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
 from task.store.records import Approval, Run, Session
-from task.tools.client_tools import NO_RESULT
+from task.tools.declare import NO_RESULT
 
 if TYPE_CHECKING:
     from task.store.store import Store

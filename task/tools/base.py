@@ -6,6 +6,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -95,7 +96,7 @@ class BaseTool(ABC):
         return f"{self.name}: {first.splitlines()[0][:60]}" if first else self.name
 
     def shown(self, result: str) -> str:
-        """A result as its stage shows it to a person."""
+        """A result as its stage shows it to the user."""
         return result
 
     @cached_property
@@ -131,31 +132,33 @@ class BaseTool(ABC):
             ) from error
         if not isinstance(arguments, dict):
             raise ArgumentsError(f"The arguments of {self.name} must be a JSON object.")
-        return self._checked(cast("dict[str, Any]", arguments))
+        return self.checked(cast("dict[str, Any]", arguments))
 
-    def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, checked against the schema, with its defaults. Raises: ArgumentsError."""
         types, required = self._plain
         plain = required is not None and required <= arguments.keys()
         if not plain or any(type(value) not in types.get(name, ()) for name, value in arguments.items()):
-            faults = sorted(self._validator.iter_errors(arguments), key=lambda fault: [*map(str, fault.path)])
+            from jsonschema import Draft202012Validator
+
+            found = Draft202012Validator(self.parameters).iter_errors(arguments)
+            faults = sorted(found, key=lambda fault: [*map(str, fault.path)])[:5]
             if faults:
                 named = "; ".join(
-                    f"{'.'.join(map(str, fault.path)) or 'arguments'}: {fault.message}" for fault in faults[:5]
+                    f"{'.'.join(map(str, fault.path)) or 'arguments'}: {fault.message}" for fault in faults
                 )
-                raise ArgumentsError(
-                    f"The arguments of {self.name} do not fit: {named}. Schema: {json.dumps(self.parameters)}"
-                )
+                schema = json.dumps(self.parameters)
+                raise ArgumentsError(f"The arguments of {self.name} do not fit: {named}. Schema: {schema}")
         return {**self._defaults, **arguments} if self._defaults else arguments
 
     @cached_property
     def _plain(self) -> tuple[Mapping[str, frozenset[type]], frozenset[str] | None]:
-        # The parameters of which the schema says no more than that they are text, a number or a truth value, and those
-        # that are required: they need no validator, which takes 0.05 ms for one number. None: the schema says more.
+        # The parameters that are no more than text, a number or a truth value, and those that are required: they need
+        # no validator, which takes 0.05 ms for one number. None: the schema says more.
         schema = self.parameters
         shapes, required = schema.get("properties"), schema.get("required", [])
-        if schema.keys() - _READ or schema.get("type") != "object":
-            return {}, None
-        if not isinstance(shapes, dict) or not isinstance(required, list):
+        readable = isinstance(shapes, dict) and isinstance(required, list)
+        if schema.keys() - _READ or schema.get("type") != "object" or not readable:
             return {}, None
         types: dict[str, frozenset[type]] = {}
         for name, shape in cast("dict[str, Any]", shapes).items():
@@ -172,12 +175,6 @@ class BaseTool(ABC):
             for name, shape in properties.items()
             if isinstance(shape, dict) and "default" in shape
         }
-
-    @cached_property
-    def _validator(self) -> Any:
-        from jsonschema import Draft202012Validator
-
-        return Draft202012Validator(self.parameters)
 
     async def execute(self, tool_call_params: ToolCallParams) -> Message:
         """Run the tool and answer its call with exactly one tool message; a failure becomes the message's text."""
@@ -267,10 +264,8 @@ def text(description: str, **constraints: Any) -> dict[str, Any]:
 def as_tool_message(call: ToolCall, result: Any) -> Message:
     """The tool message that answers `call`, from text, our own message or one of the DIAL SDK."""
     if isinstance(result, Message):
-        return Message(
-            Role.TOOL, result.text(), tool_call_id=call.id, name=call.function.name,
-            custom_content=result.custom_content, failed=result.failed, memo=result.memo,
-        )  # fmt: skip
+        answer = {"role": Role.TOOL, "content": result.text(), "tool_call_id": call.id, "name": call.name}
+        return replace(result, tool_calls=(), **answer)
     content = getattr(result, "content", result)
     shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
     foreign = getattr(getattr(result, "custom_content", None), "attachments", None) or ()
@@ -284,13 +279,10 @@ def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, B
     """The call with the tool's own arguments only, and the model's words about it."""
     raw, own = call.function.arguments, parameters.get("properties", {})
     asked = [name for name in (*_ASKED, *_WHOLE) if f'"{name}"' in raw and name not in own]
-    try:
+    arguments: Any = None
+    with suppress(ValueError):  # reported where the arguments are parsed
         arguments = json.loads(raw) if asked else None
-    except ValueError:  # reported where the arguments are parsed
-        arguments = None
-    if not isinstance(arguments, dict):
-        return call, Brief()
-    given = cast("dict[str, Any]", arguments)
+    given = cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
     extra = {name: given.pop(name) for name in asked if name in given}
     if not extra:
         return call, Brief()

@@ -1,10 +1,10 @@
-"""Turn Python functions into tools, and load tools from settings paths and entry points."""
+"""Tools that others declare: Python functions, settings paths and entry points, and the caller of a request."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from importlib import import_module, util
@@ -18,11 +18,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from task.closing import in_own_thread
 from task.conversation.messages import Message
-from task.errors import ArgumentsError, SettingsError
+from task.errors import ArgumentsError, SettingsError, ToolError
+from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
+from task.permissions.icerc import ICERC
+from task.permissions.taint import Origin
 from task.tools.base import BaseTool, DescribedTool, ToolSpec
 from task.tools.models import Effect, ToolCallParams
 
 ENTRY_POINTS = "dial_agent.tools"
+CALLER_RUNS = "the caller runs this tool"
+NO_RESULT = (
+    "Error: the program that runs this tool continued without its result. What the user wants now is in the next "
+    "message."
+)
 _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
 
 
@@ -98,36 +106,25 @@ def load_tools(paths: Sequence[str]) -> list[BaseTool]:
     Raises:
         SettingsError: something cannot be loaded, is not a tool, or two tools have one name.
     """
-    found: list[tuple[str, BaseTool]] = []
-    for path in paths:
-        source = f"tool path {path!r}"
-        module, _, attribute = path.partition(":")
-        if path.endswith(".py"):
-            loaded = _attempt(source, partial(_module_of, Path(path).expanduser()))
-        else:
-            loaded = _attempt(source, partial(import_module, module))
-            loaded = _attempt(source, partial(getattr, loaded, attribute)) if attribute else loaded
-        found += [(source, item) for item in _tools_in(loaded, source)]
-    for entry in entry_points(group=ENTRY_POINTS):
-        source = f"entry point {entry.name!r} of {ENTRY_POINTS}"
-        found += [(source, item) for item in _tools_in(_attempt(source, entry.load), source)]
+    loaders: list[tuple[str, Callable[[], Any]]] = [(f"tool path {path!r}", partial(_at_path, path)) for path in paths]
+    loaders += [(f"entry point {it.name!r} of {ENTRY_POINTS}", it.load) for it in entry_points(group=ENTRY_POINTS)]
+    found: list[BaseTool] = []
     sources: dict[str, str] = {}
-    for source, item in found:
-        if item.name in sources:
-            raise SettingsError(f"{source}: there is already a tool {item.name!r} from {sources[item.name]}")
-        sources[item.name] = source
-    return [item for _, item in found]
+    for source, load in loaders:
+        for item in _loaded(source, load):
+            if item.name in sources:
+                raise SettingsError(f"{source}: there is already a tool {item.name!r} from {sources[item.name]}")
+            sources[item.name] = source
+            found.append(item)
+    return found
 
 
-def _attempt(source: str, load: Callable[[], Any]) -> Any:
-    try:
-        return load()
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise SettingsError(f"{source} cannot be loaded: {type(error).__name__}: {reason}") from error
-
-
-def _module_of(file: Path) -> ModuleType:
+def _at_path(path: str) -> Any:
+    if not path.endswith(".py"):
+        name, _, attribute = path.partition(":")
+        module = import_module(name)
+        return getattr(module, attribute) if attribute else module
+    file = Path(path).expanduser()
     name = f"dial_agent_tools_{file.stem}"
     spec = util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not file.is_file():
@@ -143,7 +140,12 @@ def _module_of(file: Path) -> ModuleType:
     return module
 
 
-def _tools_in(loaded: Any, source: str) -> list[BaseTool]:
+def _loaded(source: str, load: Callable[[], Any]) -> list[BaseTool]:
+    try:
+        loaded = load()
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"{source} cannot be loaded: {type(error).__name__}: {reason}") from error
     candidates: Iterable[Any] = [loaded]
     if isinstance(loaded, ModuleType):
         candidates = dict.fromkeys(item for item in loaded.__dict__.values() if isinstance(item, BaseTool))
@@ -253,3 +255,30 @@ def _inlined(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) ->
             # A discriminator maps to definitions that are no longer there.
             found[key] = _inlined(value, definitions, within)
     return found
+
+
+class ClientTool(DescribedTool):
+    """A function as the caller of a request describes it; its arguments are the caller's business."""
+
+    def __init__(self, function: Mapping[str, Any]) -> None:
+        parameters = function.get("parameters") or {"type": "object", "properties": {}}
+        self.spec = ToolSpec(function["name"], function.get("description") or "", parameters, origin=Origin.OUTSIDE)
+
+    def checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str:
+        raise ToolError(f"{self.name} is run by the caller")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToolsGate:
+    """Leaves the calls of the caller's tools to the caller, and all others to `gate`."""
+
+    gate: Gate
+    names: Collection[str]
+
+    async def decide(self, request: CallRequest) -> Decision:
+        if request.call.name in self.names:
+            return Deferred(ICERC("", request.call.name, ""), "", CALLER_RUNS)
+        return await self.gate.decide(request)

@@ -11,8 +11,6 @@ from decimal import Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import Any
 
-from simpleeval import SimpleEval
-
 from task.conversation.messages import Message
 from task.errors import ToolError
 from task.tools.base import DescribedTool, ToolSpec, object_schema, text
@@ -66,7 +64,7 @@ def evaluate(expression: str) -> Number:
     if len(written) > MAX_CHARS:
         raise CalculationError(f"the expression has more than {MAX_CHARS} characters; send it in parts")
     try:
-        value: Any = _Arithmetic(written).eval(written, ast.parse(written, mode="eval").body)
+        value = _Arithmetic(written).value(ast.parse(written, mode="eval").body)
     except (RecursionError, MemoryError) as error:
         raise CalculationError("the expression is nested too deeply; send it in parts") from error
     except SyntaxError as error:
@@ -82,66 +80,59 @@ def evaluate(expression: str) -> Number:
     return value
 
 
-class _Arithmetic(SimpleEval):
+class _Arithmetic:
     """Numbers, operators, calls of known functions and lists of numbers; no text, attributes or subscripts."""
 
     def __init__(self, written: str) -> None:
-        super().__init__(OPERATORS, FUNCTIONS, CONSTANTS)
         self._written = written
-        self.nodes = {
-            ast.Constant: self._number,
-            ast.UnaryOp: lambda node: self._operator(node.op)(self._eval(node.operand)),
-            ast.BinOp: self._chain,
-            ast.Compare: self._compare,
-            ast.Call: self._call,
-            ast.Name: self._constant,
-            ast.List: self._list,
-            ast.Tuple: self._list,
-        }
 
-    def _eval(self, node: ast.AST) -> Any:
-        if type(node) not in self.nodes:
-            raise CalculationError(f"{type(node).__name__} is not part of arithmetic")
-        return super()._eval(node)
+    def value(self, node: ast.AST) -> Any:
+        match node:
+            case ast.Constant(value=number):
+                return self._number(node, number)
+            case ast.Name(id=name):
+                if name not in CONSTANTS:
+                    raise CalculationError(f"{name[:40]!r} is not a number. Known names: {KNOWN}")
+                return CONSTANTS[name]
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [self.value(element) for element in elements]
+            case ast.UnaryOp(op=sign, operand=operand):
+                return _operation(sign)(self.value(operand))
+            case ast.BinOp():
+                # A long sum is a deep tree that leans left: walking it in a loop avoids a RecursionError.
+                steps: list[ast.BinOp] = []
+                left: ast.expr = node
+                while isinstance(left, ast.BinOp):
+                    steps.append(left)
+                    left = left.left
+                value = self.value(left)
+                for step in reversed(steps):
+                    value = _operation(step.op)(value, self.value(step.right))
+                return value
+            case ast.Compare(left=first, ops=comparisons, comparators=others):
+                values = [self.value(first)]
+                for comparison, other in zip(comparisons, others, strict=True):
+                    values.append(self.value(other))
+                    if not _operation(comparison)(*values[-2:]):
+                        return False
+                return True
+            case ast.Call():
+                return self._called(node)
+            case _:
+                raise CalculationError(f"{type(node).__name__} is not part of arithmetic")
 
-    def _number(self, node: ast.Constant) -> Number:
-        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+    def _number(self, node: ast.Constant, number: object) -> Number:
+        if isinstance(number, bool) or not isinstance(number, int | float):
             raise CalculationError(f"{ast.unparse(node)[:40]} is not a number")
-        if isinstance(node.value, int):
-            return settled(node.value)
+        if isinstance(number, int):
+            return settled(number)
         # The literal's own digits: 0.1 is one tenth, not the float next to it.
-        exact = Decimal(ast.get_source_segment(self._written, node) or repr(node.value))
+        exact = Decimal(ast.get_source_segment(self._written, node) or repr(number))
         if abs(exact.adjusted()) > MAX_PLACES:
             raise OverflowError
         return settled(Fraction(exact))
 
-    def _chain(self, node: ast.BinOp) -> Number:
-        # A long sum is a deep tree that leans left: walking it in a loop avoids a RecursionError.
-        steps: list[ast.BinOp] = []
-        left: ast.expr = node
-        while isinstance(left, ast.BinOp):
-            steps.append(left)
-            left = left.left
-        value = self._eval(left)
-        for step in reversed(steps):
-            value = self._operator(step.op)(value, self._eval(step.right))
-        return value
-
-    def _compare(self, node: ast.Compare) -> bool:
-        left = self._eval(node.left)
-        for comparison, comparator in zip(node.ops, node.comparators, strict=True):
-            right = self._eval(comparator)
-            if not self._operator(comparison)(left, right):
-                return False
-            left = right
-        return True
-
-    def _operator(self, node: ast.AST) -> Callable[..., Number]:
-        if type(node) not in OPERATORS:
-            raise CalculationError(f"the operator {type(node).__name__} is not part of arithmetic")
-        return OPERATORS[type(node)]
-
-    def _call(self, node: ast.Call) -> Number:
+    def _called(self, node: ast.Call) -> Number:
         if not isinstance(node.func, ast.Name):
             raise CalculationError("only known functions can be called; write products with *")
         name = node.func.id
@@ -149,19 +140,17 @@ class _Arithmetic(SimpleEval):
             raise CalculationError(f"there is no function {name[:40]!r}. Known names: {KNOWN}")
         if node.keywords:
             raise CalculationError(f"{name} takes no named arguments")
-        arguments = [self._eval(argument) for argument in node.args]
+        arguments = [self.value(argument) for argument in node.args]
         try:
             return FUNCTIONS[name](*arguments)
         except TypeError as error:
             raise CalculationError(f"{name} cannot take these arguments") from error
 
-    def _constant(self, node: ast.Name) -> Number:
-        if node.id not in CONSTANTS:
-            raise CalculationError(f"{node.id[:40]!r} is not a number. Known names: {KNOWN}")
-        return CONSTANTS[node.id]
 
-    def _list(self, node: ast.List | ast.Tuple) -> list[Number]:
-        return [self._eval(element) for element in node.elts]
+def _operation(node: ast.AST) -> Callable[..., Any]:
+    if type(node) not in OPERATORS:
+        raise CalculationError(f"the operator {type(node).__name__} is not part of arithmetic")
+    return OPERATORS[type(node)]
 
 
 def settled(value: Any) -> Any:
@@ -208,19 +197,11 @@ def _product(left: Number, right: Number) -> Number:
     return left * right
 
 
-def _quotient(left: Number, right: Number) -> Number:
-    return left / right if isinstance(left, float) or isinstance(right, float) else Fraction(left) / Fraction(right)
-
-
 def _power(base: Number, exponent: Number) -> Number:
-    if not isinstance(exponent, int):
-        return _root(base, exponent)
-    if (_bits(base) - 1) * abs(exponent) > _MAX_BITS:
-        raise OverflowError
-    return base**exponent if isinstance(base, float) else Fraction(base) ** exponent
-
-
-def _root(base: Number, exponent: float | Fraction) -> Number:
+    if isinstance(exponent, int):
+        if (_bits(base) - 1) * abs(exponent) > _MAX_BITS:
+            raise OverflowError
+        return base**exponent if isinstance(base, float) else Fraction(base) ** exponent
     result = float(base) ** float(exponent)
     if isinstance(result, complex):
         raise CalculationError("a root of a negative number is not a real number")
@@ -281,7 +262,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: _numeric(operator.add),
     ast.Sub: _numeric(operator.sub),
     ast.Mult: _numeric(_product),
-    ast.Div: _numeric(_quotient),
+    ast.Div: _numeric(lambda one, other: (one if isinstance(other, float) else one * Fraction(1)) / other),
     ast.FloorDiv: _numeric(operator.floordiv),
     ast.Mod: _numeric(operator.mod),
     ast.Pow: _numeric(_power),

@@ -46,7 +46,23 @@ _MEDIA = ("image/", "audio/", "video/")
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
-_REFUSALS = frozenset({"content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy"})
+_SLOW = "The deployment {} took too long. Try something simpler, or tell the user."
+_FAILED = "The deployment {} did not answer properly. Try again later, or tell the user."
+_BY_CODE = {
+    **dict.fromkeys(
+        ("content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy"), _REFUSED
+    ),
+    TIMEOUT: _SLOW,
+    CONTEXT_LENGTH: "The request is too long for the deployment {}. Send a shorter one.",
+}
+_BY_STATUS = {
+    **dict.fromkeys((408, 504), _SLOW),
+    404: "There is no deployment {} on this DIAL Core. Tell the user that it is not available.",
+    **dict.fromkeys((401, 403), "The deployment {}, or a file passed to it, is not open to this user. Tell the user."),
+    **dict.fromkeys(
+        (400, 413, 415, 422), "The deployment {} did not accept the request. Correct it, or tell the user."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +190,20 @@ class DeploymentTool(DescribedTool):
         prompt = str(arguments[self._called.prompt]).strip()
         if not prompt:
             raise ToolError(f"The {self._called.prompt} is empty; say what {self.name} is to do.")
-        files = tuple(self._passed(url, params.api_key) for url in dict.fromkeys(arguments.get(FILES, ())))
+        files: list[Attachment] = []
+        for url in dict.fromkeys(arguments.get(FILES, ())):
+            relative = file_url(url, self._endpoint)
+            name, accepted = unquote(PurePosixPath(relative).name), self._called.attachments
+            kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+            if not any(fnmatch(kind, pattern) for pattern in accepted):
+                raise ToolError(f"{name!r} ({kind}) cannot be passed on: only {', '.join(accepted)} can.")
+            # Core checks that the caller may read it, and this that no other owner of a shared key is meant.
+            self._files.check(relative, params.api_key)
+            files.append(Attachment(kind, name, url=relative))
         chosen = {name: arguments[name] for name in self._called.arguments if name in arguments}
         configuration = {**self._called.configuration, **chosen}
         options = ModelOptions(extra={"custom_fields": {"configuration": configuration}} if configuration else {})
-        return Message(Role.USER, prompt, custom_content=CustomContent(files) if files else None), options
-
-    def _passed(self, url: str, api_key: str) -> Attachment:
-        # Core checks that the caller may read it, and `check` that no other owner of a shared key is meant.
-        relative = file_url(url, self._endpoint)
-        name, accepted = unquote(PurePosixPath(relative).name), self._called.attachments
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        if not any(fnmatch(kind, pattern) for pattern in accepted):
-            raise ToolError(f"{name!r} ({kind}) cannot be passed on: only {', '.join(accepted)} can.")
-        self._files.check(relative, api_key)
-        return Attachment(kind, name, url=relative)
+        return Message(Role.USER, prompt, custom_content=CustomContent(tuple(files)) if files else None), options
 
     async def _stored(self, item: Attachment, api_key: str) -> Attachment:
         # Content becomes a file of the caller's; URLs and short texts are kept.
@@ -229,19 +244,7 @@ def _content(item: Attachment, max_bytes: int) -> tuple[str, bytes]:
 def _explanation(error: ProviderError, deployment: str) -> str:
     if (limit := spent_limit(error, deployment)) is not None:
         return f"Tell the user: {limit}"
-    if error.code in _REFUSALS:
-        sentence = _REFUSED.format(deployment)
-    elif error.code == TIMEOUT or error.status_code in (408, 504):
-        sentence = f"The deployment {deployment} took too long. Try something simpler, or tell the user."
-    elif error.code == CONTEXT_LENGTH:
-        sentence = f"The request is too long for the deployment {deployment}. Send a shorter one."
-    elif error.status_code == 404:
-        sentence = f"There is no deployment {deployment} on this DIAL Core. Tell the user that it is not available."
-    elif error.status_code in (401, 403):
-        sentence = f"The deployment {deployment}, or a file passed to it, is not open to this user. Tell the user."
-    elif error.status_code in (400, 413, 415, 422):
-        sentence = f"The deployment {deployment} did not accept the request. Correct it, or tell the user."
-    else:
-        sentence = f"The deployment {deployment} did not answer properly. Try again later, or tell the user."
+    sentence = _BY_CODE.get(error.code or "") or _BY_STATUS.get(error.status_code or 0) or _FAILED
     quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
-    return f"{sentence} It said: {quoted}" if quoted and (error.status_code or 500) < 500 else sentence
+    said = f" It said: {quoted}" if quoted and (error.status_code or 500) < 500 else ""
+    return f"{sentence.format(deployment)}{said}"

@@ -148,31 +148,41 @@ class ServerConnection:
         return Client(transport, mode=mode, cache=cache)
 
 
-@dataclass
 class _OpenedSession:
-    """One opening of the session; after `retired` it ends with the last call that borrowed it."""
+    """One opening of the session, by a task that owns it; after `retired` it ends with the last call that borrowed it.
 
-    client: asyncio.Future[Client]
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    borrowers: int = 0
-    retired: bool = False
-    owner: asyncio.Task[None] | None = None
+    Only the task that entered the SDK's client may leave it.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.stop = asyncio.Event()
+        self.borrowers = 0
+        self.retired = False
+        self.owner = asyncio.create_task(self._own(opening))
 
     def retire(self) -> None:
         self.retired = True
         if not self.borrowers:
             self.stop.set()
 
-    @property
-    def alive(self) -> bool:
-        return not self.retired and self.owner is not None and not self.owner.done()
+    async def _own(self, opening: Opening) -> None:
+        leave_operation()  # the session outlives the run that opens it
+        try:
+            async with opening(self.retire) as client:
+                self.client.set_result(client)
+                await self.stop.wait()
+        except BaseException as error:
+            if not self.client.done():
+                cause = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
+                self.client.set_exception(cause)
+                self.client.exception()  # retrieved here, as no call may be waiting any more
+            if asked_to_stop():
+                raise
 
 
 class OwnedSession:
-    """Lends the client of one session of the older protocol, and replaces a lost session.
-
-    Only the task that entered the SDK's client may leave it, so requests borrow it from an owner task.
-    """
+    """Lends the client of one session of the older protocol, and replaces a lost session; `seconds` to open it."""
 
     def __init__(self, opening: Opening, seconds: float, end_seconds: float = END_SECONDS) -> None:
         self._opening = opening
@@ -186,20 +196,30 @@ class OwnedSession:
     async def borrowed(self) -> AsyncGenerator[Client]:
         """The client for one call. A failed call retires the session: later calls open another."""
         async with self._lock:
-            if self._current is None or not self._current.alive:
-                self._current = await self._opened()
-            opened = self._current
-        opened.borrowers += 1
+            if self._current is None or self._current.retired or self._current.owner.done():
+                opened = _OpenedSession(self._opening)
+                self._owners.add(opened.owner)
+                opened.owner.add_done_callback(self._owners.discard)
+                try:
+                    async with asyncio.timeout(self._seconds):
+                        await asyncio.shield(opened.client)
+                except BaseException:
+                    opened.stop.set()
+                    opened.owner.cancel()
+                    raise
+                self._current = opened
+            session = self._current
+        session.borrowers += 1
         try:
-            yield opened.client.result()
+            yield session.client.result()
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError) or not asked_to_stop():
-                opened.retired = True
+                session.retired = True
             raise
         finally:
-            opened.borrowers -= 1
-            if opened.retired and not opened.borrowers:
-                opened.stop.set()
+            session.borrowers -= 1
+            if session.retired and not session.borrowers:
+                session.stop.set()
 
     async def close(self) -> None:
         if self._current is not None:
@@ -209,34 +229,6 @@ class OwnedSession:
             for owner in late:
                 owner.cancel()
                 await asyncio.wait({owner}, timeout=self._end_seconds)
-
-    async def _opened(self) -> _OpenedSession:
-        opened = _OpenedSession(asyncio.get_running_loop().create_future())
-        opened.owner = asyncio.create_task(self._own(opened))
-        self._owners.add(opened.owner)
-        opened.owner.add_done_callback(self._owners.discard)
-        try:
-            async with asyncio.timeout(self._seconds):
-                await asyncio.shield(opened.client)
-        except BaseException:
-            opened.stop.set()
-            opened.owner.cancel()
-            raise
-        return opened
-
-    async def _own(self, opened: _OpenedSession) -> None:
-        leave_operation()  # the session outlives the run that opens it
-        try:
-            async with self._opening(opened.retire) as client:
-                opened.client.set_result(client)
-                await opened.stop.wait()
-        except BaseException as error:
-            if not opened.client.done():
-                cause = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
-                opened.client.set_exception(cause)
-                opened.client.exception()  # retrieved here, as no call may be waiting any more
-            if asked_to_stop():
-                raise
 
 
 def _callable_tools() -> InMemoryResponseCacheStore:

@@ -7,9 +7,8 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from hashlib import sha256
 
 from task.core_client.files import DialFiles
@@ -91,63 +90,12 @@ class Discovered:
         return "\n".join(["", "", "Some tools are not available right now:", *lines])
 
 
-class Catalogue:
-    """The last good list of a server's tools, and the server's current failure, if any."""
-
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        fresh_seconds: float = FRESH_SECONDS,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.tools: list[MCPToolModel] | None = None
-        self.failure: MCPFailure | None = None
-        self._clock = clock
-        self._fresh_seconds = fresh_seconds
-        self._patience = patience
-        self._read_at = 0.0
-        self._hung_at: float | None = None
-        self._reading: asyncio.Task[None] | None = None
-
-    async def ready(self, fetch: Fetch, *, doubted: bool) -> None:
-        """Wait until `tools` or `failure` is known; `doubted`: a call has failed since the list was read."""
-        trusted = self.tools is not None and self.failure is None and not doubted
-        if trusted and self._clock() - self._read_at < self._fresh_seconds:
-            return
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read(fetch))
-        if trusted:
-            return
-        backs_off = self._hung_at is not None and self._clock() - self._hung_at < BACK_OFF
-        patience = 0.0 if backs_off else self._patience
-        done, _ = await asyncio.wait({self._reading}, timeout=patience)
-        if not done and self.failure is None:
-            self._hung_at = self._clock()
-            self.failure = MCPFailure(Fault.TIMEOUT, "The server did not list its tools in time.")
-
-    async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
-
-    async def _read(self, fetch: Fetch) -> None:
-        try:
-            tools, age = await fetch()
-        except MCPFailure as failure:
-            self.failure = failure
-            self._hung_at = self._clock() if failure.fault is Fault.TIMEOUT else None
-        except Exception:
-            reference = new_reference()
-            logger.exception("the tools of a server could not be listed (reference %s)", reference)
-            self.failure = MCPFailure(Fault.BROKEN, f"Its tools could not be listed (reference {reference}).")
-        else:
-            self.tools, self.failure, self._hung_at = tools, None, None
-            self._read_at = self._clock() - age
-
-
 class MCPHub:
-    """The servers and their lists of tools; one for the whole process, in one event loop."""
+    """The servers and their lists of tools; one for the whole process, in one event loop.
+
+    A list is `fresh_seconds` old at most, or is read again in the background; a request waits `patience` seconds for a
+    list that is missing. `redis` has the lists of other processes.
+    """
 
     def __init__(
         self,
@@ -159,12 +107,12 @@ class MCPHub:
         patience: float = PATIENCE,
         redis: RedisStore | None = None,
     ) -> None:
-        """`redis` has the listings of other processes."""
-        new_catalogue = partial(Catalogue, clock=clock, fresh_seconds=fresh_seconds, patience=patience)
-        self._new_server = partial(
-            _ListedServer, files=files, new_catalogue=new_catalogue, redis=redis, fresh_seconds=fresh_seconds
-        )
-        self._servers = [self._new_server(spec) for spec in servers]
+        self.files = files
+        self.clock = clock
+        self.fresh_seconds = fresh_seconds
+        self.patience = patience
+        self.redis = redis
+        self._servers = [_Server(self, spec) for spec in servers]
 
     async def discover(self, caller: Caller | None = None, taken: Collection[str] = ()) -> Discovered:
         """The tools of all servers in a stable order, under names that are not `taken`.
@@ -172,8 +120,6 @@ class MCPHub:
         Without a caller, servers that need the caller's own key are left out.
         """
         servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
-        if not servers:
-            return Discovered((), ())
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
         names = {*taken, *ALIASES}  # an alias never means the tool of another server
         tools: list[BaseTool] = []
@@ -192,7 +138,7 @@ class MCPHub:
         """
         server = next((server for server in self._servers if server.spec.url == url), None)
         if server is None:
-            server = self._new_server(ServerSpec(url, url))
+            server = _Server(self, ServerSpec(url, url))
             self._servers.append(server)
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
@@ -203,65 +149,23 @@ class MCPHub:
         await asyncio.gather(*(server.close() for server in self._servers))
 
 
-class SharedListings:
-    """The lists of one server, as `settings` describe it, kept for so many seconds.
-
-    A list that was asked for with a user's own key is found with the key of the same user only.
-    """
-
-    def __init__(self, redis: RedisStore, settings: Iterable[object], seconds: float) -> None:
-        self._redis, self._seconds = redis, seconds
-        self._settings = json.dumps([str(item) for item in settings])
-
-    async def get(self, identity: CallIdentity) -> Listing | None:
-        """What some replica has been listed within the time that a list is fresh."""
-        found = await self._redis.listing(self._key(identity), self._seconds)
-        if found is None:
-            return None
-        content, age = found
-        try:
-            tools = [usable(MCPToolModel(**tool)) for tool in json.loads(content)]
-        except (ValueError, TypeError, AttributeError):
-            logger.warning("a stored list of tools is damaged and was not used")
-            return None
-        return [tool for tool in tools if tool is not None], age
-
-    async def put(self, identity: CallIdentity, tools: Iterable[MCPToolModel]) -> None:
-        content = json.dumps([asdict(tool) for tool in tools]).encode()
-        await self._redis.put_listing(self._key(identity), content, self._seconds)
-
-    def _key(self, identity: CallIdentity) -> str:
-        whose = [self._settings, identity.own, identity.partition]
-        return sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
-
-
-class _ListedServer:
+class _Server:
     """A server of the hub: one list of tools, or one for each user where it is asked with the user's own key."""
 
-    def __init__(
-        self,
-        spec: ServerSpec,
-        files: DialFiles | None,
-        new_catalogue: Callable[[], Catalogue],
-        redis: RedisStore | None,
-        fresh_seconds: float,
-    ) -> None:
+    def __init__(self, hub: MCPHub, spec: ServerSpec) -> None:
         self.spec = spec
-        identified = (spec.url, spec.token, sorted(spec.headers.items()), sorted(spec.tools or ()) or spec.tools)
-        self._shared = SharedListings(redis, identified, fresh_seconds) if redis and spec.program is None else None
-        self._files = files
+        self._hub = hub
         self._client = MCPClient(
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
         )
-        self._new_catalogue = new_catalogue
-        self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
+        self._catalogues: OrderedDict[str, _Catalogue] = OrderedDict()
 
-    async def ready(self, caller: Caller | None) -> Catalogue:
+    async def ready(self, caller: Caller | None) -> _Catalogue:
         """The list for this caller, or why there is none."""
         identity = await identity_of(caller, forward_key=self.spec.forward_key)
         key = sha256(identity.partition.encode()).hexdigest()
         if key not in self._catalogues:
-            self._catalogues[key] = self._new_catalogue()
+            self._catalogues[key] = _Catalogue(self._hub)
             if len(self._catalogues) > MAX_CATALOGUES:
                 _, oldest = self._catalogues.popitem(last=False)
                 await oldest.close()
@@ -273,30 +177,87 @@ class _ListedServer:
         await catalogue.ready(lambda: self._listing(identity, suspected=suspected), doubted=doubted)
         return catalogue
 
-    async def _listing(self, identity: CallIdentity, *, suspected: bool) -> Listing:
-        if self._shared is not None and not suspected and (found := await self._shared.get(identity)) is not None:
-            return found
-        allowed = self.spec.tools
-        offered = await self._client.get_tools(identity=identity)
-        wanted = [tool for tool in offered if allowed is None or not allowed.isdisjoint(names_of(tool.name))]
-        fitting = [model for tool in wanted if (model := usable(tool)) is not None]
-        if len(fitting) < len(wanted):
-            logger.warning("%s: %d tools have schemas that cannot be used", self.spec.name, len(wanted) - len(fitting))
-        tools = fitting[:MAX_TOOLS]
-        if self._shared is not None:
-            await self._shared.put(identity, tools)
-        return tools, 0.0
-
-    def tools(self, catalogue: Catalogue, taken: set[str]) -> list[BaseTool]:
+    def tools(self, catalogue: _Catalogue, taken: set[str]) -> list[BaseTool]:
         """The tools of the list under names that are not `taken`, to which they are added."""
         tools: list[BaseTool] = []
+        files, forward_key = self._hub.files, self.spec.forward_key
         for model in catalogue.tools or ():
             name = model_name(model.name, self.spec.name, taken)
             taken.add(name)
-            tools.append(MCPTool(self._client, model, name=name, files=self._files, forward_key=self.spec.forward_key))
+            tools.append(MCPTool(self._client, model, name=name, files=files, forward_key=forward_key))
         return tools
 
     async def close(self) -> None:
         for catalogue in list(self._catalogues.values()):
             await catalogue.close()
         await self._client.close()
+
+    async def _listing(self, identity: CallIdentity, *, suspected: bool) -> Listing:
+        spec, seconds = self.spec, self._hub.fresh_seconds
+        redis = self._hub.redis if spec.program is None else None
+        # What was listed with a user's own key is found with the key of the same user only.
+        settings = [spec.url, spec.token, sorted(spec.headers.items()), sorted(spec.tools or ()) or spec.tools]
+        whose = [json.dumps(list(map(str, settings))), identity.own, identity.partition]
+        key = sha256(json.dumps(whose).encode("utf-8", "replace")).hexdigest()
+        if redis is not None and not suspected and (stored := await redis.listing(key, seconds)) is not None:
+            try:
+                models = [usable(MCPToolModel(**tool)) for tool in json.loads(stored[0])]
+                return [model for model in models if model is not None], stored[1]
+            except (ValueError, TypeError, AttributeError):
+                logger.warning("a stored list of tools is damaged and was not used")
+        offered = await self._client.get_tools(identity=identity)
+        wanted = [tool for tool in offered if spec.tools is None or not spec.tools.isdisjoint(names_of(tool.name))]
+        fitting = [model for tool in wanted if (model := usable(tool)) is not None]
+        if len(fitting) < len(wanted):
+            logger.warning("%s: %d tools have schemas that cannot be used", spec.name, len(wanted) - len(fitting))
+        tools = fitting[:MAX_TOOLS]
+        if redis is not None:
+            await redis.put_listing(key, json.dumps([asdict(tool) for tool in tools]).encode(), seconds)
+        return tools, 0.0
+
+
+class _Catalogue:
+    """The last good list of a server's tools, and the server's current failure, if any."""
+
+    def __init__(self, hub: MCPHub) -> None:
+        self.tools: list[MCPToolModel] | None = None
+        self.failure: MCPFailure | None = None
+        self._hub = hub
+        self._read_at = 0.0
+        self._hung_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def ready(self, fetch: Fetch, *, doubted: bool) -> None:
+        """Wait until `tools` or `failure` is known; `doubted`: a call has failed since the list was read."""
+        now = self._hub.clock()
+        trusted = self.tools is not None and self.failure is None and not doubted
+        if trusted and now - self._read_at < self._hub.fresh_seconds:
+            return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(fetch))
+        if trusted:
+            return
+        backs_off = self._hung_at is not None and now - self._hung_at < BACK_OFF
+        done, _ = await asyncio.wait({self._reading}, timeout=0.0 if backs_off else self._hub.patience)
+        if not done and self.failure is None:
+            self._hung_at = self._hub.clock()
+            self.failure = MCPFailure(Fault.TIMEOUT, "The server did not list its tools in time.")
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
+    async def _read(self, fetch: Fetch) -> None:
+        try:
+            tools, age = await fetch()
+        except MCPFailure as failure:
+            self.failure = failure
+            self._hung_at = self._hub.clock() if failure.fault is Fault.TIMEOUT else None
+        except Exception:
+            reference = new_reference()
+            logger.exception("the tools of a server could not be listed (reference %s)", reference)
+            self.failure = MCPFailure(Fault.BROKEN, f"Its tools could not be listed (reference {reference}).")
+        else:
+            self.tools, self.failure, self._hung_at = tools, None, None
+            self._read_at = self._hub.clock() - age

@@ -81,7 +81,11 @@ class MCPClient:
             return found
 
         listed = await self._run(use, self._probe_seconds, identity, repeatable=True)
-        tools = [_model(tool) for tool in listed]
+        tools: list[MCPToolModel] = []
+        for tool in listed:
+            hints, described = tool.annotations, cleandoc(tool.description or tool.title or tool.name)
+            read_only, idempotent = bool(hints and hints.read_only_hint), bool(hints and hints.idempotent_hint)
+            tools.append(MCPToolModel(tool.name, described, tool.input_schema, read_only, idempotent))
         self._tools.update((tool.name, tool) for tool in tools)
         return tools
 
@@ -167,14 +171,3 @@ class MCPClient:
             raise
         self.failure = None
         return result
-
-
-def _model(tool: wire.Tool) -> MCPToolModel:
-    hints = tool.annotations
-    return MCPToolModel(
-        tool.name,
-        cleandoc(tool.description or tool.title or tool.name),
-        tool.input_schema,
-        read_only=bool(hints and hints.read_only_hint),
-        idempotent=bool(hints and hints.idempotent_hint),
-    )

@@ -10,10 +10,9 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.errors import ToolError
-from task.output.sinks import StageSink
 from task.tools.base import DescribedTool, ToolSpec
 from task.tools.mcp.connection import CallIdentity, conversation_meta, identity_of
-from task.tools.mcp.mcp_client import MCPClient, Progress
+from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Effect, ToolCallParams
@@ -59,11 +58,18 @@ class MCPTool(DescribedTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
         identity = await identity_of(caller, forward_key=self._forward_key)
+        lines = count()
+
+        def progressed(done: float, total: float | None, message: str | None) -> None:
+            if next(lines) < MAX_PROGRESS_LINES:
+                share = f"{done:g}/{total:g}" if total else f"{done:g}"
+                tool_call_params.stage.append_content(f"- {share} {(message or '')[:200]}\n")
+
         result = await self.client.call(
             self.mcp_tool_model.name,
             tool_call_params.arguments or {},
             meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
-            on_progress=self._progress_in(tool_call_params.stage),
+            on_progress=progressed,
             identity=identity,
         )
         if result.is_error:
@@ -72,16 +78,6 @@ class MCPTool(DescribedTool):
         attachments, notes = await self._kept(result.files, tool_call_params.api_key, identity)
         text = "\n\n".join(filter(None, (found, "\n".join(notes)))) or "The tool gave no result."
         return Message(Role.TOOL, text, custom_content=CustomContent((*attachments, *citations)))
-
-    def _progress_in(self, stage: StageSink) -> Progress:
-        lines = count()
-
-        def progressed(done: float, total: float | None, message: str | None) -> None:
-            if next(lines) < MAX_PROGRESS_LINES:
-                share = f"{done:g}/{total:g}" if total else f"{done:g}"
-                stage.append_content(f"- {share} {(message or '')[:200]}\n")
-
-        return progressed
 
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: CallIdentity
@@ -101,9 +97,9 @@ class MCPTool(DescribedTool):
         return attachments, notes
 
     async def _attachment(self, file: MCPFile, api_key: str, identity: CallIdentity) -> Attachment:
+        content = file.content
         if file.uri is not None and file.uri.startswith(("http://", "https://")):
             return Attachment("text/markdown", file.name, data=file.name, reference_url=file.uri)
-        content = file.content
         if file.uri is not None:
             read = await self.client.read(file.uri, max_bytes=MAX_FILE_BYTES, identity=identity)
             content = b"".join(item.content or b"" for item in read)

@@ -67,12 +67,14 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
             case "image" | "audio":
                 ending = mimetypes.guess_extension(item.mime_type) or ""
                 files.append(MCPFile(f"{item.type}_{number}{ending}", item.mime_type, _decoded(item.data)))
-            # A link for the model is material; one for the user, or without an audience, is a result.
-            case "resource_link" if _is_for_the_model(item) and item.uri.startswith(("http://", "https://")):
-                end, title = len(_BETWEEN.join(texts)), " ".join((item.title or item.name).split())
-                sources.append(MCPSource(title[:MAX_TITLE_CHARS], item.uri, item.description or title, end))
             case "resource_link":
-                files.append(MCPFile(item.name, item.mime_type or _guessed(item.uri), uri=item.uri))
+                audience = (item.annotations.audience if item.annotations else None) or ()
+                # A link for the model is material; one for the user, or without an audience, is a result.
+                if "assistant" in audience and item.uri.startswith(("http://", "https://")):
+                    end, title = len(_BETWEEN.join(texts)), " ".join((item.title or item.name).split())
+                    sources.append(MCPSource(title[:MAX_TITLE_CHARS], item.uri, item.description or title, end))
+                else:
+                    files.append(MCPFile(item.name, item.mime_type or _guessed(item.uri), uri=item.uri))
             case "resource":
                 if (text := getattr(item.resource, "text", None)) is not None:
                     texts.append(f"{item.resource.uri}:\n{text}")
@@ -84,10 +86,6 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
     if (more := len(text) - MAX_TEXT_CHARS) > 0:
         text = f"{text[:MAX_TEXT_CHARS]}\n\n[... {more:,} more characters were left out]"
     return MCPResult(text, answer.structured_content, tuple(files), bool(answer.is_error), tuple(sources))
-
-
-def _is_for_the_model(item: wire.ResourceLink) -> bool:
-    return bool(item.annotations and "assistant" in (item.annotations.audience or ()))
 
 
 def files_of(contents: Iterable[wire.TextResourceContents | wire.BlobResourceContents]) -> list[MCPFile]:

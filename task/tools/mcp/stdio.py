@@ -16,7 +16,7 @@ from task.tools.mcp.results import Fault, MCPFailure, asked_to_stop
 from task.utils.folders import delete
 
 if TYPE_CHECKING:
-    from mcp import Client, StdioServerParameters
+    from mcp import Client
 
 START_SECONDS, LAST_WORDS_SECONDS = 60.0, 2.0
 ENDING_SECONDS = 10.0  # the SDK closes the input, then asks, then kills
@@ -56,7 +56,7 @@ async def connected(
         reader, writing = os.pipe()
         await asyncio.get_running_loop().connect_read_pipe(lambda: words, os.fdopen(reader, "rb", 0))
         with os.fdopen(writing, "w") as writer:
-            async with connect(_transport(_parameters(program, folder), writer)) as client:
+            async with connect(_transport(program, folder, writer)) as client:
                 opened = True
                 yield client
     except BaseException as error:
@@ -69,8 +69,10 @@ async def connected(
             delete(folder)
 
 
-def _parameters(program: LocalProgram, folder: Path) -> StdioServerParameters:
+@asynccontextmanager
+async def _transport(program: LocalProgram, folder: Path, writer: TextIO) -> AsyncGenerator[Any]:
     from mcp import StdioServerParameters
+    from mcp.client.stdio import stdio_client
 
     scratch, file = folder / "scratch", folder / "policy.json"
     scratch.mkdir()
@@ -80,13 +82,7 @@ def _parameters(program: LocalProgram, folder: Path) -> StdioServerParameters:
     file.write_text(json.dumps(policy))  # not among the arguments, which every user of the machine may read
     command, *arguments = program.launcher
     arguments += ["--policy", str(file), "--", *program.argv]
-    return StdioServerParameters(command=command, args=arguments, env={"LC_ALL": "C.UTF-8"})
-
-
-@asynccontextmanager
-async def _transport(parameters: StdioServerParameters, writer: TextIO) -> AsyncGenerator[Any]:
-    from mcp.client.stdio import stdio_client
-
+    parameters = StdioServerParameters(command=command, args=arguments, env={"LC_ALL": "C.UTF-8"})
     async with stdio_client(parameters, writer) as streams:
         writer.close()  # only the program has it now, so that its end is noticed
         yield streams

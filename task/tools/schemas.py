@@ -1,4 +1,4 @@
-"""How a front door offers a tool under a documented alias, with the alias's names of the arguments."""
+"""How others see the tools: under documented aliases, and in the formats of other APIs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.llm.base import ToolSchema
 from task.permissions.names import ALIASES, own_name
+
+Format = Literal["openai", "ollama", "dapr", "mcp"]
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Another name of a tool; `arguments` has the alias's names of arguments and the tool's own."""
+    """Another name of a tool; `arguments` maps the alias's names of arguments to the tool's own."""
 
     name: str
     arguments: Mapping[str, str]
@@ -27,11 +30,11 @@ class Alias:
         """The tool's function-calling schema under the alias."""
         function = schema["function"]
         parameters = function["parameters"]
-        theirs = {own: alias for alias, own in self.arguments.items()}
-        properties = {theirs.get(name, name): shape for name, shape in parameters.get("properties", {}).items()}
+        aliases = {own: alias for alias, own in self.arguments.items()}
+        properties = {aliases.get(name, name): shape for name, shape in parameters.get("properties", {}).items()}
         renamed: dict[str, Any] = {**parameters, "properties": properties}
         if "required" in parameters:
-            renamed["required"] = [theirs.get(name, name) for name in parameters["required"]]
+            renamed["required"] = [aliases.get(name, name) for name in parameters["required"]]
         return {**schema, "function": {**function, "name": self.name, "parameters": renamed}}
 
 
@@ -73,15 +76,14 @@ class ToolNames:
             if message.name in self._aliases:
                 message = replace(message, name=self._aliases[message.name].name)
             elif any(call.name in self._aliases for call in message.tool_calls):
-                message = replace(message, tool_calls=tuple(map(self._offered_call, message.tool_calls)))
+                calls = list(message.tool_calls)
+                for place, call in enumerate(calls):
+                    if alias := self._aliases.get(call.name):
+                        names = {own: theirs for theirs, own in alias.arguments.items()}
+                        calls[place] = _renamed(call, alias.name, names)
+                message = replace(message, tool_calls=tuple(calls))
             shown.append(message)
         return shown
-
-    def _offered_call(self, call: ToolCall) -> ToolCall:
-        alias = self._aliases.get(call.name)
-        if alias is None:
-            return call
-        return _renamed(call, alias.name, {own: theirs for theirs, own in alias.arguments.items()})
 
 
 def _renamed(call: ToolCall, tool: str, names: Mapping[str, str]) -> ToolCall:
@@ -93,3 +95,24 @@ def _renamed(call: ToolCall, tool: str, names: Mapping[str, str]) -> ToolCall:
                 arguments = {names.get(name, name): value for name, value in cast("dict[str, Any]", given).items()}
                 text = json.dumps(arguments, ensure_ascii=False)
     return replace(call, function=FunctionCall(tool, text))
+
+
+def in_format(tool: ToolSchema, form: Format) -> dict[str, Any]:
+    """The tool's schema as OpenAI, Ollama, Dapr or MCP writes it.
+
+    Ollama's takes a few keywords of JSON Schema only, the others all of them. Dapr's is that of the sidecar's HTTP API;
+    over gRPC it is the message of the same name.
+    """
+    from task.llm.ollama_request import wire_tool
+
+    function = tool["function"]
+    match form:
+        case "openai":
+            return dict(tool)
+        case "ollama":
+            return wire_tool(tool)
+        case "dapr":
+            return {"function": function}
+        case "mcp":
+            named = {name: function[name] for name in ("name", "description")}
+            return {**named, "inputSchema": function["parameters"]}
