@@ -21,9 +21,9 @@ from task.runs.events import TaskResult
 from task.settings import Settings
 from task.store.coding import CodingRun
 from task.store.store import Store
+from task.tools.workspace.bounds import PROGRAM, refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.toolchains import PROGRAM, refusal
 
 IGNORED = (
     "Left out of the workspace's own files, which may be somebody else's: {names}. Set them in the environment, or "

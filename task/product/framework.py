@@ -19,10 +19,10 @@ from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.schemas import FRAMEWORK
+from task.tools.workspace.bounds import refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.framework import framework_tools, located
 from task.tools.workspace.root import FileLimits, Workspace
-from task.tools.workspace.toolchains import refusal
 
 # Files outside the folder, where they may be reached at all: their paths are absolute.
 _ASKED_OUTSIDE = Rule("ask", "fs_read", path="/*")

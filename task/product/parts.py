@@ -46,9 +46,9 @@ from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.toolbox import named
+from task.tools.workspace.bounds import PROGRAM, installation_of, refusal
 from task.tools.workspace.commands import CommandLimits
 from task.tools.workspace.launcher import launcher_command
-from task.tools.workspace.toolchains import PROGRAM, installation_of, refusal
 
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
 _EMBEDDER_VARIABLES = frozenset({

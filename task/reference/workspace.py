@@ -7,9 +7,8 @@ from pathlib import Path
 from task.closing import run_blocking
 from task.tools.workspace import files
 from task.tools.workspace.commands import Commands, PyRunResult, ShellResult, run_python
-from task.tools.workspace.files import FSResult
+from task.tools.workspace.files import FSResult, Query
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.search import Query
 
 
 def fs_read(path: str, first_line: int | None = None, last_line: int | None = None) -> FSResult:
@@ -41,7 +40,7 @@ def fs_search(
 ) -> FSResult:
     """Find the lines below a folder that contain a text or match a regular expression."""
     with Workspace(Path.cwd()) as here:
-        return files.search(here, Query(pattern, regex, glob, ignore_case), path)
+        return files.search(here, path, Query(pattern, regex, glob, ignore_case))
 
 
 def _safe_path(path: str) -> Path:  # pyright: ignore[reportUnusedFunction] - documented

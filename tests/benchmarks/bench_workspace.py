@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from task.tools.workspace.commands import Commands
-from task.tools.workspace.files import edit, read, search, write
+from task.tools.workspace.files import Query, edit, read, search, write
 from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.search import Query
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 
 ROUNDS, CALLS, STARTS = 15, 200, 15

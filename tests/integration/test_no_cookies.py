@@ -15,6 +15,7 @@ from mcp_servers.duckduckgo.guard import GuardedTransport
 from task.core_client.files import DialFiles
 from task.tools.mcp.connection import CallIdentity
 from task.tools.mcp.mcp_client import MCPClient
+from task.tools.py_interpreter.execution import ProducedFile
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.mcp_wire import http_server, listed, raw_server
 
@@ -65,8 +66,9 @@ async def test_the_interpreters_files() -> None:
     seen = Cookies()
     async with http_server(seen.answer) as url:
         server = InterpreterServer(url, "token", 5)
+        file = ProducedFile(name="a.txt", mime_type="text/plain", size=1, path="a.txt")
         for session in ("one", "two"):
-            await server.get(f"/sessions/{session}/", "a.txt", Way({}))
+            await server.get(f"/sessions/{session}/", file, Way({}))
         await server.close()
     assert seen.seen == [None, None]
 

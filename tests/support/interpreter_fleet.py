@@ -19,7 +19,8 @@ from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.core_client.files import DialFiles
 from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, conversation_meta
 from task.tools.models import Caller, ToolCallParams
-from task.tools.py_interpreter.execution import affinity, remembered
+from task.tools.py_interpreter.execution import remembered
+from task.tools.py_interpreter.interpreter_server import Way
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from tests.support.balancer import balancer
 from tests.support.choices import RecordedStage, RecordingChoice
@@ -96,7 +97,7 @@ class Conversation:
         """Put an empty file of this name into the working directory, at this server or through the balancer."""
         session = conversation_meta(self.name, self.person)
         handle = handle_of(TOKEN, AGENT, session[PRINCIPAL], session[CONVERSATION])
-        headers = {"Authorization": f"Bearer {TOKEN}", **affinity(session, 0)}
+        headers = {"Authorization": f"Bearer {TOKEN}", **Way(session).headers}
         async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
             address = origin or self.fleet.url.removesuffix("/mcp")
             (await http.put(f"{address}/sessions/{handle}/inputs/{name}", content=b"")).raise_for_status()

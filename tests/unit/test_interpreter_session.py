@@ -9,7 +9,8 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, message_from
 from task.conversation.state import StateSeal, TurnState
 from task.tools.mcp.connection import conversation_meta
-from task.tools.py_interpreter.execution import MAX_RESTORED, MadeFile, SessionMemo, affinity, remembered
+from task.tools.py_interpreter.execution import MAX_RESTORED, MadeFile, SessionMemo, remembered
+from task.tools.py_interpreter.interpreter_server import Way
 
 
 def result(memo: str, tool: str = "execute_code") -> Message:
@@ -54,10 +55,10 @@ def test_a_memo_is_stored_with_its_message_and_never_sent_to_a_model() -> None:
 
 def test_requests_of_one_conversation_of_one_person_carry_one_header_without_their_names() -> None:
     mine = conversation_meta("conversations/bucket/New chat", "bucket")
-    assert affinity(mine, 0) == affinity(dict(mine), 0)
-    [(name, value)] = affinity(mine, 0).items()
+    assert Way(mine).headers == Way(dict(mine)).headers
+    [(name, value)] = Way(mine).headers.items()
     assert name == "X-Session-Affinity"
-    assert affinity(mine, 2) == {name: f"{value}-2"}
+    assert Way(mine, 2).headers == {name: f"{value}-2"}
     others = [conversation_meta("conversations/bucket/New chat", "other"), conversation_meta("conversations", "bucket")]
-    assert value not in [affinity(other, 0)[name] for other in others]
+    assert value not in [Way(other).headers[name] for other in others]
     assert "bucket" not in value

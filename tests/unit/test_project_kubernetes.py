@@ -13,7 +13,7 @@ import yaml
 from mcp_servers.python_interpreter.__main__ import _parser as interpreter_parser  # pyright: ignore[reportPrivateUsage]
 from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
-from task.tools.py_interpreter.execution import AFFINITY
+from task.tools.py_interpreter.interpreter_server import AFFINITY
 from tests.support.chart import RELEASE, chart, named, objects, values
 from tests.support.compose import ROOT, as_written
 from tests.support.stores import sqlite_url

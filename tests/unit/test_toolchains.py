@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.tools.workspace.git import protected_paths
-from task.tools.workspace.toolchains import python_of, toolchains
+from task.tools.workspace.bounds import protected_paths, python_of, toolchains
 
 
 def program(path: Path) -> Path:

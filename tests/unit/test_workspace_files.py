@@ -188,7 +188,7 @@ def test_a_search_shows_a_hundred_lines(project: Path) -> None:
 @pytest.mark.fault("workspace: a search whose expression explodes, or is none")
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:(((a*)*)*)*)*$", r"(a|aa)+$", "((a|b|c|d|e)*){1,50}$"])
 def test_an_expression_that_explodes_is_stopped(project: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("task.tools.workspace.search.SECONDS", 0.2)
+    monkeypatch.setattr("task.tools.workspace.files.SECONDS", 0.2)
     (project / "a.txt").write_text("a" * 4_000 + "!\n")
     started = monotonic()
     result = fs_search(pattern, regex=True)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from task.errors import ToolError
 from task.tools.workspace import files as fs
+from task.tools.workspace.files import Query
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.search import Query
 
 CANARY = "the canary that nobody may read"
 PARTS = st.sampled_from(["a", "link", "canary.txt", "..", "outside", ".git", "HEAD", "", "~"])
@@ -76,7 +76,7 @@ def _taken(workspace: Workspace, kind: str, path: str, other: str, target: str) 
         "write": lambda: fs.write(workspace, path, "written"),
         "edit": lambda: fs.edit(workspace, path, "canary", "edited"),
         "list": lambda: fs.listed(workspace, path),
-        "search": lambda: fs.search(workspace, Query("canary that"), path),
+        "search": lambda: fs.search(workspace, path, Query("canary that")),
     }
     if kind in agent:
         return agent[kind]().detail

@@ -17,9 +17,9 @@ from task.permissions.policy import DEFAULT_RULES
 from task.product import check
 from task.product.parts import command_limits, policy_of, workspace_of
 from task.settings import Settings, load_settings
+from task.tools.workspace.bounds import refusal
 from task.tools.workspace.commands import CommandLimits, Commands
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.toolchains import refusal
 from task.tools.workspace.tools import workspace_tools
 
 

@@ -7,38 +7,34 @@ import base64
 import binascii
 import mimetypes
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, ValidationError
+from pydantic import Base64Bytes, BaseModel, ValidationError
 
 from task.conversation.inputs import file_names
 from task.conversation.messages import Attachment, Message
 from task.core_client.files import DialFiles
 from task.errors import ToolError
 from task.output.charts import CHART
-from task.tools.mcp.connection import CONVERSATION, PRINCIPAL
 from task.tools.mcp.results import MCPResult
 from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
 DONE = "done"
 UNSAFE = "none"
 UNKNOWN = "unknown"
-AFFINITY = "X-Session-Affinity"
 MAX_RESTORED = 50
 MAX_RESTORED_BYTES = 256 * 2**20
 MAX_FILES = 50
 MAX_BYTES = 50 * 2**20
 
 
-class ProducedFile(BaseModel):
+class ProducedFile(BaseModel, frozen=True):
     """A file the code has written or displayed; `path` is relative to the session's `files_path`.
 
     A server that is about to stop encloses the `content`.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     mime_type: str
@@ -51,21 +47,17 @@ class ProducedFile(BaseModel):
         return 0 if self.mime_type.startswith("image/") else 1 if self.mime_type == CHART else 2
 
 
-class CodeError(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class CodeError(BaseModel, frozen=True):
     ename: str
     traceback: str
 
 
-class Execution(BaseModel):
+class Execution(BaseModel, frozen=True):
     """One call's outcome.
 
     `missing` names files that the server wants before it runs the code, `restore` those that an earlier session had
     made. `kernel` is the session's id.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     files_path: str
     missing: tuple[str, ...] = ()
@@ -94,16 +86,11 @@ def execution_of(result: MCPResult) -> Execution | None:
         return None
 
 
-class _Refusal(BaseModel):
-    refused: str
-
-
 def refusal_of(result: MCPResult) -> str:
     """Why our own server has run nothing and another one should: `draining` or `unknown`; empty if that is not so."""
-    try:
-        return _Refusal.model_validate(result.structured).refused if result.is_error else ""
-    except ValidationError:
-        return ""
+    answer = result.structured
+    refused = answer.get("refused") if result.is_error and isinstance(answer, dict) else ""
+    return refused if isinstance(refused, str) else ""
 
 
 def heading(code: str) -> str:
@@ -158,10 +145,6 @@ class Inputs:
     def versions(self) -> dict[str, str]:
         return {file.name: file.version for file in self.files}
 
-    def named(self, names: Iterable[str]) -> list[Input]:
-        wanted = set(names)
-        return [file for file in self.files if file.name in wanted]
-
 
 async def inputs_of(
     attachments: Sequence[Attachment], files: DialFiles, api_key: str, max_bytes: int = MAX_BYTES
@@ -194,10 +177,8 @@ async def inputs_of(
             return f"{name} is not in the working directory: {error}"
 
     found = await asyncio.gather(*(looked_up(name, item) for name, item in named))
-    return Inputs(
-        tuple(item for item in found if isinstance(item, Input)),
-        tuple(item for item in found if isinstance(item, str)),
-    )
+    notes = tuple(item for item in found if isinstance(item, str))
+    return Inputs(tuple(item for item in found if isinstance(item, Input)), notes)
 
 
 def _content(item: Attachment, max_bytes: int) -> bytes:
@@ -216,20 +197,16 @@ def _version(content: bytes) -> str:
     return sha256(content).hexdigest()[:16]
 
 
-class MadeFile(BaseModel):
+class MadeFile(BaseModel, frozen=True):
     """A file that code has made: its `path` in the working directory, and its copy in DIAL; `size` in bytes."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str
     url: str
     size: int
 
 
-class SessionMemo(BaseModel):
+class SessionMemo(BaseModel, frozen=True):
     """What a call leaves for the next ones: the session's id, the route that led to its server, and its new files."""
-
-    model_config = ConfigDict(frozen=True)
 
     kernel: str = ""
     route: int = 0
@@ -264,10 +241,3 @@ def remembered(earlier: Sequence[Message], tool: str) -> SessionMemo:
                 files.pop(file.path, None)
                 files[file.path] = file
     return latest.model_copy(update={"files": tuple(files.values())})
-
-
-def affinity(session: Mapping[str, str], route: int) -> dict[str, str]:
-    """The header by which a balancer chooses the server; each `route` of a conversation may lead to another one."""
-    named = f"{session.get(PRINCIPAL, '')}\n{session.get(CONVERSATION, '')}"
-    value = sha256(named.encode()).hexdigest()[:32]
-    return {AFFINITY: f"{value}-{route}" if route else value}

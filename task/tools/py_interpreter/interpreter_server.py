@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -12,14 +13,15 @@ from pydantic import BaseModel, ValidationError
 
 from task.errors import ToolError
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
-from task.tools.mcp.connection import CallIdentity
+from task.tools.mcp.connection import CONVERSATION, PRINCIPAL, CallIdentity
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult
-from task.tools.py_interpreter.execution import UNKNOWN, SessionMemo, affinity
+from task.tools.py_interpreter.execution import UNKNOWN, ProducedFile, SessionMemo
 
 if TYPE_CHECKING:
     import httpx
 
+AFFINITY = "X-Session-Affinity"
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 8.0  # a balancer may try a frozen server first
 TRANSFER_SECONDS = 60.0
@@ -54,7 +56,10 @@ class _ServerReady(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a conversation's requests find their server; `fresh`: its session is gone, a new one may be made."""
+    """How a conversation's requests find their server; `fresh`: its session is gone, a new one may be made.
+
+    Each `route` of a conversation may lead to another server.
+    """
 
     session: Mapping[str, str]
     route: int = 0
@@ -62,7 +67,10 @@ class Way:
 
     @property
     def headers(self) -> dict[str, str]:
-        return affinity(self.session, self.route)
+        """The header by which a balancer chooses the server."""
+        named = f"{self.session.get(PRINCIPAL, '')}\n{self.session.get(CONVERSATION, '')}"
+        value = sha256(named.encode()).hexdigest()[:32]
+        return {AFFINITY: f"{value}-{self.route}" if self.route else value}
 
 
 class InterpreterServer:
@@ -135,9 +143,11 @@ class InterpreterServer:
         params = {"version": version}
         await self._request("PUT", f"{path}{quote(name)}", params=params, content=content, headers=way.headers)
 
-    async def get(self, files_path: str, path: str, way: Way) -> bytes:
+    async def get(self, files_path: str, file: ProducedFile, way: Way) -> bytes:
         """The content of a file that the session has produced."""
-        return await self._request("GET", f"{files_path}{path}", headers=way.headers)
+        if file.content is not None:
+            return file.content
+        return await self._request("GET", f"{files_path}{file.path}", headers=way.headers)
 
     async def read(self, file: MCPFile, max_bytes: int) -> bytes:
         """The content of a file in the result of a server of another kind."""

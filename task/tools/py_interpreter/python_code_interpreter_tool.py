@@ -132,14 +132,20 @@ class PythonCodeInterpreterTool(DescribedTool):
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:
+            read, most = self._server.read, self._max_bytes
             fetches = [
-                self._handed_over(file.name, file.mime_type, partial(self._server.read, file, self._max_bytes), params)
+                self._handed_over(file.name, file.mime_type, partial(read, file, most), params)
                 for file in result.files[:MAX_FOREIGN_FILES]
             ]
             foreign = Execution(files_path="", stdout=result.text)
             return _message(foreign, code, [FOREIGN], await asyncio.gather(*fetches), params.stage)
         files = sorted(execution.files, key=ProducedFile.order)
-        kept = await asyncio.gather(*(self._produced(file, execution.files_path, way, params) for file in files))
+        get, place = self._server.get, execution.files_path
+        fetches = [
+            self._handed_over(file.name, file.mime_type, partial(get, place, file, way), params, file.size)
+            for file in files
+        ]
+        kept = await asyncio.gather(*fetches)
         made = tuple(
             MadeFile(path=unquote(file.path.removeprefix(WORK)), url=item.url, size=file.size)
             for file, item in zip(files, kept, strict=True)
@@ -184,11 +190,11 @@ class PythonCodeInterpreterTool(DescribedTool):
             if execution is None or not (execution.missing or execution.restore):
                 count("sandbox", execution.sandbox_tier if execution and execution.sandbox_tier in TIERS else "unknown")
                 return result, notes, way
-            for area, wanted, known in (
-                ("inputs", inputs.named(execution.missing), versions),
-                ("files", made.named(execution.restore), restored),  # later: the code may have changed an attached file
+            for area, missing, files, known in (
+                ("inputs", execution.missing, inputs, versions),
+                ("files", execution.restore, made, restored),  # later: the code may have changed an attached file
             ):
-                path = f"{execution.files_path}{area}/"
+                path, wanted = f"{execution.files_path}{area}/", [file for file in files.files if file.name in missing]
                 failed = await asyncio.gather(*(self._place(file, path, way, params.api_key) for file in wanted))
                 notes += [note for note in failed if note]
                 for file, note in zip(wanted, failed, strict=True):
@@ -209,22 +215,11 @@ class PythonCodeInterpreterTool(DescribedTool):
             return f"{file.name} is not in the working directory: {error}"
         return ""
 
-    async def _produced(
-        self, file: ProducedFile, files_path: str, way: Way, params: ToolCallParams
-    ) -> Attachment | str:
-        if file.size > self._max_bytes:
-            return f"{file.name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
-
-        async def fetched() -> bytes:
-            if file.content is not None:
-                return file.content
-            return await self._server.get(files_path, file.path, way)
-
-        return await self._handed_over(file.name, file.mime_type, fetched, params)
-
     async def _handed_over(
-        self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], params: ToolCallParams
+        self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], params: ToolCallParams, size: int = 0
     ) -> Attachment | str:
+        if size > self._max_bytes:
+            return f"{name} is larger than {self._max_bytes:,} bytes and cannot be handed over."
         try:
             async with self._transfers:
                 url = await self._files.upload(name, await fetch(), mime_type, params.api_key)

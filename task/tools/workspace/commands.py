@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from task.permissions.coding import is_listed
-from task.tools.workspace.git import protected_paths
+from task.tools.workspace.bounds import protected_paths, python_of, toolchains
 from task.tools.workspace.launcher import Sandbox, launched, sandbox_here
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.toolchains import python_of, toolchains
 from task.utils.folders import delete
 
 BLOCKED_CODE, TIMEOUT_CODE, INVALID_CODE = 126, 124, 2
@@ -92,7 +91,17 @@ class Scratch:
     """A new folder with a home and a place for temporary files in it, locked as long as it is used."""
 
     def __init__(self) -> None:
-        _remove_abandoned()
+        # The folders of processes that were killed are removed: ours, not new, and locked by no process.
+        for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
+            with suppress(OSError):
+                lock = os.open(folder, _FOLDER)
+                try:
+                    found = os.fstat(lock)
+                    if found.st_uid == os.geteuid() and time() - found.st_mtime > _NEW_SECONDS:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        delete(folder)
+                finally:
+                    os.close(lock)
         self.path = Path(mkdtemp(prefix=PREFIX))
         self._lock = os.open(self.path, _FOLDER)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -105,20 +114,6 @@ class Scratch:
         with suppress(OSError):
             delete(self.path)
         os.close(self._lock)
-
-
-def _remove_abandoned() -> None:
-    # The folders of processes that were killed: ours, not new, and locked by no process.
-    for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            lock = os.open(folder, _FOLDER)
-            try:
-                found = os.fstat(lock)
-                if found.st_uid == os.geteuid() and time() - found.st_mtime > _NEW_SECONDS:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    delete(folder)
-            finally:
-                os.close(lock)
 
 
 class Commands:
@@ -163,18 +158,36 @@ class Commands:
         """Run a command line in a folder of the workspace, without network."""
         if not self._gated and not is_listed(cmd, str(self.workspace.path)):
             return ShellResult(False, "", f"blocked: {cmd}", BLOCKED_CODE)
-        return await self._run(_shell(cmd), seconds, {"workdir": str(self.workspace.path / directory)})
+        return await self.run_words(_shell(cmd), seconds, {"workdir": str(self.workspace.path / directory)})
 
     async def setup(self, cmd: str, seconds: float | None = None) -> ShellResult:
         """Run the user's own command line with the public internet and the hosts it names, to install things."""
-        hosts = dict.fromkeys(filter(None, map(_host, _URL.findall(cmd))))
-        return await self._run(_shell(cmd), seconds, {"network": ["*", *hosts], "tier": "auto"})
+        hosts: dict[str, None] = {}
+        for url in _URL.findall(cmd):
+            with suppress(ValueError):  # not a URL
+                parts = urlsplit(url)
+                port = parts.port or (443 if parts.scheme == "https" else 80)
+                if parts.hostname is not None:
+                    hosts[f"[{parts.hostname}]:{port}" if ":" in parts.hostname else f"{parts.hostname}:{port}"] = None
+        return await self.run_words(_shell(cmd), seconds, {"network": ["*", *hosts], "tier": "auto"})
 
     async def run_words(
-        self, words: Sequence[str], seconds: float | None = None, variables: dict[str, str] | None = None
+        self,
+        words: Sequence[str],
+        seconds: float | None = None,
+        changes: Mapping[str, Any] | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> ShellResult:
-        """Run a program with its arguments, whatever it is, without network."""
-        return await self._run(words, seconds, {}, variables)
+        """Run a program with its arguments, whatever it is, without network; `changes` are those of its policy."""
+        sandbox = await asyncio.to_thread(lambda: self.sandbox)
+        if missing := self.available:
+            return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
+        policy = await asyncio.to_thread(self._policy, variables or {})
+        policy |= {"tier": sandbox.tier, **(changes or {})}
+        ran = await launched(policy, words, seconds or self._limits.seconds, self._limits.output_bytes)
+        if ran.code is None:
+            return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
+        return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
 
     @property
     def python(self) -> str:
@@ -197,29 +210,7 @@ class Commands:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _run(
-        self,
-        words: Sequence[str],
-        seconds: float | None,
-        changes: dict[str, Any],
-        variables: dict[str, str] | None = None,
-    ) -> ShellResult:
-        sandbox = await asyncio.to_thread(lambda: self.sandbox)
-        if missing := self.available:
-            return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
-        policy = await asyncio.to_thread(self._policy, variables or {})
-        limits = self._limits
-        ran = await launched(
-            {**policy, "tier": sandbox.tier, **changes},
-            words,
-            seconds or limits.seconds,
-            limits.output_bytes,
-        )
-        if ran.code is None:
-            return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
-        return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
-
-    def _policy(self, variables: dict[str, str]) -> dict[str, Any]:
+    def _policy(self, variables: Mapping[str, str]) -> dict[str, Any]:
         root, scratch, limits = self.workspace.path, self.scratch, self._limits
         found = toolchains(root, os.environ)
         with open("/proc/self/status") as status:
@@ -257,18 +248,6 @@ def _shell(cmd: str) -> list[str]:
     return [next(filter(os.path.exists, SHELLS)), "-c", cmd]
 
 
-def _host(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return None
-    if host is None:
-        return None
-    name = f"[{host}]" if ":" in host else host
-    return f"{name}:{port or (443 if parts.scheme == 'https' else 80)}"
-
-
 async def run_python(
     commands: Commands, mode: str, code: str | None = None, seconds: float | None = None
 ) -> PyRunResult:
@@ -285,7 +264,7 @@ async def run_python(
         file.write_text(code, errors="replace")
         try:
             variables = {"PYTHONPATH": str(commands.workspace.path)}
-            done = await commands.run_words([commands.python, str(file)], seconds, variables)
+            done = await commands.run_words([commands.python, str(file)], seconds, variables=variables)
         finally:
             file.unlink(missing_ok=True)
     return PyRunResult(done.ok, done.stdout, done.stderr, done.code)

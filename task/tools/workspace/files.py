@@ -1,21 +1,35 @@
-"""Read, write, list and edit the files of a workspace: every outcome is a result with a sentence, none an exception."""
+"""Read, write, list, edit and search the files of a workspace: every outcome is a result with a sentence."""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import wraps
+from itertools import islice
+from time import monotonic
+from typing import Concatenate, ParamSpec
 
 from task.errors import ToolError
+from task.permissions.icerc import visible
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.search import Query, searched, shown_path
 
 PAGE_CHARS = 30_000
 LISTED = 2_000
 NOT_TEXT = "not a text file"
 COMPARED_LINES = 1_000_000
+SHOWN_PLACES = 10
+SECONDS = 10.0  # of a search, whatever its pattern is
+MATCHES = 100
+LINE_CHARS = 500
+SEARCHED_CHARS = 5_000  # of a line, with an expression
+UNFOLDED_CHARS = 10_000
+GLOB_CHARS = 500
 _REASONS = {
     errno.ENOENT: "not found",
     errno.EACCES: "permission denied",
@@ -27,6 +41,9 @@ _REASONS = {
     errno.ENODEV: "not a regular file",
 }
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # editors and compilers count by these line ends only
+_COUNTS = re.compile(r"\{(?:\d*,)?(\d{1,9})")
+_BRACE = re.compile(r"(?<!\\)\{(?!\d*(?:,\d*)?\})")  # not a count: to `regex`, but not to `re`, it may mean "about"
+P = ParamSpec("P")
 
 
 @dataclass
@@ -37,88 +54,171 @@ class FSResult:
     detail: str
 
 
+def _outcome(
+    verb: str,
+) -> Callable[[Callable[Concatenate[Workspace, str, P], str]], Callable[Concatenate[Workspace, str, P], FSResult]]:
+    """Turn what the work on a path returns or raises into a result; no exception leaves it."""
+
+    def decorated(
+        work: Callable[Concatenate[Workspace, str, P], str],
+    ) -> Callable[Concatenate[Workspace, str, P], FSResult]:
+        @wraps(work)
+        def attempted(workspace: Workspace, path: str, /, *args: P.args, **kwargs: P.kwargs) -> FSResult:
+            try:
+                return FSResult(True, work(workspace, path, *args, **kwargs))
+            except ToolError as error:
+                reason = str(error)
+            except OSError as error:
+                number = error.errno or errno.EIO
+                reason = _REASONS.get(number, os.strerror(number).lower())
+            return FSResult(False, f"{verb}: {reason}: {path.encode(errors='backslashreplace').decode()}")
+
+        return attempted
+
+    return decorated
+
+
+@_outcome("read")
 def read(
-    workspace: Workspace,
-    path: str,
-    first: int | None = None,
-    last: int | None = None,
-    room: int | None = None,
-) -> FSResult:
+    workspace: Workspace, path: str, first: int | None = None, last: int | None = None, room: int | None = None
+) -> str:
     """The whole text, or the lines asked for with a last line that says which ones they are.
 
     Of a text that is longer than `room`, in characters, those lines that fit.
     """
+    text = _text(workspace.read(path))
+    if first is None and last is None and (room is None or len(text) <= room):
+        return text
+    lines: list[str] = _LINE.findall(text)
+    start = first or 1
+    if start > max(len(lines), 1):
+        raise ToolError(f"there are {len(lines)} lines, no line {start}")
+    shown, end = "", start - 1
+    for line in lines[start - 1 : last]:
+        if room is not None and len(shown) + len(line) > room:
+            break
+        shown, end = shown + line, end + 1
+    if end < start and lines:
+        return f"{lines[start - 1][:room]}\n[the beginning of line {start} of {len(lines)}; the line is longer]"
+    rest = f"; go on with first_line={end + 1}" if end < len(lines) else ""
+    return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[lines {start}-{end} of {len(lines)}{rest}]"
 
-    def work() -> str:
-        text = _text(workspace.read(path))
-        whole = first is None and last is None and (room is None or len(text) <= room)
-        return text if whole else _lines(text, first or 1, last, room)
 
-    return _attempted("read", path, work)
-
-
-def write(workspace: Workspace, path: str, content: str) -> FSResult:
+@_outcome("write")
+def write(workspace: Workspace, path: str, content: str) -> str:
     """Make or replace a text file with exactly this content."""
-
-    def work() -> str:
-        raw = _bytes(content)
-        workspace.write(path, raw)
-        lines = content.count("\n") + (not content.endswith("\n"))
-        return f"wrote {path} ({lines} lines, {len(raw)} bytes)"
-
-    return _attempted("write", path, work)
+    raw = _bytes(content)
+    workspace.write(path, raw)
+    lines = content.count("\n") + (not content.endswith("\n"))
+    return f"wrote {path} ({lines} lines, {len(raw)} bytes)"
 
 
-def listed(workspace: Workspace, path: str) -> FSResult:
+@_outcome("list")
+def listed(workspace: Workspace, path: str) -> str:
     """The names in a folder, one a line."""
-
-    def work() -> str:
-        names = [shown_path(name) for name in workspace.entries(path)]
-        more = [f"[... {len(names) - LISTED:,} more]"] if len(names) > LISTED else []
-        return "\n".join(names[:LISTED] + more)
-
-    return _attempted("list", path, work)
+    names = [shown_path(name) for name in workspace.entries(path)]
+    more = [f"[... {len(names) - LISTED:,} more]"] if len(names) > LISTED else []
+    return "\n".join(names[:LISTED] + more)
 
 
-def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bool = False) -> FSResult:
+@_outcome("edit")
+def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bool = False) -> str:
     """Replace a text that occurs once (or wherever it occurs); line ends and a byte order mark stay."""
-
-    def work() -> str:
-        text, there, made = _text(workspace.read(path)), old, new
-        if "\r\n" in text and "\r" not in old and (old not in text or "\n" not in old):
-            # A model reads and writes "\n"; the file's own line ends stay.
-            there, made = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-        count = text.count(there) if there else 0
-        if not there:
-            raise ToolError("old_text is empty; write a new file with fs_write")
-        if there == made:
-            raise ToolError("old_text and new_text are the same")
-        if not count:
-            raise ToolError(f"old_text is not in the file{_near(text, there)}")
-        if count > 1 and not replace_all:
-            numbers = _places(text, there)
-            raise ToolError(f"old_text occurs {count} times ({numbers}); add lines around it, or set replace_all")
-        workspace.write(path, _bytes(text.replace(there, made)))
-        line = text[: text.index(there)].count("\n") + 1
-        return f"edited {path} ({count} replacements)" if count > 1 else f"edited {path} (line {line})"
-
-    return _attempted("edit", path, work)
+    text, there, made = _text(workspace.read(path)), old, new
+    if "\r\n" in text and "\r" not in old and (old not in text or "\n" not in old):
+        # A model reads and writes "\n"; the file's own line ends stay.
+        there, made = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    if not there:
+        raise ToolError("old_text is empty; write a new file with fs_write")
+    if there == made:
+        raise ToolError("old_text and new_text are the same")
+    count = text.count(there)
+    if not count:
+        raise ToolError(f"old_text is not in the file{_near(text, there)}")
+    found = islice(re.finditer(re.escape(there), text), SHOWN_PLACES)
+    lines = [str(text.count("\n", 0, place.start()) + 1) for place in found]
+    if count > 1 and not replace_all:
+        where = f"lines {', '.join(lines)}{', ...' if count > SHOWN_PLACES else ''}"
+        raise ToolError(f"old_text occurs {count} times ({where}); add lines around it, or set replace_all")
+    workspace.write(path, _bytes(text.replace(there, made)))
+    return f"edited {path} ({count} replacements)" if count > 1 else f"edited {path} (line {lines[0]})"
 
 
-def search(workspace: Workspace, query: Query, path: str = ".") -> FSResult:
-    """The lines that contain a text, each with its file and number."""
-    return _attempted("search", path, lambda: searched(workspace, query, path))
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a line must contain, in the files whose name or path fits `glob`."""
+
+    pattern: str
+    regex: bool = False
+    glob: str = ""
+    ignore_case: bool = False
 
 
-def _attempted(verb: str, path: str, work: Callable[[], str]) -> FSResult:
+@_outcome("search")
+def search(workspace: Workspace, path: str, query: Query) -> str:
+    """The matching lines as `path:number: line`, and how many there are, in bounded time whatever the pattern is."""
+    deadline = monotonic() + SECONDS
+    matches = _matcher(query, deadline)
+    found: list[str] = []
     try:
-        return FSResult(True, work())
-    except ToolError as error:
-        reason = str(error)
-    except OSError as error:
-        number = error.errno or errno.EIO
-        reason = _REASONS.get(number, os.strerror(number).lower())
-    return FSResult(False, f"{verb}: {reason}: {path.encode(errors='backslashreplace').decode()}")
+        for line in _matching_lines(workspace, query, path, matches, deadline):
+            found.append(line)
+            if len(found) > MATCHES:
+                return "\n".join([*found[:MATCHES], f"[the first {MATCHES} lines; narrow the search to see others]"])
+    except TimeoutError:
+        note = f"[stopped after {SECONDS:g} s; narrow the search: not everything was looked at]"
+        return "\n".join([*found, note])
+    return "\n".join([*found, f"[{len(found)} lines]"])
+
+
+def _matching_lines(
+    workspace: Workspace, query: Query, path: str, matches: Callable[[str], bool], deadline: float
+) -> Iterator[str]:
+    for file in workspace.files(path):
+        if monotonic() > deadline:
+            raise TimeoutError
+        if query.glob and not (fnmatchcase(file, query.glob) or fnmatchcase(file.rpartition("/")[2], query.glob)):
+            continue
+        try:
+            content = workspace.read(file)
+        except (OSError, ToolError):
+            continue
+        if b"\0" in content:
+            continue
+        for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
+            if matches(line):
+                yield f"{shown_path(file)}:{number}: {line.rstrip()[:LINE_CHARS]}"
+
+
+def _matcher(query: Query, deadline: float) -> Callable[[str], bool]:
+    if not query.pattern:
+        raise ToolError("the pattern is empty")
+    if len(query.glob) > GLOB_CHARS:
+        raise ToolError(f"the glob has more than {GLOB_CHARS} characters")
+    if not query.regex:
+        wanted = query.pattern.casefold()
+        return (lambda line: wanted in line.casefold()) if query.ignore_case else (lambda line: query.pattern in line)
+    # `regex` can be stopped, which `re` cannot. What only `regex` knows, such as recursion, may take all the memory.
+    # What is repeated is unfolded, and ends the process when it gets too large.
+    import regex
+
+    pattern = _BRACE.sub(r"\\{", query.pattern)
+    if len(pattern) * math.prod(max(int(most), 1) for most in _COUNTS.findall(pattern)) > UNFOLDED_CHARS:
+        raise ToolError("the expression is too long, or repeats too much; narrow it")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(pattern)
+            compiled = regex.compile(pattern, regex.IGNORECASE if query.ignore_case else 0)
+    except (re.error, regex.error, RecursionError, OverflowError) as error:
+        raise ToolError(f"this is not a regular expression ({error})") from error
+
+    def matches(line: str) -> bool:
+        left = deadline - monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return compiled.search(line[:SEARCHED_CHARS], timeout=left, concurrent=True) is not None
+
+    return matches
 
 
 def _text(content: bytes) -> str:
@@ -140,31 +240,6 @@ def _bytes(text: str) -> bytes:
         raise ToolError("a text file has no halves of characters") from error
 
 
-def _lines(text: str, first: int, last: int | None, room: int | None = None) -> str:
-    lines: list[str] = _LINE.findall(text)
-    if first > max(len(lines), 1):
-        raise ToolError(f"there are {len(lines)} lines, no line {first}")
-    shown = ""
-    end = first - 1
-    for line in lines[first - 1 : last]:
-        if room is not None and len(shown) + len(line) > room:
-            break
-        shown, end = shown + line, end + 1
-    if end < first and lines:
-        return f"{lines[first - 1][:room]}\n[the beginning of line {first} of {len(lines)}; the line is longer]"
-    rest = f"; go on with first_line={end + 1}" if end < len(lines) else ""
-    return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[lines {first}-{end} of {len(lines)}{rest}]"
-
-
-def _places(text: str, old: str, most: int = 10) -> str:
-    numbers: list[str] = []
-    start = text.find(old)
-    while start >= 0 and len(numbers) < most:
-        numbers.append(str(text.count("\n", 0, start) + 1))
-        start = text.find(old, start + len(old))
-    return f"lines {', '.join(numbers)}{', ...' if start >= 0 else ''}"
-
-
 def _near(text: str, old: str) -> str:
     """Where the text is but for the white space at the ends of its lines."""
     wanted = [line.strip() for line in old.strip().split("\n")]
@@ -175,3 +250,8 @@ def _near(text: str, old: str) -> str:
             end = start + len(wanted)
             return f"; lines {start + 1}-{end} differ from it in white space only, read them again"
     return "; read it again, every space and line end counts"
+
+
+def shown_path(path: str) -> str:
+    """A path or name that is safe to show: undecodable bytes, line ends and bidirectional controls are escaped."""
+    return visible(os.fsencode(path).decode(errors="backslashreplace")).replace("\n", "\\n").replace("\t", "\\t")

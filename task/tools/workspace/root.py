@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from task.errors import ToolError
-from task.tools.workspace.git import check_git
+from task.tools.workspace.bounds import check_git
 
 MAX_BYTES = 10 * 2**20
 MAX_DEPTH = 100
@@ -118,7 +118,11 @@ class Workspace:
         while True:
             try:
                 with self._opened(head, PATH_ONLY) as found:
-                    return posixpath.normpath("/".join([self._real(found), *reversed(missing)]))
+                    if os.fstat(found).st_nlink == 0:
+                        raise FileNotFoundError(errno.ENOENT, "removed meanwhile")
+                    root, real = (os.readlink(f"/proc/self/fd/{number}") for number in (self._root, found))
+                    inside = "." if real == root else real.removeprefix(root.rstrip("/") + "/")
+                    return posixpath.normpath("/".join([inside, *reversed(missing)]))
             except (FileNotFoundError, NotADirectoryError):
                 if head == ".":
                     return relative  # the workspace itself has been removed
@@ -198,23 +202,25 @@ class Workspace:
         waiting = [relative]
         while waiting:
             here = waiting.pop()
+            children: list[tuple[str, bool]] = []
+            with (
+                suppress(OSError),
+                self._opened(here, _READING | os.O_DIRECTORY) as opened,
+                os.scandir(opened) as found,
+            ):
+                children = [
+                    (entry.name, entry.is_dir(follow_symlinks=False))
+                    for entry in found
+                    if entry.name not in IGNORED and not entry.is_symlink()
+                ]
             folders: list[str] = []
-            for name, is_folder in self._children(here):
+            for name, is_folder in sorted(children):
                 below = posixpath.normpath(f"{here}/{name}")
                 if is_folder:
                     folders.append(below)
                 else:
                     yield below
             waiting += reversed(folders)
-
-    def _children(self, folder: str) -> list[tuple[str, bool]]:
-        with suppress(OSError), self._opened(folder, _READING | os.O_DIRECTORY) as opened, os.scandir(opened) as found:
-            return sorted(
-                (entry.name, entry.is_dir(follow_symlinks=False))
-                for entry in found
-                if entry.name not in IGNORED and not entry.is_symlink()
-            )
-        return []
 
     def _relative(self, path: str) -> str:
         if "\0" in path:
@@ -230,25 +236,20 @@ class Workspace:
             raise ToolError("a path has no halves of characters") from error
         return relative
 
-    def _real(self, opened: int) -> str:
-        if os.fstat(opened).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "removed meanwhile")
-        root, path = (os.readlink(f"/proc/self/fd/{number}") for number in (self._root, opened))
-        return "." if path == root else path.removeprefix(root.rstrip("/") + "/")
-
     @contextmanager
     def _opened(self, relative: str, flags: int) -> Generator[int]:
-        opened = self._open(relative, flags)
+        if self._resolves:
+            opened = self._opened_beneath(relative, flags)
+        else:
+            *folders, name = relative.split("/")
+            with self._folder(folders) as folder:
+                opened = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         try:
             yield opened
         finally:
             os.close(opened)
 
-    def _open(self, relative: str, flags: int) -> int:
-        if not self._resolves:
-            *folders, name = relative.split("/")
-            with self._folder(folders) as folder:
-                return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    def _opened_beneath(self, relative: str, flags: int) -> int:
         for _ in range(_ATTEMPTS):
             try:
                 return _openat2(self._root, os.fsencode(relative), flags)

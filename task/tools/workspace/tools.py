@@ -17,9 +17,8 @@ from task.tools.base import BaseTool, DescribedTool, ToolSpec, object_schema, te
 from task.tools.models import Effect, ToolCallParams
 from task.tools.workspace import files
 from task.tools.workspace.commands import Commands, ShellResult, run_python
-from task.tools.workspace.files import FSResult
+from task.tools.workspace.files import FSResult, Query
 from task.tools.workspace.root import PathEscape, Workspace
-from task.tools.workspace.search import Query
 
 WRITES = frozenset({Effect.WRITE})
 RUNS = frozenset({Effect.WRITE, Effect.EXECUTE})
@@ -182,7 +181,7 @@ class FsSearchTool(WorkspaceTool):
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
         query = Query(*(arguments[name] for name in ("pattern", "regex", "glob", "ignore_case")))
-        return files.search(workspace, query, arguments["path"])
+        return files.search(workspace, arguments["path"], query)
 
 
 class CommandTool(DescribedTool):
