@@ -1,4 +1,4 @@
-"""Connections to one MCP server and what it learns about the caller: a client per call, or one owned session."""
+"""What a client of an MCP server is made of: sessions, HTTP, cached lists, and what the server learns of the caller."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from task.llm.dial import core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.telemetry.operations import join_trace, leave_operation
-from task.tools.mcp.results import Fault, MCPFailure, asked_to_stop, failure_of
-from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
+from task.tools.mcp.results import asked_to_stop
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
@@ -29,123 +27,16 @@ T = TypeVar("T")
 Use = Callable[["Client"], Awaitable[T]]
 Opening = Callable[[Callable[[], None]], AbstractAsyncContextManager["Client"]]  # gets what the server's end calls
 
-MAX_EVENT_BYTES = 16 * 2**20
 CONNECT_SECONDS = 5.0
-PROBE_SECONDS = 5.0
-GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
-KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
 CONNECTIONS = 64
 END_SECONDS = 2.0
 
-_headers: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
-_statuses: ContextVar[list[int]] = ContextVar("mcp_statuses")
+CALL_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
+CALL_STATUSES: ContextVar[list[int]] = ContextVar("mcp_statuses")
 META_DOMAIN = "dial-general-purpose-agent"
 CONVERSATION = f"{META_DOMAIN}/conversation_id"
 PRINCIPAL = f"{META_DOMAIN}/principal"
 _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
-
-
-class ServerConnection:
-    """Calls one server in either protocol; failed calls raise `MCPFailure`."""
-
-    def __init__(
-        self,
-        url: str,
-        server: str,
-        headers: Mapping[str, str],
-        parallel: int,
-        probe_seconds: float,
-        program: LocalProgram | None = None,
-    ) -> None:
-        self._url = url
-        self._server = server
-        self._fixed = dict(headers)
-        self._slots = asyncio.Semaphore(parallel)
-        self._probing = asyncio.Lock()
-        self._probe_seconds = probe_seconds
-        self._version: str | None = None
-        self._http: httpx2.AsyncClient | None = None
-        self._lists: InMemoryResponseCacheStore | None = None
-        self._program = program
-        if program is None:
-            self._session = OwnedSession(lambda _ended: self._client("legacy", SERVICE), probe_seconds)
-        else:
-            over = partial(self._over, mode="auto", identity=SERVICE)
-            self._session = OwnedSession(partial(connected, program, server, over), START_SECONDS, ENDING_SECONDS)
-
-    async def run(self, use: Use[T], seconds: float, identity: CallIdentity, *, repeatable: bool) -> T:
-        """The result of `use` with a connected client, which is retried once where that is safe.
-
-        Raises:
-            MCPFailure: the server did not answer.
-        """
-        try:
-            return await self._attempt(use, seconds, identity)
-        except MCPFailure as failure:
-            if failure.fault is not Fault.SESSION_GONE and not (failure.fault is Fault.LOST and repeatable):
-                raise
-        return await self._attempt(use, seconds, identity)
-
-    async def close(self) -> None:
-        await self._session.close()
-        if self._http is not None:
-            await self._http.aclose()
-
-    async def _attempt(self, use: Use[T], seconds: float, identity: CallIdentity) -> T:
-        statuses: list[int] = []
-        _headers.set(identity.headers)
-        _statuses.set(statuses)
-        session = False
-        try:
-            async with self._slots:
-                await sdk_loaded()
-                async with asyncio.timeout(seconds + GRACE):
-                    modern = await self._modern(identity) if self._program is None else None
-                    session = not modern
-                    # A session with the caller's own key must not be lent to others.
-                    if self._program is None and (modern or identity.own):
-                        async with self._client(modern or "legacy", identity) as client:
-                            return await use(client)
-                    async with self._session.borrowed() as client:
-                        return await use(client)
-        except MCPFailure:
-            raise
-        except BaseException as error:
-            failure = failure_of(error, self._server, seconds, statuses, session=session)
-            if failure is None and isinstance(error, Exception):  # the SDK raises anything when it is stopped
-                raise asyncio.CancelledError from error
-            if failure is None:
-                raise
-            if failure.fault not in KEEP_ERA:
-                self._version = None  # the next server at this address may be another one
-            raise failure from error
-
-    async def _modern(self, identity: CallIdentity) -> str | None:
-        """The version of the newer protocol, if the server speaks one; it is asked once."""
-        if self._version is None:
-            async with self._probing:
-                if self._version is None:
-                    async with asyncio.timeout(self._probe_seconds), self._client("auto", identity) as client:
-                        self._version = client.protocol_version
-        return self._version if is_modern(self._version) else None
-
-    def _client(self, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
-        from mcp.client.streamable_http import streamable_http_client
-
-        if self._http is None:
-            self._http = _http_client(self._url, self._fixed)
-        transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
-        return self._over(transport, mode, identity)
-
-    def _over(self, transport: Any, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
-        from mcp import Client
-        from mcp.client.caching import CacheConfig
-
-        if self._lists is None:
-            self._lists = _callable_tools()
-        partition = sha256(identity.partition.encode()).hexdigest()
-        cache = CacheConfig(self._lists, partition=partition, target_id=self._url)
-        return Client(transport, mode=mode, cache=cache)
 
 
 class _OpenedSession:
@@ -231,7 +122,7 @@ class OwnedSession:
                 await asyncio.wait({owner}, timeout=self._end_seconds)
 
 
-def _callable_tools() -> InMemoryResponseCacheStore:
+def callable_tools() -> InMemoryResponseCacheStore:
     """A cache of tool lists with no more than the tools' names and which of their arguments are sent as headers.
 
     The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
@@ -261,16 +152,16 @@ def is_modern(version: str) -> bool:
     return version in MODERN_PROTOCOL_VERSIONS
 
 
-def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
+def http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
     import httpx2
 
     async def add_headers(request: httpx2.Request) -> None:
-        request.headers.update(_headers.get({}))
+        request.headers.update(CALL_HEADERS.get({}))
         join_trace(request.headers)
 
     async def remember_status(response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            _statuses.get([]).append(response.status_code)
+            CALL_STATUSES.get([]).append(response.status_code)
 
     return httpx2.AsyncClient(
         headers=dict(headers),

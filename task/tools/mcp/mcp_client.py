@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from hashlib import sha256
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from task.errors import ToolError
 from task.telemetry.operations import trace_headers
-from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, CallIdentity, ServerConnection, is_modern
+from task.tools.mcp.connection import (
+    CALL_HEADERS,
+    CALL_STATUSES,
+    SERVICE,
+    CallIdentity,
+    OwnedSession,
+    callable_tools,
+    http_client,
+    is_modern,
+    sdk_loaded,
+)
 from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, files_of, result_of
-from task.tools.mcp.stdio import START_SECONDS, LocalProgram
+from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, failure_of, files_of, result_of
+from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
 
 if TYPE_CHECKING:
+    import httpx2
     import mcp.types as wire
     from mcp import Client
+    from mcp.client.caching import InMemoryResponseCacheStore
 
 Progress = Callable[[float, float | None, str | None], None]  # done, of how many, in words
 
 TOOL_SECONDS = 300.0
 PAGES = 50
 PARALLEL = 16
+PROBE_SECONDS = 5.0
+GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
+KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
+MAX_EVENT_BYTES = 16 * 2**20
+T = TypeVar("T")
 
 
 class MCPClient:
@@ -49,10 +70,20 @@ class MCPClient:
         self.failure: MCPFailure | None = None
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        self._probe_seconds = probe_seconds if program is None else START_SECONDS
-        given = {**bearer, **(headers or {})}
-        self._connection = ServerConnection(url, self.name, given, parallel, probe_seconds, program)
+        self._headers = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
+        self._program = program
+        self._slots = asyncio.Semaphore(parallel)
+        self._probing = asyncio.Lock()
+        self._version: str | None = None
+        self._http: httpx2.AsyncClient | None = None
+        self._lists: InMemoryResponseCacheStore | None = None
+        if program is None:
+            self._probe_seconds = probe_seconds
+            self._session = OwnedSession(lambda _ended: self._client("legacy", SERVICE), probe_seconds)
+        else:
+            self._probe_seconds = START_SECONDS
+            over = partial(self._over, mode="auto", identity=SERVICE)
+            self._session = OwnedSession(partial(connected, program, self.name, over), START_SECONDS, ENDING_SECONDS)
 
     @staticmethod
     def create(url: str, **options: Any) -> MCPClient:
@@ -154,7 +185,9 @@ class MCPClient:
         return files
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self._session.close()
+        if self._http is not None:
+            await self._http.aclose()
 
     async def __aenter__(self) -> MCPClient:
         return self
@@ -162,12 +195,77 @@ class MCPClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _run(self, use: Any, seconds: float, identity: CallIdentity, *, repeatable: bool) -> Any:
+    async def _run(
+        self, use: Callable[[Client], Awaitable[T]], seconds: float, identity: CallIdentity, *, repeatable: bool
+    ) -> T:
+        """The result of `use` with a connected client, which is retried once where that is safe. Raises: MCPFailure."""
+        repeated = False
+        while True:
+            try:
+                result = await self._attempt(use, seconds, identity)
+            except MCPFailure as failure:
+                safe = failure.fault is Fault.SESSION_GONE or (failure.fault is Fault.LOST and repeatable)
+                if safe and not repeated:
+                    repeated = True
+                    continue
+                if failure.fault is not Fault.REFUSED:
+                    self.failure = failure
+                raise
+            self.failure = None
+            return result
+
+    async def _attempt(self, use: Callable[[Client], Awaitable[T]], seconds: float, identity: CallIdentity) -> T:
+        statuses: list[int] = []
+        CALL_HEADERS.set(identity.headers)
+        CALL_STATUSES.set(statuses)
+        session = False
         try:
-            result = await self._connection.run(use, seconds, identity, repeatable=repeatable)
-        except MCPFailure as failure:
-            if failure.fault is not Fault.REFUSED:
-                self.failure = failure
+            async with self._slots:
+                await sdk_loaded()
+                async with asyncio.timeout(seconds + GRACE):
+                    modern = await self._modern(identity) if self._program is None else None
+                    session = not modern
+                    # A session with the caller's own key must not be lent to others.
+                    if self._program is None and (modern or identity.own):
+                        async with self._client(modern or "legacy", identity) as client:
+                            return await use(client)
+                    async with self._session.borrowed() as client:
+                        return await use(client)
+        except MCPFailure:
             raise
-        self.failure = None
-        return result
+        except BaseException as error:
+            failure = failure_of(error, self.name, seconds, statuses, session=session)
+            if failure is None and isinstance(error, Exception):  # the SDK raises anything when it is stopped
+                raise asyncio.CancelledError from error
+            if failure is None:
+                raise
+            if failure.fault not in KEEP_ERA:
+                self._version = None  # the next server at this address may be another one
+            raise failure from error
+
+    async def _modern(self, identity: CallIdentity) -> str | None:
+        """The version of the newer protocol, if the server speaks one; it is asked once."""
+        if self._version is None:
+            async with self._probing:
+                if self._version is None:
+                    async with asyncio.timeout(self._probe_seconds), self._client("auto", identity) as client:
+                        self._version = client.protocol_version
+        return self._version if is_modern(self._version) else None
+
+    def _client(self, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
+        from mcp.client.streamable_http import streamable_http_client
+
+        if self._http is None:
+            self._http = http_client(self.url, self._headers)
+        transport = streamable_http_client(self.url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
+        return self._over(transport, mode, identity)
+
+    def _over(self, transport: Any, mode: str, identity: CallIdentity) -> AbstractAsyncContextManager[Client]:
+        from mcp import Client
+        from mcp.client.caching import CacheConfig
+
+        if self._lists is None:
+            self._lists = callable_tools()
+        partition = sha256(identity.partition.encode()).hexdigest()
+        cache = CacheConfig(self._lists, partition=partition, target_id=self.url)
+        return Client(transport, mode=mode, cache=cache)

@@ -92,7 +92,7 @@ def _installations(program: Path, workspace: Path) -> Iterator[Path]:
 
 
 def _is_shareable(folder: Path, home: Path, workspace: Path) -> bool:
-    """Whether it holds programs, and nothing of the user's: neither a home nor a folder that contains one or the workspace."""
+    """Whether it holds programs, and nothing of the user's: no home, and no folder with one or the workspace in it."""
     real, own = folder.resolve(), home.resolve()
     if not real.is_dir() or real.is_relative_to(workspace) or any(real.is_relative_to(place) for place in _SYSTEM):
         return False
@@ -136,11 +136,8 @@ def check_git(root: Path, parts: Sequence[str]) -> None:
     folder = root
     for part in parts:
         # Git takes every folder with these three for a repository, and runs what its config says.
-        there = {name for name in _PARTS_OF_A_REPOSITORY if os.path.lexists(folder / name)}
-        if (
-            there | {part.casefold()} | ({"head"} if os.path.lexists(folder / "HEAD") else set())
-            >= _PARTS_OF_A_REPOSITORY
-        ):
+        present = {part, *(name for name in (*_PARTS_OF_A_REPOSITORY, "HEAD") if os.path.lexists(folder / name))}
+        if {name.casefold() for name in present} >= _PARTS_OF_A_REPOSITORY:
             raise ToolError("its folder is a git repository's own and is not written as files")
         folder = folder / part
 

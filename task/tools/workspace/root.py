@@ -34,6 +34,7 @@ _BENEATH_WITHOUT_MAGIC_LINKS = 0x08 | 0x02
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FOLDER = PATH_ONLY | os.O_DIRECTORY
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
+_LISTING = _READING | os.O_DIRECTORY
 _ATTEMPTS = 8  # the kernel asks for another one while something is being renamed
 
 
@@ -178,7 +179,7 @@ class Workspace:
             ToolError, OSError: it cannot be listed.
         """
         relative = self._relative(path)
-        with self._opened(relative, _READING | os.O_DIRECTORY) as folder, os.scandir(folder) as found:
+        with self._opened(relative, _LISTING) as folder, os.scandir(folder) as found:
             names = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in found]
         listed: list[str] = []
         for name, is_folder, is_link in names:
@@ -203,11 +204,7 @@ class Workspace:
         while waiting:
             here = waiting.pop()
             children: list[tuple[str, bool]] = []
-            with (
-                suppress(OSError),
-                self._opened(here, _READING | os.O_DIRECTORY) as opened,
-                os.scandir(opened) as found,
-            ):
+            with suppress(OSError), self._opened(here, _LISTING) as opened, os.scandir(opened) as found:
                 children = [
                     (entry.name, entry.is_dir(follow_symlinks=False))
                     for entry in found
