@@ -23,9 +23,7 @@ from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema
-from task.local.model.chat_model import LocalChatModel
-from task.local.model.process import running, save_state
-from task.local.model.weights import EmbeddedModel
+from task.local.model.process import EmbeddedModel, running
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
 from task.tools.calculator.calculator_tool import evaluate
@@ -148,7 +146,8 @@ async def verdict(model: ChatModel, prompt: Prompt, tools: Sequence[ToolSchema])
 async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
     """The first word of a new process, and then of another short question."""
     started = perf_counter()
-    async with running(model, print) as (chat, process):
+    async with running(model, print) as process:
+        chat = process.chat
         await _first_word(chat, "Who wrote Faust?", tools)
         cold, started = perf_counter() - started, perf_counter()
         await _first_word(chat, "Who wrote Emma?", tools)
@@ -157,8 +156,8 @@ async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
 
 async def saved_state(model: EmbeddedModel) -> Path:
     """Write the state file again that every start except the very first finds."""
-    async with running(model, print) as (chat, _):
-        state = await save_state(model, chat)
+    async with running(model, print) as process:
+        state = await process.save_state()
     if state is None:
         raise AgentError("The model's server wrote no state.")
     return state
@@ -222,7 +221,7 @@ def _inline(arguments: str) -> str:
     return (text if len(text) <= 90 else f"{text[:90]} …").replace("|", "\\|").replace("`", "'")
 
 
-async def _first_word(chat: LocalChatModel, question: str, tools: Sequence[ToolSchema]) -> None:
+async def _first_word(chat: ChatModel, question: str, tools: Sequence[ToolSchema]) -> None:
     messages = [system(SYSTEM_PROMPT), user(question)]
     async with aclosing(chat.stream(messages, tools, ModelOptions())) as deltas:
         async for delta in deltas:
@@ -244,9 +243,9 @@ async def _measure(write: Path | None, with_speed: bool) -> int:
         print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
         return 1
     verdicts: list[Verdict] = []
-    async with running(model, print) as (chat, _):
+    async with running(model, print) as process:
         for prompt in PROMPTS:
-            verdicts.append(await verdict(chat, prompt, DEFAULT_TOOLS))
+            verdicts.append(await verdict(process.chat, prompt, DEFAULT_TOOLS))
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)
     measured = await both_speeds(model, DEFAULT_TOOLS) if with_speed else None
     _show(table(verdicts, measured, os.cpu_count() or 1), write)

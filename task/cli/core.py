@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from task.llm.base import ChatModel
     from task.local.core.app import CoreSettings
     from task.local.core.models import ConnectedModel, ModelChoice
-    from task.local.model.weights import EmbeddedModel
+    from task.local.model.process import EmbeddedModel
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,14 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
 def embedded_source(model: EmbeddedModel) -> ConnectedModel:
     """The packaged model, whose process lives as long as local Core."""
     from task.local.core.models import ConnectedModel
-    from task.local.model.process import keep_warm, running
+    from task.local.model.process import running
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
-        async with running(model, logger.warning) as (chat, process):
-            warming = asyncio.create_task(keep_warm(model, chat, process))
+        async with running(model, logger.warning) as process:
+            warming = asyncio.create_task(process.keep_warm())
             try:
-                yield chat
+                yield process.chat
             finally:
                 warming.cancel()
 

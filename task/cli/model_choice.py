@@ -18,7 +18,8 @@ from task.llm import openai
 from task.llm.ollama import OllamaServer, machine_memory
 from task.llm.ollama_request import OllamaModel
 from task.llm.transport import new_session
-from task.local.model.weights import CODER, EmbeddedModel, WeightStore, gguf_fault
+from task.local.model.process import EmbeddedModel
+from task.local.model.weights import CODER, WeightStore, gguf_fault
 from task.product.backends import dapr_server, ollama_server
 from task.settings import Settings
 

@@ -10,9 +10,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import aiohttp
@@ -20,8 +18,8 @@ import psutil
 import pytest
 
 from task.cli.core import embedded_source
-from task.local.model.server import restore_state
-from task.local.model.weights import EmbeddedModel
+from task.conversation.messages import user
+from task.local.model.process import EmbeddedModel, running
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE
@@ -179,13 +177,13 @@ async def test_during_the_download_answers_wait_and_report_the_progress(tmp_path
     model = embedded(tmp_path, weights=weights)
     async with core_with(model, tmp_path) as core:
         with model.store.lock(weights.name):
-            model.store.part(weights).write_bytes(content[: len(content) * 55 // 100])
+            model.store.path(weights, ".part").write_bytes(content[: len(content) * 55 // 100])
             answer = events(core)
             waited = ""
             while "downloaded" not in waited:
                 for choice in (await anext(answer))["choices"]:
                     waited += _stages(choice["delta"])
-            model.store.part(weights).write_bytes(content)
+            model.store.path(weights, ".part").write_bytes(content)
             model.store.accept(weights)
         text = "".join(
             [event["choices"][0]["delta"].get("content") or "" async for event in answer if event["choices"]]
@@ -224,7 +222,7 @@ async def test_the_state_after_warming_up_is_saved_for_the_next_process(tmp_path
     model = embedded(tmp_path, {})
     file = model.found()
     assert file is not None
-    state, older = model.state(file), model.store.state(model.name, "of-another-prompt")
+    state, older = model.state(file), model.store.folder / f"{model.name}-0123.state"
     older.write_bytes(b"outdated")
     async with core_with(model, tmp_path):
         await until(state.is_file)
@@ -233,36 +231,11 @@ async def test_the_state_after_warming_up_is_saved_for_the_next_process(tmp_path
     assert model.state(file) != state
 
 
-class _Server(BaseHTTPRequestHandler):
-    """Responds to requests to restore a state with the status in the file's content."""
-
-    folder: Path
-    asked: list[str]
-
-    def do_POST(self) -> None:
-        assert self.path == "/slots/0?action=restore"
-        assert self.headers["Authorization"] == "Bearer secret"
-        name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["filename"]
-        self.asked.append((self.folder / name).read_text())
-        if self.asked[-1] == "damaged":
-            self.connection.close()
-            return
-        self.send_response(int(self.asked[-1]))
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None: ...
-
-
 @pytest.mark.fault("local model: a damaged copy of what was read beforehand")
-@pytest.mark.parametrize(("content", "stays"), [("200", True), ("400", False), ("damaged", False), ("", False)])
+@pytest.mark.parametrize(("content", "stays"), [("worked out", True), ("too old", False), ("damaged", False)])
 async def test_a_state_that_cannot_be_restored_is_renamed(tmp_path: Path, content: str, stays: bool) -> None:
-    state = tmp_path / "small.state"
-    if content:
-        state.write_text(content)
-    handler = type("Handler", (_Server,), {"folder": tmp_path, "asked": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        await asyncio.to_thread(restore_state, state, f"http://127.0.0.1:{server.server_port}", "secret")
-        server.shutdown()
-    assert state.is_file() == stays
-    assert handler.asked == ([content] if content else [])
+    model = embedded(tmp_path, {})
+    state = model.state(tmp_path / "small-model.gguf")
+    state.write_text(content)
+    async with asyncio.timeout(20), running(model, print) as process, process.chat.having_read([user("Hi")]):
+        assert state.is_file() == stays

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from task.local.model.weights import EmbeddedModel, Patience, WeightStore
+from task.local.model.process import EmbeddedModel, Patience
+from task.local.model.weights import WeightStore
+from task.processes import Restarts
 from tests.support.llama_peer import PROGRAM
 
-QUICK = Patience(load=10, appear=0.2, first_pause=0.05)
+QUICK = Patience(load=10, appear=0.2, restarts=Restarts(0.05))
 
 
 def content_of(script: dict[str, Any]) -> bytes:

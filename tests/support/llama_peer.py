@@ -10,8 +10,9 @@ The "weights" are GGUF's four letters and then JSON:
     fails: text            it prints this and ends at once
     chats: text            it prints this before it is ready
 
-Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. When a client
-disconnects during an answer, `FILE.gone` is written.
+Every request for an answer is a line in `FILE.requests`. A state is saved as llama.cpp does it, as "worked out"; one
+of other content cannot be restored, and "damaged" ends the process. When a client disconnects during an answer,
+`FILE.gone` is written.
 """
 
 from __future__ import annotations
@@ -61,16 +62,14 @@ def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPR
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            with Path(f"{file}.requests").open("ab") as log:
-                log.write(body + b"\n")
             if self.headers.get("Authorization") != f"Bearer {os.environ['EMBEDDED_MODEL_KEY']}":
                 self.send_error(401)
                 return
-            if self.path == "/slots/0?action=save":
-                (states / json.loads(body)["filename"]).write_bytes(b"worked out")
-                self.send_response(200)
-                self.end_headers()
+            if self.path.startswith("/slots/0?action="):
+                self._slot(self.path.rpartition("=")[2], states / json.loads(body)["filename"])
                 return
+            with Path(f"{file}.requests").open("ab") as log:
+                log.write(body + b"\n")
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
@@ -78,6 +77,15 @@ def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPR
                 self._answer(json.loads(body))
             except OSError:
                 Path(f"{file}.gone").write_text("gone")
+
+        def _slot(self, action: str, state: Path) -> None:
+            if action == "save":
+                state.write_bytes(b"worked out")
+            elif state.read_bytes() == b"damaged":
+                os._exit(1)
+            fits = state.read_bytes() == b"worked out"
+            self.send_response(200 if fits else 400)
+            self.end_headers()
 
         def _answer(self, request: dict[str, Any]) -> None:
             if "response_format" in request:

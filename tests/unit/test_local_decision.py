@@ -9,10 +9,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local.model.decision import Addresses, Decision, addresses_in, decision_schema, decisions_of
+from task.local.model.decision import Decision, addresses_in, decision_of, decision_schema, unread
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT, STRING, tool
 
 FILE = "files/bucket/my%20report.csv"
+NOWHERE = addresses_in([])
 SUM = {"tool": "calculator", "arguments": {"expression": "1+1"}}
 
 
@@ -23,13 +24,11 @@ def allows(schema: dict[str, Any] | None, *steps: dict[str, Any]) -> bool:
 
 
 def decided(text: str, *messages: Message) -> Decision:
-    decision = Decision()
-    decisions_of(text, DEFAULT_TOOLS, messages, decision)
-    return decision
+    return decision_of(text, DEFAULT_TOOLS, messages)
 
 
 def test_a_step_is_a_reply_or_calls_of_the_tools() -> None:
-    schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
+    schema = decision_schema(DEFAULT_TOOLS, NOWHERE, None)
     assert allows(schema, {"tool": "reply"})
     assert allows(schema, SUM)
     assert allows(schema, SUM, {"tool": "calculator", "arguments": {"expression": "2*3"}})
@@ -43,7 +42,7 @@ def test_a_step_is_a_reply_or_calls_of_the_tools() -> None:
 def test_only_files_and_pages_of_the_conversation_can_be_named() -> None:
     said = f"Compare.\n\nAttached files:\n- a (text/csv): {FILE}\n\nAnd https://example.org/x?a=1."
     addresses = addresses_in([user(said)])
-    assert addresses == Addresses((FILE,), ("https://example.org/x?a=1",))
+    assert (addresses["file_url"], addresses["url"]) == ([FILE], ["https://example.org/x?a=1"])
     schema = decision_schema(DEFAULT_TOOLS, addresses, None)
     assert allows(schema, {"tool": EXTRACT, "arguments": {"file_url": FILE, "page": 2}})
     assert not allows(schema, {"tool": EXTRACT, "arguments": {"file_url": "files/bucket/other.csv"}})
@@ -52,7 +51,7 @@ def test_only_files_and_pages_of_the_conversation_can_be_named() -> None:
 
 
 def test_arithmetic_is_numbers_signs_and_functions() -> None:
-    schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
+    schema = decision_schema(DEFAULT_TOOLS, NOWHERE, None)
     for expression in ("sum([1500, 900])*0.15", "sqrt(2) + sin(1.5e3) % 7", "2**20"):
         assert allows(schema, {"tool": "calculator", "arguments": {"expression": expression}})
     for expression in ("sum(report['Sales'])", "x + 1", ""):
@@ -60,15 +59,15 @@ def test_arithmetic_is_numbers_signs_and_functions() -> None:
 
 
 def test_a_tool_that_needs_a_file_is_not_offered_without_one() -> None:
-    schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
+    schema = decision_schema(DEFAULT_TOOLS, NOWHERE, None)
     assert EXTRACT not in json.dumps(schema)
     assert "fetch_page" not in json.dumps(schema)
-    assert decision_schema([tool("read", "Reads.", ["file_url"], file_url=STRING)], Addresses(), None) is None
+    assert decision_schema([tool("read", "Reads.", ["file_url"], file_url=STRING)], NOWHERE, None) is None
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "calculator"}}])
 def test_a_required_call_rules_out_a_reply(choice: Any) -> None:
-    schema = decision_schema(DEFAULT_TOOLS, Addresses(), choice)
+    schema = decision_schema(DEFAULT_TOOLS, NOWHERE, choice)
     assert allows(schema, SUM)
     assert not allows(schema, {"tool": "reply"})
 
@@ -78,7 +77,7 @@ def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_can_express() ->
     inner = {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]}
     foreign = tool("weather", "Weather.", ["where"], where=inner, days={"type": "array", "items": {"type": "integer"}})
     foreign["function"]["parameters"]["$defs"] = {"place": place}
-    schema = decision_schema([foreign], Addresses(), None)
+    schema = decision_schema([foreign], NOWHERE, None)
     assert allows(schema, {"tool": "weather", "arguments": {"where": {"city": "Oslo"}, "days": [1]}})
     assert not allows(schema, {"tool": "weather", "arguments": {"where": {"town": "Oslo"}}})
     assert "pattern" not in json.dumps(schema)
@@ -86,7 +85,7 @@ def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_can_express() ->
 
 def test_a_recursive_schema_is_cut_at_a_depth() -> None:
     tree = tool("tree", "A tree.", ["node"], node={"$ref": "#/properties/node"})
-    assert allows(decision_schema([tree], Addresses(), None), {"tool": "tree", "arguments": {"node": 1}})
+    assert allows(decision_schema([tree], NOWHERE, None), {"tool": "tree", "arguments": {"node": 1}})
 
 
 def test_several_calls_come_in_order_and_each_once() -> None:
@@ -123,19 +122,19 @@ def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:
     reading = ToolCall("c1", FunctionCall(EXTRACT, json.dumps({"file_url": FILE})))
     asked = [user(f"Profit? {FILE} files/b/other.pdf"), assistant(calls=[reading])]
     addresses = addresses_in(asked)
-    assert addresses.files == (FILE, "files/b/other.pdf")
-    assert addresses.unread(asked) == addresses
-    assert addresses.unread([*asked, tool_message(reading, "Short.")]).files == ("files/b/other.pdf",)
-    assert addresses.unread([*asked, tool_message(reading, "First.\n\n**Page #1. Total pages: 3**")]) == addresses
-    assert addresses.unread([*asked, tool_message(reading, "long " * 1000)]) == addresses
+    assert addresses["file_url"] == [FILE, "files/b/other.pdf"]
+    assert unread(addresses, asked) == addresses
+    assert unread(addresses, [*asked, tool_message(reading, "Short.")])["file_url"] == ["files/b/other.pdf"]
+    assert unread(addresses, [*asked, tool_message(reading, "First.\n\n**Page #1. Total pages: 3**")]) == addresses
+    assert unread(addresses, [*asked, tool_message(reading, "long " * 1000)]) == addresses
 
 
 def test_a_table_is_looked_up_again_for_another_question() -> None:
     reading = ToolCall("c1", FunctionCall(EXTRACT, '{"file_url": "files/b/a.csv"}'))
     read = [user("Profit? files/b/a.csv"), assistant(calls=[reading]), tool_message(reading, "Short.")]
-    assert addresses_in(read).unread(read).files == ()
+    assert unread(addresses_in(read), read)["file_url"] == []
     more = [*read, assistant("7"), user("And the loss?")]
-    assert addresses_in(more).unread(more).files == ("files/b/a.csv",)
+    assert unread(addresses_in(more), more)["file_url"] == ["files/b/a.csv"]
 
 
 def test_a_program_gets_the_names_of_files_for_their_addresses() -> None:

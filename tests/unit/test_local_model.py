@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import ExitStack, aclosing
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,7 +17,9 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, Delta, Finish, ModelOptions, TextDelta, Usage, Waiting
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
-from task.local.model.chat_model import Endpoint, Line, LocalChatModel
+from task.local.model.process import PAUSES, server_model
+from task.local.model.prompt import predicted_prefix
+from task.local.model.small_model import Line, SmallModel
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.upstream import (
     RESET,
@@ -40,11 +43,22 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def served_by(peer: Upstream, session: aiohttp.ClientSession, **options: object) -> LocalChatModel:
-    async def engine() -> AsyncGenerator[str | Endpoint]:
-        yield Endpoint(peer.endpoint, "key")
+def served_by(
+    peer: Upstream,
+    session: aiohttp.ClientSession,
+    *,
+    after: asyncio.Event | None = None,
+    waits_for: Sequence[str] = (),
+    **options: Any,
+) -> SmallModel:
+    async def engine() -> AsyncGenerator[Waiting | ChatModel]:
+        for text in waits_for:
+            yield Waiting(text)
+        if after:
+            await after.wait()
+        yield server_model(session, peer.endpoint, "key", "small")
 
-    return LocalChatModel(session, engine, "small", **options)  # type: ignore[arg-type]
+    return SmallModel(engine, "small", pauses=PAUSES, **options)
 
 
 def calls(*steps: object) -> Reply:
@@ -198,12 +212,7 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
     go = asyncio.Event()
 
     async with openai_upstream(then=says("Done.")) as peer:
-
-        async def engine() -> AsyncGenerator[str | Endpoint]:
-            await go.wait()
-            yield Endpoint(peer.endpoint, "key")
-
-        model = LocalChatModel(session, engine, "small", line=Line(2))
+        model = served_by(peer, session, after=go, line=Line(2))
         asked = ModelOptions(tool_choice="none")
         waited: list[list[str]] = [[], [], []]
         asking = [asyncio.create_task(answered(model, options=asked, waited=each)) for each in waited]
@@ -226,10 +235,10 @@ async def test_a_line_that_moves_while_a_position_is_reported_keeps_moving() -> 
     line, before = Line(), ExitStack()
     before.enter_context(line.place())
     with line.place() as turn:
-        assert await anext(turn) == "Waiting for the local model: 1 ahead of this request"
+        assert await anext(turn) == Waiting("Waiting for the local model: 1 ahead of this request")
         before.close()
         async with asyncio.timeout(20):
-            assert await anext(turn, "it is its turn") == "it is its turn"
+            assert await anext(turn, None) is None
 
 
 async def test_a_client_that_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
@@ -243,12 +252,7 @@ async def test_a_client_that_leaves_the_line_lets_the_next_one_move_up(session: 
 
 async def test_a_request_reports_what_it_waits_for(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("Here.")) as peer:
-
-        async def engine() -> AsyncGenerator[str | Endpoint]:
-            yield "The local model is being loaded"
-            yield Endpoint(peer.endpoint, "key")
-
-        model = LocalChatModel(session, engine, "small")
+        model = served_by(peer, session, waits_for=["The local model is being loaded"])
         deltas = [delta async for delta in model.stream([user("?")], (), ModelOptions())]
     assert deltas[:2] == [Waiting("The local model is being loaded"), TextDelta("Here.")]
 
@@ -260,7 +264,8 @@ async def test_warming_up_reads_the_common_beginning_of_conversations(session: a
 
     async with openai_upstream(says("."), same_beginning) as peer:
         model = served_by(peer, session)
-        await model.warm_up()
+        async with model.having_read([predicted_prefix()]):
+            pass
         await answered(model)
     assert peer.requests[0].body["max_tokens"] == 1
 

@@ -12,24 +12,15 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.local.model.frames import frames_of
-from task.local.model.table_step import (
-    ASK,
-    CORRECT,
-    DESCRIBE,
-    TableStep,
-    earlier_tables,
-    names_of,
-    table_step,
-    unread_tables,
-    with_names,
-)
+from task.local.model.decision import attached_tables, names_of, with_names
+from task.local.model.table_step import ASK, CORRECT, DESCRIBE, TableStep, table_step
+from task.local.model.tables import table_of
 
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"
-TOOLS = ("file_content_extraction_tool", "execute_code", "calculator")
 QUESTION = "What is the total of A, or B|C, above 900.5 in October 2025?"
-LOADING = f"import pandas as pd\n{frames_of('my sales.csv', TABLE)[0].program('df')}"
+LOADED = table_of("my sales.csv", TABLE)
+LOADING = LOADED.loading if LOADED else ""
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
@@ -54,7 +45,7 @@ def ran(output: str, code: str = f"{LOADING}\ndf.head()") -> list[Message]:
 
 
 def step_of(messages: list[Message]) -> TableStep:
-    step = table_step(messages, TOOLS)
+    step = table_step(messages)
     assert step is not None
     return step
 
@@ -211,15 +202,15 @@ BILLS = """\
 
 
 def computed(rows: str, result: str) -> Any:
+    """What the program of this selection over the bills gives."""
     import pandas as pd
 
-    """What the program of this selection over the bills gives."""
     step = replace(step_of(read(BILLS, title="bills.csv")), question="What did Berg pay for 1 in November?")
     assert is_allowed(step, rows, result)
     [(_, arguments)] = step.calls(selected(rows, result))
     table = io.StringIO(BILLS.replace("| --- | --- | --- | --- |\n", "").replace(" ", "").replace("each", " each"))
     bills = pd.read_csv(table, sep="|", usecols=range(1, 5), parse_dates=["Day"])
-    *lines, last = arguments["code"].splitlines()[4:]
+    *lines, last = arguments["code"].removeprefix(step.table.loading).split("\n")[1:]
     space = {"df": bills}
     exec("\n".join(lines), space)
     return eval(last, space)
@@ -337,15 +328,9 @@ def test_marks_of_patterns_in_names_and_values_are_only_themselves() -> None:
     assert not is_allowed(step, result="rows['b]'].unique()")
 
 
-def test_several_tables_have_variables_of_their_own() -> None:
-    more = call("file_content_extraction_tool", file_url="files/b/more.csv")
-    messages = [*read(TABLE), assistant(calls=[more]), tool_message(more, "| x |\n| --- |\n| 1 |\n")]
-    step = step_of(messages)
-    assert step.messages[-1].text().endswith(f"\ndf2: more.csv, 1 rows with the columns 'x' (number: 1)\n\n{QUESTION}")
-    assert is_allowed(step, rows="df2", result="rows['x'].sum() - df['Sales'].sum()")
-    [(_, arguments)] = step.calls(selected("df2", "len(rows)"))
-    assert arguments["code"].startswith(f"{LOADING}\ndf2 = pd.read_csv('more.csv', ")
-    assert arguments["code"].endswith("\nrows = df2\nlen(rows)")
+def test_a_table_that_is_read_again_stays_the_only_one() -> None:
+    again = call("file_content_extraction_tool", file_url=URL)
+    assert step_of([*read(TABLE), assistant(calls=[again]), tool_message(again, TABLE)]).table == LOADED
 
 
 @pytest.mark.parametrize(
@@ -357,16 +342,12 @@ def test_several_tables_have_variables_of_their_own() -> None:
         [user("Hello")],
         [user("?"), tool_message(call("file_content_extraction_tool", file_url=URL), TABLE)],
         ran("3", "print(3)"),
+        [*read(TABLE), *read("| x |\n| --- |\n| 1 |\n", "files/b/more.csv")[3:]],
     ],
-    ids=["text", "no-table-file", "damaged-table", "no-result", "no-call", "another-program"],
+    ids=["text", "no-table-file", "damaged-table", "no-result", "no-call", "another-program", "two-tables"],
 )
 def test_no_other_result_leads_to_a_step_about_tables(messages: list[Message]) -> None:
-    assert table_step(messages, TOOLS) is None
-
-
-def test_without_an_interpreter_there_is_no_such_step() -> None:
-    assert table_step(read(TABLE), ("file_content_extraction_tool", "calculator")) is None
-    assert unread_tables([asked(("a.csv", URL))], ("file_content_extraction_tool",)) == []
+    assert table_step(messages) is None
 
 
 @pytest.mark.fault("local model: a program over a table that fails")
@@ -378,17 +359,18 @@ def test_only_a_failed_program_is_to_be_corrected() -> None:
 
 def test_tables_attached_to_the_question_are_read_first_and_other_files_are_not() -> None:
     question = asked(("a.csv", URL), ("b.XLSX", "files/b/b"), ("manual.pdf", "files/b/manual.pdf"))
-    assert unread_tables([user("Hi"), question], TOOLS) == [URL, "files/b/b"]
-    assert unread_tables([question, assistant("1500"), user("And of B?")], TOOLS) == []
-    assert unread_tables(read(TABLE), TOOLS) == []
+    assert attached_tables([user("Hi"), question]) == [URL, "files/b/b"]
+    assert attached_tables([question, assistant("1500"), user("And of B?")]) == []
+    assert attached_tables(read(TABLE)) == []
 
 
 def test_tables_of_an_earlier_question_are_known_to_one_without_attachments() -> None:
     first, second = asked(("a.csv", URL)), asked(("b.csv", "files/b/b.csv"), ("m.pdf", "files/b/m.pdf"))
-    assert earlier_tables([first, assistant("1"), second, assistant("2"), user("And?")], TOOLS) == ["files/b/b.csv"]
-    assert earlier_tables([first, assistant("1"), second], TOOLS) == []
-    assert earlier_tables([user("Hi"), assistant("Hi"), user("And?")], TOOLS) == []
-    assert earlier_tables(read(TABLE), TOOLS) == []
+    more = [first, assistant("1"), second, assistant("2"), user("And?")]
+    assert attached_tables(more, earlier=True) == ["files/b/b.csv"]
+    assert attached_tables(more[:3], earlier=True) == []
+    assert attached_tables([user("Hi"), assistant("Hi"), user("And?")], earlier=True) == []
+    assert attached_tables(read(TABLE), earlier=True) == []
 
 
 def test_programs_find_two_files_of_one_title_under_two_names() -> None:

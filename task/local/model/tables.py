@@ -1,203 +1,164 @@
-"""What a small model may look up or compute in tables: a grammar of rows that it selects, and a result over them."""
+"""A table that the reader returned: its columns with types and values, and the lines that load it from its file."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import unicodedata
-from collections.abc import Iterable, Sequence
-from datetime import date
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal
 
-from task.local.model.frames import Column, Frame
+import orjson
 
-MOST_VALUES = 60  # of all columns of text; with more, or with unknown ones, any text may be compared with
-AGGREGATE = r"\.(sum|mean|median|max|min)\(\)"
-PARTS = {"month": "%Y-%m", "year": "%Y"}  # of a date, by which rows are selected and grouped
-# Columns the user does not have: a small model copies an example that fits, including its values.
-HEAD = """\
-You answer questions about tables. The table is `df`; each row is one thing. Choose the next step as JSON:
-- {"rows":"...","result":"..."} to look up or compute something: first the rows that the question is about, then what \
-it wants of these rows
-- {"rows":"...","chart":"..."} only to draw a chart or to write a file: a program over these rows
-- {"reply":true} for a summary, a translation, or what has nothing to do with the table
+from task.documents.tables import NAMES
 
-Examples of rows and result, for a table with the columns 'fruit' (text: apple, pear, plum), 'color' (text: red, \
-green), 'price' (number), 'count' (number), 'picked' (date):
-Which fruit is the dearest? -> "df", "rows.nlargest(1, 'price')"
-What does the dearest one cost? -> "df", "rows.nlargest(1, 'price')"
-Who has the fewest pieces? -> "df", "rows.nsmallest(1, 'count')"
-Which red fruit is the cheapest? -> "df[(df['color'] == 'red')]", "rows.nsmallest(1, 'price')"
-Which was picked first? -> "df", "rows.nsmallest(1, 'picked')"
-Which is the freshest? -> "df", "rows.nlargest(1, 'picked')"
-Which is the last one in the list? -> "df", "rows.tail(1)"
-Which fruit is listed fifth? -> "df", "rows.row(5)"
-What color are the plums? -> "df[(df['fruit'] == 'plum')]", "rows"
-Which fruits cost more than 2? -> "df[(df['price'] > 2)]", "rows"
-What do the red ones cost on average? -> "df[(df['color'] == 'red')]", "rows['price'].mean()"
-How many pieces are there? -> "df", "rows['count'].sum()"
-How many pears are there in all? -> "df[(df['fruit'] == 'pear')]", "rows['count'].sum()"
-How many fruits are red? -> "df[(df['color'] == 'red')]", "len(rows)"
-What are all the pears worth? -> "df[(df['fruit'] == 'pear')]", "rows['price * count'].sum()"
-Which color has most pieces? -> "df", "rows.groupby('color')['count'].sum().nlargest(1)"
-How many pieces were picked in June? -> "df[(df['picked month'] == '2024-06')]", "rows['count'].sum()"
-In which month were most pieces picked? -> "df", "rows.groupby('picked month')['count'].sum().nlargest(1)"
-What is 8% of all prices? -> "df", "0.08 * rows['price'].sum()"
-What share of the pieces is green, in percent? -> "df[(df['color'] == 'green')]", \
-"100 * rows['count'].sum() / df['count'].sum()"
-How much dearer is the dearest than the cheapest? -> "df", "rows['price'].max() - rows['price'].min()"
-For a table with 'worker' (text: Kim, Lou), 'days' (number), 'wage per day' (number), 'paid' (date):
-What did Kim earn in total? -> "df[(df['worker'] == 'Kim')]", "rows['wage per day * days'].sum()"
-Which worker earned the most? -> "df", "rows.groupby('worker')['wage per day * days'].sum().nlargest(1)"
-What did all the work cost? -> "df", "rows['wage per day * days'].sum()"
-Who was paid last? -> "df", "rows.nlargest(1, 'paid')"
-Who is second in the list? -> "df", "rows.row(2)"
-Who is last in the list? -> "df", "rows.tail(1)"
-Other examples:
-Draw the prices of the red ones as bars -> {"rows":"df[(df['color'] == 'red')]",\
-"chart":"rows.plot.bar(x='fruit', y='price')"}
-Save the red ones as an Excel file -> {"rows":"df[(df['color'] == 'red')]","chart":"rows.to_excel('red.xlsx')"}
-Summarise this table. -> {"reply":true}
-"""
-_SPECIAL = re.compile(r"[\^$.\[\]()|{}*+?]")  # llama.cpp knows no other escapes, and no classes such as \\d
-_SUMS = re.compile(r"(?<!/ )rows\['([^']*)'\]\.sum\(\) \* rows\['([^']*)'\]\.sum\(\)")
+PAGES = "**Page #"  # below a text with several pages
+_LOADERS = {".csv": "read_csv", ".tsv": "read_csv", ".xlsx": "read_excel", ".json": "read_json"}
+_MISSING = frozenset({"NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "-"})
+_SHOWN = {"text": 8, "number": 2, "date": 2}  # values of a column in its description
+_TABLE = re.compile(r"^\|.+\|\n\|[ |:-]+\|\n(?:\|.*\|(?:\n|$))+", re.MULTILINE)
+_SHEET = re.compile(r"^## Sheet: (.+?)(?: \(hidden\))?$", re.MULTILINE)
+_DAMAGED = re.compile(r"(?:kept as they are|separated by \S+) \(line ")  # pandas reads repaired rows in another way
+_NOTED = {  # pandas' options in the reader's report
+    "sep": r"cells separated by ([^;\n]+|;)",
+    "quotechar": r"cells quoted by (.)",
+    "escapechar": r"cells escaped by (backslash)",
+    "encoding": r"encoding ([\w-]+)",
+    "skiprows": r"header in (?:line|row) (\d+)",
+    "usecols": r"header in row \d+, columns ([A-Z]+(?:[:,][A-Z]+)*+)(?=[,;]|$)",
+}
+_MARKS = {name: mark for mark, name in NAMES.items()} | {"backslash": "\\"}  # others are named by themselves
+_AMOUNT = r"[-+]?(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
+_NUMBER = re.compile(rf"(?![-+]?0\d)(?:[^\w\s.,+-] ?)?({_AMOUNT})(?: ?(?:%|[^\w\s.,]|[A-Z]{{3}}))?")  # 007 is a code
+_DECIMAL_MARK = re.compile(r"(?<![\d.,])0([.,])|([.,])(?!\d{3}(?!\d))")
+_ISO, _DOTTED = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?"), re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
+# Without currencies and percent signs, but with an exponent; then with a point as the decimal sign
+_PLAIN = r"column.astype(str).str.replace(r'[^\d.,e+-]|e(?![-+]?\d)', '', regex=True)"
+_DAY_FIRST = "column.astype(str).str.contains('.', regex=False).any()"
+_POINTED = {True: ".str.replace('.', '').str.replace(',', '.')", False: ".str.replace(',', '')"}
 
 
-def variable(number: int) -> str:
-    """The name of the variable that holds the table of this number, from 0."""
-    return f"df{number + 1}" if number else "df"
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column with its different values as far as the read page shows them."""
+
+    name: str
+    kind: Literal["number", "date", "text"]
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = [value[:30] for value in self.values[: _SHOWN[self.kind]]]
+        return f"{self.name!r} ({self.kind}: {', '.join(shown)}{', …' if len(self.values) > len(shown) else ''})"
 
 
-def rows_pattern(frames: Sequence[Frame], question: str) -> str:
-    """All rows of a table, `df`, or those that fulfil conditions on its columns: `df[(df['a'] == 'x') & …]`.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The table of the file `name`: `size` rows; `loading` is the program that puts it into the variable `df`.
 
-    What is compared with stands in the question, words perhaps in another form: a small model would make up conditions
-    for "the most" otherwise. Where the question names a value, rows are selected by some condition: a small model
-    would forget it.
+    `is_whole`: the columns' values are those of all rows, not only of a first page.
     """
-    columns, tables, words = _columns(frames), _tables(frames), _words(question)
-    texts = [column for column in columns if column.kind == "text"]
-    is_known = all(frame.is_whole for frame in frames) and sum(len(each.values) for each in texts) <= MOST_VALUES
-    numbers = [number.replace(",", "") for number in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", question)]
-    conditions: list[str] = []
-    for column in columns:
-        cell, compared = rf"({tables})\['{_either([column.name])}'\]", "(==|!=|<|<=|>|>=)"
-        if column.kind == "text":
-            named = [value for value in column.values if _is_named(value, words)]
-            value = f"({_either(named)})" if is_known else r"[^'\"\\]+"
-            conditions += [rf"{cell} (==|!=) '{value}'"] if named or not is_known else []
-        elif column.kind == "date":
-            months = {day[:7]: date.fromisoformat(f"{day[:7]}-01").strftime("%B") for day in sorted(column.days)}
-            if named := [month for month, name in months.items() if _is_named(name, words)]:
-                cell_of_month = rf"({tables})\['{_either([column.name])} month'\]"
-                conditions.append(rf"{cell_of_month} (==|!=) '({_either(named)})'")
-            if numbers:
-                conditions.append(rf"{cell} {compared} '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'")
-                conditions.append(rf"{cell}\.dt\.(year|month|day) {compared} ({_either(numbers)})")
-        elif numbers:
-            conditions.append(rf"{cell} {compared} ({_either(numbers)})")
-    if not conditions:
-        return rf"^({tables})$"
-    is_needed = is_known and any(_is_meant(value, words) for column in texts for value in column.values)
-    condition = rf"\(({'|'.join(conditions)})\)"
-    return rf"^({tables})(\[{condition}( [&|] {condition})?\]){'' if is_needed else '?'}$"
+
+    name: str
+    columns: tuple[Column, ...]
+    size: str
+    loading: str
+    is_whole: bool
+
+    def names(self, kind: str) -> list[str]:
+        return [column.name for column in self.columns if column.kind == kind]
+
+    def __str__(self) -> str:
+        amounts = [column.name for column in self.columns if column.kind == "number" and not _only_counts(column)]
+        # Named here, a small model thinks of it where a price belongs to a quantity.
+        product = f" (for sums also {' * '.join(amounts)!r})" if len(amounts) == 2 else ""
+        return f"df: {self.name}, {self.size} rows{product} with the columns {', '.join(map(str, self.columns))}"
 
 
-def result_pattern(frames: Sequence[Frame]) -> str:
-    """What is wanted of `rows`: they, some of them, their number, or something computed from their columns.
+def is_table(name: str) -> bool:
+    """Whether a file of this name may hold a table."""
+    return PurePosixPath(name).suffix.lower() in _LOADERS
 
-    Wherever a column of numbers may stand, two of them may, computed row by row: `'a * b'`; and rows can be grouped by
-    the month or year of a date: `'a month'`. `program` makes columns of these.
-    """
-    columns, tables = _columns(frames), _tables(frames)
-    names = {kind: [each.name for each in columns if each.kind == kind] for kind in ("number", "date", "text")}
-    numbers, dates = _either(names["number"]), _either(names["date"])
-    amount = rf"({numbers})( [-+*/] ({numbers}))?"
-    ranked = "|".join([amount] * bool(numbers) + [dates] * bool(dates))
-    groups = "|".join(filter(None, [_either(names["text"]), dates, rf"({dates}) (month|year)" if dates else ""]))
-    of_groups, most = rf"rows\.groupby\('({groups})'\)", r"(\.n(largest|smallest)\([0-9]+\))?"
-    term = rf"(rows\['{amount}'\]{AGGREGATE}|len\(rows\)|[0-9]+(\.[0-9]+)?)"
-    of_all = rf"(({tables})\['{amount}'\]{AGGREGATE}|len\(({tables})\))"
-    results = {
-        r"rows(\.(head|tail)\([0-9]+\)|\.row\([1-9][0-9]*\))?|len\(rows\)": True,
-        rf"rows\['({_either(each.name for each in columns)})'\]\.(unique|nunique|value_counts)\(\)": columns,
-        rf"rows\.n(largest|smallest)\([0-9]+, '({ranked})'\)|rows\['({ranked})'\]\.(max|min)\(\)": ranked,
-        rf"rows\['{amount}'\]\.(sum|mean|median|std)\(\)": numbers,
-        rf"{term}( [-+*/] {term})+( [-/] {of_all})?|{term} [-/] {of_all}": numbers,
-        rf"{of_groups}\.size\(\){most}": groups,
-        rf"{of_groups}\['{amount}'\]{AGGREGATE}{most}": groups and numbers,
+
+def table_of(name: str, text: str) -> Table | None:
+    """The table in what the reader has made of the file `name`; None where there is none or more than one."""
+    if not is_table(name):
+        return None
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix == ".json":
+        return _table_of_records(name, text)
+    found, report = list(_TABLE.finditer(text)), text.partition("\n")[0] if text.startswith("**Report**") else ""
+    noted = {option: match[1] for option, pattern in _NOTED.items() if (match := re.search(pattern, report))}
+    is_apart = "header in row" in report and "usecols" not in noted  # in too many columns
+    if not found or is_apart or _DAMAGED.search(report):
+        return None
+    table = found[-1]  # a title above a table may look like a table
+    if sheets := _SHEET.findall(text, 0, table.start()) if suffix == ".xlsx" else []:
+        options: dict[str, Any] = {"sheet_name": sheets[-1]}
+        if len(found) > 1:
+            return None
+    else:
+        options = {"sep": "\t" if suffix == ".tsv" else ",", "encoding": "utf-8", "skipinitialspace": True}
+    lines = (re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in table[0].splitlines())
+    head, _, *rows = ([cell.strip().replace("\\|", "|") for cell in line] for line in lines)
+    columns = [_column(name or f"column {place + 1}", [row[place] for row in rows]) for place, name in enumerate(head)]
+    names = [column.name for column in columns]
+    if len(set(names)) < len(names):
+        return None
+    # The header is skipped and named here: pandas would refuse longer rows, and change names.
+    options |= {"header": None, "names": names, "usecols": range(len(names))}
+    options |= {option: _MARKS.get(value, value) for option, value in noted.items()}
+    options |= {"skiprows": int(noted.get("skiprows", 1)), "dtype": "str", "keep_default_na": False, "na_values": [""]}
+    arguments = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in options.items())])
+    source = rf"pd.{_LOADERS[suffix]}({arguments}).replace(r'^\s+|\s+$', '', regex=True).dropna(how='all')"
+    numbers = (_NUMBER.fullmatch(value) for column in columns if column.kind == "number" for value in column.values)
+    amounts = " ".join(match[1] for match in numbers if match)
+    marks = {"".join(mark) for mark in _DECIMAL_MARK.findall(amounts)}
+    has_comma = "," in marks or (options.get("sep") == ";" and "," in amounts)
+    counted = re.search(r"(?<![\d,])([\d,]{1,20}) rows?, ", report)
+    size = counted[1] if counted else str(len(rows))
+    is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text
+    return Table(name, tuple(columns), size, _loading(source, columns, has_comma and "." not in marks), is_whole)
+
+
+def _table_of_records(name: str, text: str) -> Table | None:
+    try:
+        records: Any = orjson.loads(text)
+    except orjson.JSONDecodeError:  # one page of several, or not JSON at all
+        return None
+    if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
+        return None
+    fields = dict.fromkeys(field for record in records for field in record)
+    columns = tuple(_column(field, [_shown(record.get(field)) for record in records]) for field in fields)
+    return Table(name, columns, str(len(records)), _loading(f"pd.read_json({name!r}, dtype=False)", columns), True)
+
+
+def _loading(source: str, columns: Sequence[Column], has_comma: bool = False) -> str:
+    typed = {
+        "number": f"pd.to_numeric({_PLAIN}{_POINTED[has_comma]}, errors='coerce')",
+        "date": f"pd.to_datetime(column, format='mixed', dayfirst={_DAY_FIRST}, errors='coerce')",
     }
-    return rf"^({'|'.join(pattern for pattern, is_possible in results.items() if is_possible)})$"
+    lines = ["import pandas as pd", f"df = {source}"]
+    for kind, expression in typed.items():
+        if names := [column.name for column in columns if column.kind == kind]:
+            lines.append(f"df[{names}] = df[{names}].apply(lambda column: {expression})")
+    return "\n".join(lines)
 
 
-def program(rows: str, result: str, frames: Sequence[Frame]) -> str:
-    """The lines that compute `result` over `rows`, with the columns that neither table has by itself."""
-    result = re.sub(r"\.row\(([0-9]+)\)", lambda row: f".iloc[[{int(row[1]) - 1}]]", result)
-    # The row that has the highest or lowest value also shows whose it is.
-    result = re.sub(r"^rows\[('[^']*')\]\.max\(\)$", r"rows.nlargest(1, \1)", result)
-    result = re.sub(r"^rows\[('[^']*')\]\.min\(\)$", r"rows.nsmallest(1, \1)", result)
-    names = {column.name for frame in frames for column in frame.columns}
-    # A sum times a sum means nothing; what is meant is the sum of what each row comes to.
-    if (sums := _SUMS.search(result)) and names.issuperset(sums.groups()):
-        result = result.replace(sums[0], f"rows['{sums[1]} * {sums[2]}'].sum()")
-    named = dict.fromkeys(re.findall("'([^']*)'", f"{rows} {result}"))
-    computed = [(variable(number), _computed(variable(number), frame)) for number, frame in enumerate(frames)]
-    added = [f"{table}[{name!r}] = {of[name]}" for table, of in computed for name in named if name in of]
-    return "\n".join([*added, f"rows = {rows}", result])
+def _only_counts(column: Column) -> bool:
+    numbers = [int(value) for value in column.values if re.fullmatch(r"[0-9]{1,18}", value)]
+    return len(numbers) == len(column.values) > 2 and all(b - a == 1 for a, b in itertools.pairwise(numbers))
 
 
-def _computed(table: str, frame: Frame) -> dict[str, str]:
-    pairs = itertools.product(frame.names("number"), "*/+-", frame.names("number"))
-    computed = {f"{a} {sign} {b}": f"{table}[{a!r}] {sign} {table}[{b!r}]" for a, sign, b in pairs}
-    parts = itertools.product(frame.names("date"), PARTS)
-    computed |= {f"{name} {part}": f"{table}[{name!r}].dt.strftime({PARTS[part]!r})" for name, part in parts}
-    own = {column.name for column in frame.columns}
-    return {name: expression for name, expression in computed.items() if name not in own}
+def _column(name: str, cells: Sequence[str]) -> Column:
+    values = tuple(dict.fromkeys(filter(None, cells)))
+    known = tuple(value for value in values if value not in _MISSING)
+    if known and all(map(_NUMBER.fullmatch, known)):
+        return Column(name, "number", known)
+    if known and any(all(map(pattern.fullmatch, known)) for pattern in (_ISO, _DOTTED)):
+        return Column(name, "date", known)
+    return Column(name, "text", values)
 
 
-def _words(text: str) -> list[str]:
-    plain = unicodedata.normalize("NFKD", text).casefold()
-    return re.findall(r"\w+", "".join(letter for letter in plain if not unicodedata.combining(letter)))
-
-
-def _is_named(value: str, words: Sequence[str]) -> bool:
-    # "lamps" names Lamp and "Hämmer" Hammer: two forms of a word differ in their ends. Short words have to be the same.
-    def alike(word: str, part: str) -> bool:
-        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(word, part, strict=False)))
-        return word == part or shared >= max(3, len(word) - 3, len(part) - 3)
-
-    return any(alike(word, part) for part in _words(value) for word in words)
-
-
-def _is_meant(value: str, words: Sequence[str]) -> bool:
-    # For certain: each of its words, or a little longer. Shorter values are often words of the question by chance.
-    def longer(part: str) -> int:
-        return len(part) + min(2, len(part) // 2)
-
-    parts = _words(value)
-    meant = (any(word.startswith(part) and len(word) <= longer(part) for word in words) for part in parts)
-    return any(len(part) > 2 for part in parts) and all(meant)
-
-
-def _columns(frames: Sequence[Frame]) -> list[Column]:
-    columns = {column.name: column for frame in frames for column in frame.columns if _fits(column.name)}
-    return [Column(each.name, each.kind, tuple(filter(_fits, each.values))) for each in columns.values()]
-
-
-def _fits(text: str) -> bool:
-    return re.search(r"['\"\\\r\n]", text) is None
-
-
-def closed_object(properties: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    """The JSON schema of an object with these properties only, the required ones first."""
-    ordered = {name: properties[name] for name in sorted(properties, key=lambda name: name not in required)}
-    known = [name for name in required if name in properties]
-    return {"type": "object", "properties": ordered, "required": known, "additionalProperties": False}
-
-
-def _tables(frames: Sequence[Frame]) -> str:
-    return _either(map(variable, range(len(frames))))
-
-
-def _either(texts: Iterable[str]) -> str:
-    return "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
+def _shown(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else orjson.dumps(value).decode()
