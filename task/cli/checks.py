@@ -1,269 +1,289 @@
-"""The checks of `dial-agent doctor` of this machine and the store."""
+"""What a row of `doctor` is, and the rows about servers, of which `up` shows some: agent, Core, model, interpreter."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from task.embedding.environment import EmbeddingEnvironment
-from task.errors import SettingsError, StoreUnavailable
+import aiohttp
+
+from task.cli.addresses import base_url, core_address, core_is_ours, key_for, port_fault
+from task.cli.companions import interpreter_obstacle
+from task.cli.core_client import CoreClient, CoreError, Unreachable
+from task.cli.model_choice import (
+    OLDEST,
+    PULL,
+    ChosenModel,
+    choose_model,
+    chosen_of_dapr,
+    chosen_of_ollama,
+    embedded_model,
+    listed_models,
+    listing_status,
+)
+from task.cli.tools import SERVER_SECONDS, discover_tools, own_tools
+from task.errors import SettingsError, ToolError
+from task.processes import answers
 from task.settings import Settings
-from task.settings.installation import STATE_KEY, installation_secret
 
 if TYPE_CHECKING:
-    from task.store.database import Database
-    from task.tools.base import BaseTool
+    from task.tools.mcp.hub import Discovered
 
-OLDEST, TOO_NEW = (3, 11), (3, 14)
-USE_PYTHON = "Use Python 3.11, 3.12 or 3.13."
-SHORT_SECRET = 16  # characters
-STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
-SQLITE = "sqlite:///"
-SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
-DOCUMENTS = "search in documents"
-WAIT = "It finishes on its own; everything else already works."
-OWN_PYTHON = "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
-INSTALL = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
-CORRECT = "Correct the setting that is named."
-NO_SANDBOX = (
-    "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows more."
+HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
+CORE_TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
+AGENT, PICTURES, CODE_TOOL = "general-purpose-agent", "pictures", "execute_code"
+REFUSED = (401, 403)
+START = "Start it with `make run`."
+CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
+REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
+NO_MODEL = (
+    "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
+    "(and OPENAI_BASE_URL for another provider), or DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core."
 )
+
+
+State = Literal["ok", "note", "bad"]  # a note works, but should be looked at
+Finding = tuple[State, str] | tuple[State, str, str]  # the state, what was found, and another fix than the row's
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row: `ok`, `note` (works, but look at it) or `bad`, what was found, and how to fix it."""
+    """What a row prints."""
 
     name: str
-    state: Literal["ok", "note", "bad"]
+    state: State
     found: str
     fix: str = ""
 
 
-def machine_checks(settings: Settings) -> list[Check]:
-    """Python, data folder, secret and tools: what needs no network."""
-    version, usable = ".".join(map(str, sys.version_info[:3])), OLDEST <= sys.version_info[:2] < TOO_NEW
-    python = Check("python", "ok", version) if usable else Check("python", "bad", version, USE_PYTHON)
-    checks = [python, _data_folder(settings), _state_secret(settings), _tools(settings)]
-    checks += [_workspaces(settings)] if settings.coding.workspaces else []
-    return [*checks, _embedding(settings)] if settings.rag.enabled else checks
+class Examined:
+    """The settings that are checked, and what their MCP servers offer, asked once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._discovered: Discovered | None = None
+
+    async def of_servers(self) -> Discovered:
+        """The tools of the MCP servers beside the agent's own. Raises SettingsError."""
+        if self._discovered is None:
+            taken = {tool.name for tool in own_tools(self.settings)}
+            self._discovered = await discover_tools(self.settings, taken)
+        return self._discovered
 
 
-async def store_check(settings: Settings) -> Check:
-    """Which database it is, whether it answers, how far its tables are, and how much is in it."""
-    from task.store.database import open_database
-    from task.store.schema import survey
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A check: its name, what looks, and what to do where that finds a problem or raises SettingsError.
 
-    url = str(settings.store_options["url"])
-    if (missing := _missing_store(url)) is not None:  # opening it would create it
-        return missing
-    try:
-        database = open_database(url, STORE_SECONDS)
-    except SettingsError as error:
-        return Check("store", "bad", str(error), "Correct AGENT_STORE__URL.")
-    place = database.place
-    try:
-        found = await database.read(survey)
-        usable = found.version is not None and not found.older and not found.refusal
-        disagreements = await _disagreements(settings, database) if usable else ()
-    except StoreUnavailable as error:
-        fix = "Check the database, or name another store with AGENT_STORE__URL."
-        return Check("store", "bad", f"{place}: {error}", fix)
-    finally:
-        await database.close()
-    if found.refusal:
-        return Check("store", "bad", f"{place}: {found.refusal}", "Or name another store with AGENT_STORE__URL.")
-    if found.older:
-        by = "The next start" if settings.store.migrate else "`dial-agent store migrate`"
-        fix = f"{by} brings them up to date; take a backup before."
-        text = f"{place}: answers; its tables are those of an older version ({found.version})"
-        return Check("store", "note", text, fix)
-    if found.version is None:
-        return Check("store", "ok", f"{place}: answers; empty, its tables are created at the first start")
-    held = f"{found.sessions:,} sessions, {found.traces:,} traces, {found.size / 2**20:,.1f} MiB"
-    if found.newer:
-        held += f"; its tables are one version newer ({found.version}), which works"
-    if disagreements:
-        return Check("store", "note", f"{place}: answers; {held}", " ".join(map(_sentence, disagreements)))
-    return Check("store", "ok", f"{place}: answers; {held}")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
-async def _disagreements(settings: Settings, database: Database) -> tuple[str, ...]:
-    from task.conversation.state import StateSeal
-    from task.store.processes import DatabaseClock, Processes
-
-    clock = DatabaseClock(database, time.time)
-    await clock.set()
-    secret, generated = settings.state_secret, settings.data_dir / STATE_KEY
-    chosen = secret.get_secret_value() if secret else installation_secret(generated) if generated.exists() else None
-    return await Processes(
-        database, clock, StateSeal(chosen.encode()).fingerprint() if chosen else None
-    ).disagreements()
-
-
-async def index_check(settings: Settings) -> list[Check]:
-    """Whether the PostgreSQL for the vectors of documents can be used, where there is one; its tables are made."""
-    from task.core_client.files import UnpooledFiles
-    from task.search.index_store import MemoryVectors
-    from task.search.pgvector import PgVectors
-    from task.search.readings import Readings
-
-    url = settings.rag.index_url
-    if not settings.rag.enabled or url is None:
-        return []
-    memory = MemoryVectors(Readings(UnpooledFiles(settings.dial_endpoint)))
-    vectors = PgVectors(url.get_secret_value(), memory, seconds=settings.rag.cache_seconds)
-    try:
-        reason = await vectors.fault()
-    finally:
-        await vectors.close()
-    if reason:
-        fix = (
-            "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory."
-        )
-        return [Check("document index", "note", f"the PostgreSQL cannot be used: {reason}", fix)]
-    return [Check("document index", "ok", "PostgreSQL with pgvector answers")]
-
-
-async def redis_check(settings: Settings) -> list[Check]:
-    """Whether the Redis of the settings can be read and written, and how many agents are connected to it."""
-    from task.product.parts import redis_of
-
-    redis = redis_of(settings)
-    if redis is None:
-        return []
-    try:
-        redis.check()
-        agents = await redis.replicas()
-    except SettingsError as error:
-        return [Check("redis", "bad", str(error), CORRECT)]
-    finally:
-        await redis.close()
-    if redis.fault:
-        return [Check("redis", "bad", f"{redis.fault}.", "Until then every agent counts and remembers for itself.")]
-    return [Check("redis", "ok", f"can be read and written; agents connected: {agents}")]
-
-
-async def sandbox_check() -> Check:
-    """The tier of the sandbox, or why Python code and commands are not run here."""
-    process = await asyncio.create_subprocess_exec(
-        *SANDBOX, "--probe", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        out, error = await asyncio.wait_for(process.communicate(), SANDBOX_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return Check("sandbox", "note", f"no answer within {SANDBOX_SECONDS:.0f} s", NO_SANDBOX)
-    if process.returncode != 0:
-        return Check("sandbox", "note", error.decode(errors="replace").strip(), NO_SANDBOX)
-    tier = json.loads(out)
-    if tier["level"] == 0:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in tier["works"].items())
-        return Check("sandbox", "note", f"none works, so Python code is not run ({reasons})", NO_SANDBOX)
-    return Check("sandbox", "ok", f"{tier['name']} ({', '.join(tier['mechanisms'])})")
-
-
-def own_tools(settings: Settings) -> list[BaseTool]:
-    """The tools that the agent offers with these settings, good for listing only.
-
-    Raises:
-        SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
+    What looks finds None where there is nothing to check, and several rows where there are several things.
     """
-    from task.context.prompt import LiveContext, context_prompt
-    from task.core_client.files import DialFiles
-    from task.product.parts import context_manager, default_tools
-    from task.product.profile import context_tools
 
-    tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
-    with suppress(SettingsError):  # the row of the context reports it
-        if (manager := context_manager(settings)) is not None:
-            prompt = context_prompt(manager, settings.context.persona)
-            return [*tools, *context_tools(LiveContext(manager), prompt)]
-    return tools
+    name: str
+    look: Callable[[Examined], Awaitable[Finding | list[Check] | None]]
+    fix: str = "Correct the setting that is named."
+
+    async def checks(self, examined: Examined) -> list[Check]:
+        """What it finds."""
+        try:
+            found = await self.look(examined)
+        except SettingsError as error:
+            found = "bad", str(error)
+        if found is None or isinstance(found, list):
+            return found or []
+        state, text, *fix = found
+        return [Check(self.name, state, text, *(fix or ["" if state == "ok" else self.fix]))]
 
 
-def _data_folder(settings: Settings) -> Check:
-    folder = settings.data_dir
+async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
+    """What the rows find, in their order."""
+    examined = Examined(settings)
+    return [check for row in rows for check in await row.checks(examined)]
+
+
+async def _answers(settings: Settings) -> bool:
+    async with aiohttp.ClientSession(timeout=HEALTH_TIMEOUT) as session:
+        return await answers(session, f"{base_url(settings.host, settings.port)}/health")
+
+
+async def _agent(examined: Examined) -> Finding:
+    settings = examined.settings
+    if await _answers(settings):
+        return "ok", f"answers at {base_url(settings.host, settings.port)}"
+    if fault := port_fault(settings.host, settings.port):
+        return "bad", fault, "Stop that process, or choose another port with AGENT_PORT."
+    return "note", f"is not running; port {settings.port} is free"
+
+
+async def _core(examined: Examined) -> Finding | list[Check]:
+    settings = examined.settings
+    address, ours = core_address(settings), core_is_ours(settings)
+    client = CoreClient(address, key_for(settings, address), CORE_TIMEOUT)
+    answering = Check("core", "ok", f"answers at {address}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return Check("data folder", "ok", str(folder))
-    except OSError as error:
-        fix = "Set AGENT_DATA_DIR to a folder you may write to."
-        return Check("data folder", "bad", f"{folder}: {error.strerror}", fix)
-
-
-def _state_secret(settings: Settings) -> Check:
-    if settings.state_secret is None:
-        fix = "Several replicas need the same AGENT_STATE_SECRET."
-        return Check("state secret", "ok", "generated once per installation", fix)
-    if len(settings.state_secret.get_secret_value()) < SHORT_SECRET:
-        fix = f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters."
-        return Check("state secret", "note", "set, but short enough to guess", fix)
-    return Check("state secret", "ok", "set")
-
-
-def _tools(settings: Settings) -> Check:
-    from task.product.parts import policy_of
-
+        await client.bucket()
+    except CoreError as error:
+        if error.status not in REFUSED:
+            fix = "Correct DIAL_ENDPOINT if that is not DIAL Core's address, or check Core's log."
+            return "bad", f"{address} answers: {error}", CORE_PORT if ours else fix
+        fix = "Set DIAL_API_KEY to a key this Core knows."
+        return [answering, Check("core key", "bad", f"{address} answers: {error}", fix)]
+    except Unreachable as error:
+        if not ours:
+            return "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core."
+        if fault := port_fault(settings.core.host, settings.core_port):
+            return "bad", fault, CORE_PORT
+        return "note", f"local Core is not running; port {settings.core_port} is free", START
+    rows = [answering, Check("core key", "ok", "accepted")]
     try:
-        policy = policy_of(settings)
-        return Check("tools", "ok", ", ".join(tool.name for tool in own_tools(settings) if policy.offers(tool.name)))
-    except SettingsError as error:
-        return Check("tools", "bad", str(error), CORRECT)
+        names = await client.deployments()
+        reached = await client.reaches(AGENT) if AGENT in names and await _answers(settings) else None
+    except (CoreError, Unreachable) as error:
+        return [*rows, Check("deployments", "bad", str(error), "Check Core's log.")]
+    wanted = [AGENT] if ours else [AGENT, settings.deployment_name]
+    if missing := [name for name in wanted if name not in names]:
+        found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
+        fixes = [REGISTER] if AGENT in missing else []
+        fixes += ["Correct DEPLOYMENT_NAME, or add the model."] if settings.deployment_name in missing else []
+        rows.append(Check("deployments", "bad", found, " ".join(fixes)))
+    else:
+        rows.append(Check("deployments", "ok", ", ".join(names)))
+    if reached:
+        rows.append(Check("core to agent", "ok", "Core reaches the agent"))
+    elif reached is not None:  # Core tried
+        found = "Core does not reach the agent at the address of its configuration"
+        fix = (
+            "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines "
+            "in."
+        )
+        rows.append(Check("core to agent", "bad", found, fix))
+    return [*rows, *missing_pictures(names, settings)]
 
 
-def _workspaces(settings: Settings) -> Check:
-    from task.product.parts import check_workspaces
-
-    try:
-        check_workspaces(settings)
-    except SettingsError as error:
-        return Check("workspaces", "bad", str(error), CORRECT)
-    chosen = settings.coding
-    found = "; ".join(f"{item.path} for {', '.join(item.owners)}" for item in chosen.workspaces)
-    if settings.http.mode == "open" and (others := {o for w in chosen.workspaces for o in w.owners} - {"local"}):
-        fix = "Callers of the HTTP API are `local` in the mode `open`; through DIAL Core they are buckets."
-        return Check("workspaces", "note", f"{found}; {', '.join(sorted(others))}: no key of the HTTP API", fix)
-    if chosen.apply:
-        return Check("workspaces", "note", f"{found}; changes run without a question", "Unset AGENT_CODING__APPLY.")
-    return Check("workspaces", "ok", f"{found}; every change asks")
+def missing_pictures(names: Sequence[str], settings: Settings) -> list[Check]:
+    """A row where none of the deployments that Core lists, `names`, makes pictures as the settings wish."""
+    painter = settings.deployments.image
+    if painter == "off" or painter in names:
+        return []
+    found = f"Core does not list {painter}, so image_generation_tool is not offered"
+    fix = f"Add {painter} to Core's configuration, or name another deployment, or `off`, with AGENT_DEPLOYMENTS__IMAGE."
+    return [Check(PICTURES, "note", found, fix)]
 
 
-def _embedding(settings: Settings) -> Check:
-    if settings.rag.embeddings:
-        return Check(DOCUMENTS, "ok", f"embedded by {settings.rag.embeddings_model or settings.rag.embeddings}")
-    environment = EmbeddingEnvironment(settings.rag.python)
-    if not environment.possible:
-        return Check(DOCUMENTS, "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON.")
-    state = environment.state()
-    if state.kind == "ready":
-        return Check(DOCUMENTS, "ok", f"{state.text} ({environment.python})")
-    reason = f". The last attempt ended with: {state.reason}" if state.reason else ""
-    fix = INSTALL if environment.managed else OWN_PYTHON
-    return Check(DOCUMENTS, "note", f"{state.text}{reason}", WAIT if state.kind == "installing" else fix)
+async def _model(examined: Examined) -> Finding:
+    model = await choose_model(examined.settings)
+    found = f"{model.name}, because {model.reason}"
+    if model.rule == "demo":
+        return "note", f"{found} (a demo, not a real model)", NO_MODEL
+    if model.rule == "local" and embedded_model(examined.settings).found() is None:
+        return "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`."
+    if model.rule == "upstream":
+        return await _upstream(model, found)
+    if model.ollama is not None and not model.ollama.can("tools"):
+        return "note", found, f"`{PULL}` gets a model with tools."
+    return "ok", found
 
 
-def _missing_store(url: str) -> Check | None:
-    file = Path(url.removeprefix(SQLITE))
-    if not url.startswith(SQLITE) or not file.name or file.exists():
+async def _upstream(model: ChosenModel, found: str) -> Finding:
+    address, key = model.base_url or "", model.api_key
+    names = await listed_models(address, key)
+    if model.name in names:
+        return "ok", found
+    if names:
+        listed = ", ".join(names[:8])
+        return "note", f"{found}; it does not list this model", f"Set DEPLOYMENT_NAME to one of: {listed}."
+    if await listed_models(f"{address}/v1", key):
+        return "bad", f"{found}; it lists no models there", f"Set OPENAI_BASE_URL={address}/v1."
+    status = await listing_status(address, key)
+    if status is None:
+        return "bad", f"{found}; nothing answers there", "Start it, or correct OPENAI_BASE_URL."
+    if status in REFUSED:
+        return "bad", f"{found}; it refuses the key", "Set OPENAI_API_KEY to one that it knows."
+    return "bad", f"{found}; it lists no models (HTTP {status})", "Correct OPENAI_BASE_URL: most end in /v1."
+
+
+async def _ollama(examined: Examined) -> Finding | None:
+    settings = examined.settings
+    found = await chosen_of_ollama(settings)
+    if found is None:
+        asked = "ollama" in (settings.backend, settings.core.model)
+        return ("bad", f"nothing answers at {settings.ollama_local}") if asked else None
+    server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
+    if found.model is None:
+        return "note", f"{server}, without a model", f"`{PULL}` gets one."
+    model, asked = found.model, settings.deployment_name
+    if settings.backend == "ollama" and not model.is_named(asked):
+        fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {model.name}."
+        return "bad", f"{server}, without the agent's model {asked}", fix
+    can = ", ".join(sorted(model.capabilities or ())) or "capabilities unknown"
+    force = f"{found.loaded:,} tokens in force" if found.loaded else "not loaded"
+    text = f"{server}; {model.name}: {can}; context {model.context:,} tokens ({force})"
+    if found.outdated:
+        return "note", text, f"Update Ollama: versions before {OLDEST} cut long requests silently."
+    return "ok", text
+
+
+async def _dapr(examined: Examined) -> Finding | None:
+    if examined.settings.backend != "dapr":
         return None
-    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    found = await chosen_of_dapr(examined.settings)
+    if found.fault:
+        return "bad", found.fault, "Start the sidecar with a conversation component; see docs/dapr.md."
+    return "ok", found.described
+
+
+async def _interpreter(examined: Examined) -> Finding:
+    from task.product.parts import own_token
+    from task.tools.mcp.mcp_client import MCPClient
+    from task.tools.mcp.results import Fault, MCPFailure
+
+    settings = examined.settings
+    if (url := settings.pyinterpreter_mcp_url) is None:
+        obstacle = interpreter_obstacle(settings)  # its own sentence has the fix
+        return (
+            ("note", f"cannot be started here: {obstacle}", "") if obstacle else ("ok", "is started by `dial-agent up`")
+        )
+    token, name = own_token(settings, url), "of the Python interpreter"
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            return Check("store", "ok", f"SQLite in {file}: created at the first start")
-    except OSError as error:
-        fix = "Name a folder you may write to with AGENT_STORE__URL."
-        return Check("store", "bad", f"SQLite in {file}: it cannot be created: {error.strerror}", fix)
+        async with MCPClient(url, token=token, name=name, probe_seconds=SERVER_SECONDS) as client:
+            tools, tier = await asyncio.gather(client.get_tools(), _sandbox_tier(url))
+    except MCPFailure as failure:
+        found = f"{url}: {failure.summary}"
+        fix = (
+            "Correct AGENT_MCP_TOKEN or PYINTERPRETER_MCP_URL, or the names by which that server lets itself be called."
+        )
+        return ("bad", found, fix) if failure.fault in (Fault.CREDENTIAL, Fault.ADDRESS) else ("note", found)
+    names = [tool.name for tool in tools]
+    if CODE_TOOL not in names:
+        fix = "Point PYINTERPRETER_MCP_URL at a server that has it, or unset it: `dial-agent up` starts its own."
+        return "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", fix
+    return "ok", f"answers at {url}" + (f"; sandbox: {tier}" if tier else "; another server")
+
+
+async def _sandbox_tier(url: str) -> str | None:
+    from task.tools.py_interpreter.interpreter_server import InterpreterServer
+
+    server = InterpreterServer(url, None, SERVER_SECONDS)
+    try:
+        return await server.sandbox_tier()
+    except ToolError:
+        return None
+    finally:
+        await server.close()
+
+
+CORE, MODEL, DAPR = Row("core", _core, "Set DIAL_API_KEY."), Row("model", _model), Row("dapr", _dapr)
+INTERPRETER = Row(
+    "python interpreter",
+    _interpreter,
+    "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.",
+)
+SERVERS = (
+    INTERPRETER,
+    Row("agent", _agent, START),
+    CORE,
+    MODEL,
+    Row("ollama", _ollama, "Start it with `ollama serve`, or correct OLLAMA_LOCAL."),
+    DAPR,
+)

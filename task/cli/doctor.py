@@ -5,6 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,28 +19,49 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.checks import (
-    CORRECT,
-    SANDBOX,
-    Check,
-    index_check,
-    machine_checks,
-    redis_check,
-    sandbox_check,
-    store_check,
-)
-from task.cli.prompt_checks import prompt_checks
-from task.cli.service_checks import service_checks
-from task.cli.tools import interpreter_check
-from task.errors import SettingsError
-from task.settings import load_settings
+from task.cli.checks import SERVERS, Check, Examined, Finding, Row, checked
+from task.cli.tools import own_tools
+from task.context.prompt import context_prompt
+from task.conversation.pruning import text_tokens
+from task.conversation.state import StateSeal
+from task.core_client.files import UnpooledFiles
+from task.embedding.environment import EmbeddingEnvironment
+from task.errors import SettingsError, StoreUnavailable
+from task.llm.window import schema_tokens
+from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
+from task.permissions.names import names_of
+from task.permissions.policy import DEFAULT_RULES, dead_commands, dead_rules
+from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
+from task.prompts import SYSTEM_PROMPT
+from task.search.index_store import MemoryVectors
+from task.search.pgvector import PgVectors
+from task.search.readings import Readings
+from task.settings import Settings, load_settings
+from task.settings.installation import STATE_KEY, installation_secret
+from task.store.database import Database, open_database
+from task.store.processes import DatabaseClock, Processes
+from task.store.schema import survey
+from task.tools.base import BaseTool
+from task.tools.mcp.mcp_tool import MCPTool
+from task.tools.mcp.mcp_tool_model import fit
 
+OLDEST_PYTHON, TOO_NEW = (3, 11), (3, 14)
+SHORT_SECRET = 16  # characters
+STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
+SQLITE = "sqlite:///"
+SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
+TOOLS_OF_UP = ("execute_code",), ("duckduckgo_web_search", "fetch_page")  # of its interpreter, of its search server
+READ_DOCUMENT = "read_context_document"
+HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 
 
 def run(config: Path | None, as_json: bool) -> int:
     """Print the rows; 0 when nothing is wrong, else 1."""
-    checks = asyncio.run(_all_checks(config))
+    try:
+        checks = asyncio.run(results(load_settings(config)))
+    except SettingsError as error:
+        checks = [Check("settings", "bad", str(error), ROWS[0].fix)]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], ensure_ascii=False))
     else:
@@ -49,30 +76,319 @@ def run(config: Path | None, as_json: bool) -> int:
 
 def try_escapes(as_json: bool) -> int:
     """Print the verdict of each of the sandbox's probes; 0 when nothing got out, else 1."""
-    options = ["--json"] if as_json else []
-    done = subprocess.run([*SANDBOX, "--self-test", *options], check=False)  # noqa: S603
+    done = subprocess.run([*SANDBOX, "--self-test", *(["--json"] if as_json else [])], check=False)  # noqa: S603
     return 0 if done.returncode == 0 else 1
 
 
-async def _all_checks(config: Path | None) -> list[Check]:
-    # In the order in which one would fix them.
-    try:
-        settings = load_settings(config)
-    except SettingsError as error:
-        return [Check("settings", "bad", str(error), CORRECT)]
-    known = Check("settings", "ok", "every name and value is known")
-    if names := settings.for_the_console:
+async def results(settings: Settings, *names: str) -> list[Check]:
+    """What the rows of these names find; without names, all rows."""
+    return await checked(settings, [row for row in ROWS if not names or row.name in names])
+
+
+async def _settings(examined: Examined) -> Finding:
+    if names := examined.settings.for_the_console:
         found = f"every name and value is known; for the console only: {'; '.join(names)}"
-        known = Check("settings", "note", found, "Do not rely on them in the other doors.")
-    services = await service_checks(settings)
-    return [
-        known,
-        *machine_checks(settings),
-        await store_check(settings),
-        *await index_check(settings),
-        *await redis_check(settings),
-        *await prompt_checks(settings),
-        await sandbox_check(),
-        await interpreter_check(settings),
-        *services,
+        return "note", found, "Do not rely on them in the other doors."
+    return "ok", "every name and value is known"
+
+
+async def _python(_: Examined) -> Finding:
+    usable = OLDEST_PYTHON <= sys.version_info[:2] < TOO_NEW
+    return "ok" if usable else "bad", ".".join(map(str, sys.version_info[:3]))
+
+
+async def _data_folder(examined: Examined) -> Finding:
+    folder = examined.settings.data_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return "ok", str(folder)
+    except OSError as error:
+        return "bad", f"{folder}: {error.strerror}"
+
+
+async def _state_secret(examined: Examined) -> Finding:
+    secret = examined.settings.state_secret
+    if secret is None:
+        return "ok", "generated once per installation", "Several replicas need the same AGENT_STATE_SECRET."
+    return ("note", "set, but short enough to guess") if len(secret) < SHORT_SECRET else ("ok", "set")
+
+
+async def _tools(examined: Examined) -> Finding:
+    policy = policy_of(examined.settings)
+    return "ok", ", ".join(tool.name for tool in own_tools(examined.settings) if policy.offers(tool.name))
+
+
+async def _workspaces(examined: Examined) -> Finding | None:
+    settings, chosen = examined.settings, examined.settings.coding
+    if not chosen.workspaces:
+        return None
+    check_workspaces(settings)
+    found = "; ".join(f"{item.path} for {', '.join(item.owners)}" for item in chosen.workspaces)
+    others = {owner for item in chosen.workspaces for owner in item.owners} - {"local"}
+    if settings.http.mode == "open" and others:
+        fix = "Callers of the HTTP API are `local` in the mode `open`; through DIAL Core they are buckets."
+        return "note", f"{found}; {', '.join(sorted(others))}: no key of the HTTP API", fix
+    if chosen.apply:
+        return "note", f"{found}; changes run without a question", "Unset AGENT_CODING__APPLY."
+    return "ok", f"{found}; every change asks"
+
+
+async def _documents(examined: Examined) -> Finding | None:
+    rag = examined.settings.rag
+    if not rag.enabled:
+        return None
+    if rag.embeddings:
+        return "ok", f"embedded by {rag.embeddings_model or rag.embeddings}"
+    environment = EmbeddingEnvironment(rag.python)
+    if not environment.possible:
+        return "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON."
+    state = environment.state()
+    if state.kind == "ready":
+        return "ok", f"{state.text} ({environment.python})"
+    found = f"{state.text}. The last attempt ended with: {state.reason}" if state.reason else state.text
+    if state.kind == "installing":
+        return "note", found, "It finishes on its own; everything else already works."
+    if environment.managed:
+        return "note", found, "Run `dial-agent embedding`; `dial-agent up` does it in the background."
+    return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
+
+
+async def _store(examined: Examined) -> Finding:
+    settings, url = examined.settings, str(examined.settings.store_options["url"])
+    if url.startswith(SQLITE) and (new := _new_store(Path(url.removeprefix(SQLITE)))):
+        return new
+    database = open_database(url, STORE_SECONDS)
+    try:
+        found = await database.read(survey)
+        usable = found.version is not None and not found.older and not found.refusal
+        disagreements = await _disagreements(settings, database) if usable else ()
+    except StoreUnavailable as error:
+        return "bad", f"{database.place}: {error}", "Check the database, or name another store with AGENT_STORE__URL."
+    finally:
+        await database.close()
+    if found.refusal:
+        return "bad", f"{database.place}: {found.refusal}", "Or name another store with AGENT_STORE__URL."
+    if found.version is None:
+        return "ok", f"{database.place}: answers; empty, its tables are created at the first start"
+    if found.older:
+        by = "The next start" if settings.store.migrate else "`dial-agent store migrate`"
+        text = f"{database.place}: answers; its tables are those of an older version ({found.version})"
+        return "note", text, f"{by} brings them up to date; take a backup before."
+    size = f"{found.sessions:,} sessions, {found.traces:,} traces, {found.size / 2**20:,.1f} MiB"
+    newer = f"; its tables are one version newer ({found.version}), which works" if found.newer else ""
+    fix = " ".join(f"{text[:1].upper()}{text[1:]}" for text in disagreements)
+    return "note" if fix else "ok", f"{database.place}: answers; {size}{newer}", fix
+
+
+def _new_store(file: Path) -> Finding | None:
+    if not file.name or file.exists():
+        return None
+    try:  # opening it would create it
+        with tempfile.TemporaryFile(dir=next(folder for folder in file.absolute().parents if folder.exists())):
+            return "ok", f"SQLite in {file}: created at the first start"
+    except OSError as error:
+        fix = "Name a folder you may write to with AGENT_STORE__URL."
+        return "bad", f"SQLite in {file}: it cannot be created: {error.strerror}", fix
+
+
+async def _disagreements(settings: Settings, database: Database) -> Sequence[str]:
+    clock = DatabaseClock(database, time.time)
+    await clock.set()
+    secret, generated = settings.state_secret, settings.data_dir / STATE_KEY
+    chosen = secret.get_secret_value() if secret else installation_secret(generated) if generated.exists() else None
+    fingerprint = StateSeal(chosen.encode()).fingerprint() if chosen else None
+    return await Processes(database, clock, fingerprint).disagreements()
+
+
+async def _document_index(examined: Examined) -> Finding | None:
+    rag = examined.settings.rag
+    if not rag.enabled or rag.index_url is None:
+        return None
+    memory = MemoryVectors(Readings(UnpooledFiles(examined.settings.dial_endpoint)))
+    vectors = PgVectors(rag.index_url.get_secret_value(), memory, seconds=rag.cache_seconds)
+    try:
+        reason = await vectors.fault()
+    finally:
+        await vectors.close()
+    return (
+        ("note", f"the PostgreSQL cannot be used: {reason}") if reason else ("ok", "PostgreSQL with pgvector answers")
+    )
+
+
+async def _redis(examined: Examined) -> Finding | None:
+    redis = redis_of(examined.settings)
+    if redis is None:
+        return None
+    try:
+        redis.check()
+        agents = await redis.replicas()
+    finally:
+        await redis.close()
+    if redis.fault:
+        return "bad", f"{redis.fault}.", "Until then every agent counts and remembers for itself."
+    return "ok", f"can be read and written; agents connected: {agents}"
+
+
+async def _rules(examined: Examined) -> Finding:
+    settings = examined.settings
+    policy, known, own = policy_of(settings), await _known_tools(examined), len(settings.permissions.rules)
+    wrong = [
+        f"rule {dead.number} ({dead.rule.describe()}) never decides: {dead.reason}"
+        for dead in dead_rules(policy.rules, known)
+        if dead.number <= own
     ]
+    wrong += [f"{text} is in teps.bash.allowed_commands, but a rule denies it" for text in dead_commands(policy)]
+    lists = {"permissions.tools": settings.permissions.tools, "teps.allowed_tools": settings.teps.allowed_tools}
+    if policy.only is not None and not policy.only:
+        wrong.append(f"no tool is left by {' and '.join(key for key, names in lists.items() if names is not None)}")
+    if known is not None:
+        named = [(key, name) for key, names in lists.items() for name in names or ()]
+        wrong += [f"{key}: no tool is called {name}" for key, name in named if names_of(name).isdisjoint(known)]
+    if wrong:
+        return "note", "; ".join(wrong)
+    if any(rule.action == "allow" and rule.trusted for rule in policy.rules):
+        found = f"{own} of your own; some allow calls even when text from outside is in the conversation (trusted)"
+        return "note", found, "Trust only rules that can do no harm."
+    builtin = (*DEFAULT_RULES, *(CODING_RULES if settings.coding.apply else ()))
+    return "ok", f"{own} of your own, {len(builtin) if settings.permissions.default_rules else 0} of the product's"
+
+
+async def _known_tools(examined: Examined) -> list[str] | None:
+    # None where not all are known: a server is away, or lists them for each caller.
+    settings = examined.settings
+    with suppress(SettingsError):  # the rows of the tools and of the servers report it
+        own, found = own_tools(settings), await examined.of_servers()
+        if not found.issues and not any(spec.forward_key for spec in mcp_specs(settings)):
+            interpreter, search = TOOLS_OF_UP
+            names = [tool.name for tool in (*own, *found.tools)]
+            return [*names, *WORKSPACE_TOOLS, *interpreter, *(() if settings.ddg_mcp_url else search)]
+    return None
+
+
+async def _context(examined: Examined) -> Finding:
+    manager = context_manager(examined.settings)
+    if manager is None:
+        return "ok", "none"
+    personas, warnings = manager.persona_ids(), list(manager.warnings)
+    found = f"{len(manager.documents) - len(personas)} documents, {len(personas)} personas"
+    if left_out := context_prompt(manager, examined.settings.context.persona).left_out:
+        found += f"; read by {READ_DOCUMENT}: {', '.join(left_out)}"
+        with suppress(SettingsError):  # the row of the rules reports it
+            if not policy_of(examined.settings).offers(READ_DOCUMENT):
+                warnings.append(f"{READ_DOCUMENT} is not among the allowed tools")
+    fix = f"Correct {manager.path.name}, or the files and settings it needs."
+    return ("note", "; ".join([found, *warnings]), fix) if warnings else ("ok", found)
+
+
+async def _mcp_servers(examined: Examined) -> list[Check]:
+    specs, issues = mcp_specs(examined.settings), dict[str, str]()
+    with suppress(SettingsError):  # the row of the tools reports it
+        issues = {issue.server: issue.summary for issue in (await examined.of_servers()).issues}
+    rows = list[Check]()
+    for name, spec in ((f"MCP server {spec.name}", spec) for spec in specs):
+        if spec.name in issues:
+            rows.append(Check(name, "bad", issues[spec.name], "Start it, or correct its address and key."))
+        else:
+            found = "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}"
+            rows.append(Check(name, "ok", found))
+    return rows
+
+
+async def _offered(examined: Examined) -> list[BaseTool]:
+    with suppress(SettingsError):  # the rows of the rules, the tools and the servers report it
+        policy, tools = policy_of(examined.settings), own_tools(examined.settings)
+        return [tool for tool in (*tools, *(await examined.of_servers()).tools) if policy.offers(tool.name)]
+    return []
+
+
+async def _tool_names(examined: Examined) -> Finding | None:
+    tools, alike = await _offered(examined), defaultdict[str, list[str]](list)
+    for tool in tools:
+        alike[tool.name.casefold().replace("-", "_")].append(tool.name)
+    clashes = [f"{' and '.join(names)} differ in case or dashes only" for names in alike.values() if len(names) > 1]
+    clashes += [
+        f"{tool.mcp_tool_model.name} of a server is called {tool.name}, because its own name was taken"
+        for tool in tools
+        if isinstance(tool, MCPTool) and tool.name != fit(tool.mcp_tool_model.name)
+    ]
+    if clashes:
+        return "note", "; ".join(clashes)
+    return ("ok", f"{len(tools)}, all different") if tools else None
+
+
+async def _tool_schemas(examined: Examined) -> Finding | None:
+    tools = await _offered(examined)
+    sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in tools), reverse=True)
+    if not sizes:
+        return None
+    total, heavy = sum(size for size, _ in sizes), [f"{name} {size:,}" for size, name in sizes if size > HEAVY_TOOL]
+    found = f"about {total:,} tokens in every request; the largest: {sizes[0][1]} {sizes[0][0]:,}"
+    if heavy:
+        return "note", f"{found}; heavy: {', '.join(heavy)}", "Shorten their descriptions."
+    return "note" if total > HEAVY_TOOLS else "ok", found
+
+
+async def _system_prompt(examined: Examined) -> Finding:
+    settings, context = examined.settings, 0
+    with suppress(SettingsError):  # the row of the context reports it
+        if manager := context_manager(settings):
+            context = text_tokens(context_prompt(manager, settings.context.persona).text)
+    total = text_tokens(settings.system_prompt or SYSTEM_PROMPT) + context
+    found = f"about {total:,} tokens in every request" + (f", {context:,} of them context" if context else "")
+    return "note" if total > HEAVY_PROMPT else "ok", found
+
+
+async def _sandbox(_: Examined) -> Finding:
+    probe = [*SANDBOX, "--probe"]
+    try:
+        done = await asyncio.to_thread(subprocess.run, probe, capture_output=True, timeout=SANDBOX_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "note", f"no answer within {SANDBOX_SECONDS:.0f} s"
+    if done.returncode != 0:
+        return "note", done.stderr.decode(errors="replace").strip()
+    tier = json.loads(done.stdout)
+    if tier["level"] == 0:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in tier["works"].items())
+        return "note", f"none works, so Python code is not run ({reasons})"
+    return "ok", f"{tier['name']} ({', '.join(tier['mechanisms'])})"
+
+
+# In the order in which one would fix them.
+ROWS = (
+    Row("settings", _settings),
+    Row("python", _python, "Use Python 3.11, 3.12 or 3.13."),
+    Row("data folder", _data_folder, "Set AGENT_DATA_DIR to a folder you may write to."),
+    Row("state secret", _state_secret, f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters."),
+    Row("tools", _tools),
+    Row("workspaces", _workspaces),
+    Row("search in documents", _documents),
+    Row("store", _store, "Correct AGENT_STORE__URL."),
+    Row(
+        "document index",
+        _document_index,
+        "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory.",
+    ),
+    Row("redis", _redis),
+    Row(
+        "permission rules",
+        _rules,
+        "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES.",
+    ),
+    Row("context", _context, "Correct the path or the persona, or remove it."),
+    Row("MCP servers", _mcp_servers, "Rename one of them."),
+    Row("tool names", _tool_names, "Offer only one of them: a model mixes such names up."),
+    Row("tool schemas", _tool_schemas, "Offer fewer tools, with `tools` of the MCP servers."),
+    Row(
+        "system prompt",
+        _system_prompt,
+        "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit.",
+    ),
+    Row(
+        "sandbox",
+        _sandbox,
+        "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows "
+        "more.",
+    ),
+    *SERVERS,
+)

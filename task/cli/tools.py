@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,28 +17,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.checks import Check, own_tools
-from task.cli.companions import interpreter_obstacle
-from task.errors import ToolError
+from task.errors import SettingsError
 from task.permissions.names import names_of
 from task.settings import Settings
 
 if TYPE_CHECKING:
     from task.tools.base import BaseTool
     from task.tools.mcp.hub import Discovered
-    from task.tools.mcp.mcp_tool_model import MCPToolModel
     from task.tools.schemas import Format
 
-LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # somebody waits at the terminal
-INTERPRETER, CODE_TOOL = "python interpreter", "execute_code"
-START = "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back."
-CORRECT = "Correct AGENT_MCP_TOKEN or PYINTERPRETER_MCP_URL, or the names by which that server lets itself be called."
-POINT = "Point PYINTERPRETER_MCP_URL at a server that has it, or unset it: `dial-agent up` starts its own."
+LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # a user waits at the terminal
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """A tool as it is shown to people."""
+    """A tool as it is shown to users."""
 
     name: str
     description: str
@@ -60,13 +54,9 @@ def show(settings: Settings, as_json: bool) -> None:
     for heading in ("Tool", "From", "Effects", "Description"):
         table.add_column(heading, overflow="fold")
     for tool in tools:
-        summary = " ".join(tool.description.strip().split("\n\n")[0].split())
-        table.add_row(
-            Text("\nalso ".join([tool.name, *tool.aliases])),
-            Text(tool.source),
-            ", ".join(tool.effects) or "none",
-            Text(summary),
-        )
+        names, summary = "\nalso ".join([tool.name, *tool.aliases]), tool.description.strip().split("\n\n")[0]
+        effects = ", ".join(tool.effects) or "none"
+        table.add_row(Text(names), Text(tool.source), effects, Text(" ".join(summary.split())))
     console = Console(highlight=False)
     console.print(table)
     for sentence in sentences:
@@ -93,11 +83,21 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     Raises:
         SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
+    from task.cli.checks import INTERPRETER, checked
     from task.product.parts import mcp_specs
 
     offered, found = await _offered(settings)
-    tools = list(map(_listed, offered))
-    python = await interpreter_check(settings)
+    tools = [
+        ListedTool(
+            tool.name,
+            tool.description,
+            sorted(tool.effects),
+            _source(tool),
+            sorted(names_of(tool.name) - {tool.name}),
+        )
+        for tool in offered
+    ]
+    [python] = await checked(settings, [INTERPRETER])
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in found.issues]
     if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:
@@ -107,6 +107,25 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     if missing:
         sentences.append(f"`dial-agent up` adds {' and '.join(missing)}, with servers of its own.")
     return tools, sentences
+
+
+def own_tools(settings: Settings) -> list[BaseTool]:
+    """The tools that the agent offers with these settings, good for listing only.
+
+    Raises:
+        SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
+    """
+    from task.context.prompt import LiveContext, context_prompt
+    from task.core_client.files import DialFiles
+    from task.product.parts import context_manager, default_tools
+    from task.product.profile import context_tools
+
+    tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
+    with suppress(SettingsError):  # the row of the context reports it
+        if (manager := context_manager(settings)) is not None:
+            prompt = context_prompt(manager, settings.context.persona)
+            return [*tools, *context_tools(LiveContext(manager), prompt)]
+    return tools
 
 
 async def _offered(settings: Settings) -> tuple[list[BaseTool], Discovered]:
@@ -133,26 +152,6 @@ async def discover_tools(settings: Settings, taken: Collection[str]) -> Discover
         await hub.close()
 
 
-async def interpreter_check(settings: Settings) -> Check:
-    """The row of `doctor`: whether Python code can be run, and how it is confined."""
-    from task.tools.mcp.results import Fault, MCPFailure
-
-    url = settings.pyinterpreter_mcp_url
-    if url is None:
-        obstacle = interpreter_obstacle(settings)
-        found = f"cannot be started here: {obstacle}" if obstacle else "is started by `dial-agent up`"
-        return Check(INTERPRETER, "note" if obstacle else "ok", found)
-    try:
-        tools, tier = await asyncio.gather(_interpreter_tools(settings, url), _sandbox_tier(url))
-    except MCPFailure as failure:
-        wrong = failure.fault in (Fault.CREDENTIAL, Fault.ADDRESS)
-        return Check(INTERPRETER, "bad" if wrong else "note", f"{url}: {failure.summary}", CORRECT if wrong else START)
-    names = [tool.name for tool in tools]
-    if CODE_TOOL not in names:
-        return Check(INTERPRETER, "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", POINT)
-    return Check(INTERPRETER, "ok", f"answers at {url}" + (f"; sandbox: {tier}" if tier else "; another server"))
-
-
 async def offered_tools(agent_url: str) -> list[str] | None:
     """The names of the tools that the running agent offers; None when it does not list them."""
     timeout = aiohttp.ClientTimeout(LISTING_SECONDS)
@@ -163,36 +162,10 @@ async def offered_tools(agent_url: str) -> list[str] | None:
         return None
 
 
-def _listed(tool: BaseTool) -> ListedTool:
-    aliases = sorted(names_of(tool.name) - {tool.name})
-    return ListedTool(tool.name, tool.description, sorted(tool.effects), _source(tool), aliases)
-
-
 def _source(tool: BaseTool) -> str:
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
     if isinstance(tool, MCPTool):
         return f"MCP {tool.client.name}"
-    return INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else "agent"
-
-
-async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]:
-    from task.product.parts import own_token
-    from task.tools.mcp.mcp_client import MCPClient
-
-    token, name = own_token(settings, url), "of the Python interpreter"
-    async with MCPClient(url, token=token, name=name, probe_seconds=SERVER_SECONDS) as client:
-        return await client.get_tools()
-
-
-async def _sandbox_tier(url: str) -> str | None:
-    from task.tools.py_interpreter.interpreter_server import InterpreterServer
-
-    server = InterpreterServer(url, None, SERVER_SECONDS)
-    try:
-        return await server.sandbox_tier()
-    except ToolError:
-        return None
-    finally:
-        await server.close()
+    return "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else "agent"

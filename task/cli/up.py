@@ -21,13 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.addresses import base_url, local_core_key, usable_port
-from task.cli.checks import Check
+from task.cli.addresses import base_url, core_is_ours, local_core_key, usable_port
+from task.cli.checks import CORE, DAPR, MODEL, NO_MODEL, PICTURES, REGISTER, Check, checked
 from task.cli.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.cli.core_config import replace_file
 from task.cli.model import announcement, at_terminal, wants_download
 from task.cli.model_choice import ChosenModel, choose_model
-from task.cli.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
 from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment, State
 from task.processes import Child, Program, ProgramFailed, Supervisor, Write, until_stopped
@@ -167,7 +166,8 @@ async def _serve(
 ) -> None:
     checks: list[Check] = []
     if plan.model.rule in ("dial", "upstream"):
-        checks, _ = await asyncio.gather(connection_checks(settings), supervisor.start())
+        rows = [MODEL, DAPR] if core_is_ours(settings) else [CORE, MODEL, DAPR]
+        checks, _ = await asyncio.gather(checked(settings, rows), supervisor.start())
     else:
         await supervisor.start()
     seconds = time.monotonic() - started

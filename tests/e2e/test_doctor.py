@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from task.cli.checks import Check, machine_checks, sandbox_check, store_check
-from task.cli.service_checks import service_checks
+from task.cli.checks import Check
+from task.cli.doctor import results
 from task.llm.scripted import says
-from task.settings import load_settings
+from task.settings import Settings, load_settings
 from task.store.tables import HEAD
-from tests.support.core import local_core
+from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import answers, peer
 from tests.support.isolation import NO_OLLAMA
 from tests.support.next_version import version_after
@@ -28,58 +28,53 @@ from tests.support.traced import traced
 from tests.support.up import dial_agent
 from tests.support.upstream import openai_upstream
 
+BEFORE = {
+    "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok", "search in documents": "ok",
+    "agent": "note", "core": "note", "model": "note",
+}  # fmt: skip
 
-async def rows(home: Path, environ: Mapping[str, str]) -> dict[str, Check]:
+
+async def rows(home: Path, environ: Mapping[str, str] | None = None) -> dict[str, Check]:
+    """The rows about this machine, Core and model, by name, with free ports and no Ollama unless variables say so."""
     ports = {"AGENT_PORT": str(free_port()), "AGENT_CORE_PORT": str(free_port())}
-    variables = {"HOME": str(home), "OLLAMA_LOCAL": NO_OLLAMA, **ports, **environ}
+    variables = {"HOME": str(home), "OLLAMA_LOCAL": NO_OLLAMA, **ports, **(environ or {})}
     settings = load_settings(environ=variables, directory=home)
-    return {row.name: row for row in (*machine_checks(settings), *await service_checks(settings))}
+    return {row.name: row for row in await results(settings, *BEFORE, "workspaces", "ollama")}
 
 
 async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how_to_start(tmp_path: Path) -> None:
-    found = await rows(tmp_path, {})
-    assert {name: row.state for name, row in found.items()} == {
-        "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok", "search in documents": "ok",
-        "agent": "note", "core": "note", "model": "note",
-    }  # fmt: skip
+    found = await rows(tmp_path)
+    assert {name: row.state for name, row in found.items()} == BEFORE
     assert "make run" in found["core"].fix
     assert "file_content_extraction_tool" in found["tools"].found
 
 
-async def test_a_running_ollama_is_described_with_its_model_and_the_context_in_force(tmp_path: Path) -> None:
+async def test_a_running_ollama_is_described_and_must_have_the_agents_model(tmp_path: Path) -> None:
     async with ollama_peer() as peer:
-        before = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
+        before = (await rows(tmp_path, {"OLLAMA_LOCAL": peer.url}))["ollama"]
         await peer.load(9216)
-        after = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
-    assert before["ollama"].state == after["ollama"].state == "ok"
-    assert "version 0.24.0" in before["ollama"].found
-    assert "test-model:latest: completion, tools;" in before["ollama"].found
-    assert "(not loaded)" in before["ollama"].found
-    assert "(9,216 tokens in force)" in after["ollama"].found
+        after = (await rows(tmp_path, {"OLLAMA_LOCAL": peer.url}))["ollama"]
+        for asked, state in (("test-model", "ok"), ("Test-Model:Latest", "ok"), ("missing:8b", "bad")):
+            environ = {"OLLAMA_LOCAL": peer.url, "AGENT_BACKEND": "ollama", "DEPLOYMENT_NAME": asked}
+            row = (await rows(tmp_path, environ))["ollama"]
+            assert (row.state, "`ollama pull missing:8b`" in row.fix) == (state, state == "bad")
+    assert before.state == after.state == "ok"
+    for part in ("version 0.24.0", "test-model:latest: completion, tools;", "(not loaded)"):
+        assert part in before.found
+    assert "(9,216 tokens in force)" in after.found
 
 
-async def test_an_ollama_with_no_model_or_none_with_tools_is_a_note_with_a_command(tmp_path: Path) -> None:
-    plain = {"test-model:latest": {"capabilities": ["completion"]}}
-    async with ollama_peer(models=plain) as peer:
-        without_tools = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
+async def test_an_ollama_that_is_away_or_has_no_model_or_none_with_tools_is_reported_with_a_command(
+    tmp_path: Path,
+) -> None:
+    away = (await rows(tmp_path, {"AGENT_CORE__MODEL": "ollama"}))["ollama"]
+    async with ollama_peer(models={"test-model:latest": {"capabilities": ["completion"]}}) as peer:
+        without_tools = (await rows(tmp_path, {"OLLAMA_LOCAL": peer.url}))["model"]
         await peer.script(models={"test-model:latest": None})
-        without_models = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
-    for row in (without_tools["model"], without_models["ollama"]):
+        without_models = (await rows(tmp_path, {"OLLAMA_LOCAL": peer.url}))["ollama"]
+    assert (away.state, "ollama serve" in away.fix) == ("bad", True)
+    for row in (without_tools, without_models):
         assert (row.state, "ollama pull" in row.fix) == ("note", True)
-
-
-@pytest.mark.parametrize(("asked", "state"), [("test-model", "ok"), ("Test-Model:Latest", "ok"), ("missing:8b", "bad")])
-async def test_the_model_that_the_agent_asks_ollama_for_must_be_there(tmp_path: Path, asked: str, state: str) -> None:
-    async with ollama_peer() as peer:
-        environ = {"OLLAMA_LOCAL": peer.url, "AGENT_BACKEND": "ollama", "DEPLOYMENT_NAME": asked}
-        row = (await rows(tmp_path, environ))["ollama"]
-    assert row.state == state
-    assert ("`ollama pull missing:8b`" in row.fix) == (state == "bad")
-
-
-async def test_an_ollama_that_the_settings_ask_for_must_answer(tmp_path: Path) -> None:
-    found = await rows(tmp_path, {"AGENT_CORE__MODEL": "ollama"})
-    assert (found["ollama"].state, "ollama serve" in found["ollama"].fix) == ("bad", True)
 
 
 @pytest.mark.fault("model: a DIAL_ENDPOINT where nothing answers")
@@ -100,12 +95,19 @@ async def test_every_problem_is_marked_and_has_a_fix(tmp_path: Path) -> None:
     assert all(row.fix for row in found.values() if row.state != "ok")
 
 
+@pytest.mark.fault("model: a DIAL Core that does not know the agent")
 async def test_a_real_core_without_the_agent_or_with_another_key_is_reported(tmp_path: Path) -> None:
     async with local_core({"keys": {}}, tmp_path) as core:
-        lacking = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key})
+        lacking = (await rows(tmp_path, at(core)))["deployments"]
         refused = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "guess"})
-    assert "does not list general-purpose-agent, gpt-4o" in lacking["deployments"].found
+    assert "does not list general-purpose-agent, gpt-4o" in lacking.found
+    assert "core-config --fragment" in lacking.fix
+    assert "DEPLOYMENT_NAME" in lacking.fix
     assert refused["core key"].state == "bad"
+
+
+def at(core: RunningCore) -> dict[str, str]:
+    return {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key}
 
 
 @pytest.mark.parametrize("status", [404, 502])
@@ -114,9 +116,8 @@ async def test_an_address_that_is_not_that_of_a_working_core_is_not_blamed_on_th
 ) -> None:
     async with peer(answers(status)) as core:
         found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "right"})
-    assert found["core"].state == "bad"
-    assert str(status) in found["core"].found
-    assert "DIAL_ENDPOINT" in found["core"].fix
+    row = found["core"]
+    assert (row.state, str(status) in row.found, "DIAL_ENDPOINT" in row.fix) == ("bad", True, True)
     assert "core key" not in found
 
 
@@ -124,10 +125,9 @@ async def test_an_address_that_is_not_that_of_a_working_core_is_not_blamed_on_th
 async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_path: Path) -> None:
     painter = {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"}
     async with local_core({"keys": {}, "models": {"painter": painter}}, tmp_path) as core:
-        real = {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key}
-        row = (await rows(tmp_path, real))["pictures"]
+        row = (await rows(tmp_path, at(core)))["pictures"]
         for listed in ("painter", "off"):
-            assert "pictures" not in await rows(tmp_path, {**real, "AGENT_DEPLOYMENTS__IMAGE": listed})
+            assert "pictures" not in await rows(tmp_path, {**at(core), "AGENT_DEPLOYMENTS__IMAGE": listed})
     assert (row.state, row.found) == ("note", "Core does not list dall-e-3, so image_generation_tool is not offered")
     assert "AGENT_DEPLOYMENTS__IMAGE" in row.fix
 
@@ -144,12 +144,6 @@ async def test_a_model_file_that_cannot_be_used_is_a_row(tmp_path: Path) -> None
     found = await rows(tmp_path, {"AGENT_CORE__MODEL": "local", "AGENT_LOCAL_MODEL__FILE": str(tmp_path / "notes.txt")})
     assert found["model"].state == "bad"
     assert "notes.txt is not a GGUF file" in found["model"].found
-
-
-async def test_an_upstream_that_lists_no_models_is_reported(tmp_path: Path) -> None:
-    async with openai_upstream() as upstream:
-        found = await rows(tmp_path, {"OPENAI_BASE_URL": f"{upstream.url}/elsewhere", "OPENAI_API_KEY": "k"})
-    assert found["model"].state == "bad"
 
 
 @pytest.mark.fault("model: an OPENAI_BASE_URL without /v1, a refused key, or nothing there, before the first question")
@@ -172,35 +166,21 @@ async def test_an_upstream_that_cannot_be_used_has_its_own_fix(tmp_path: Path) -
 
 
 @pytest.mark.fault("model: a DIAL Core that has another address for the agent")
-@pytest.mark.parametrize(("right", "state"), [(True, "ok"), (False, "bad")])
-async def test_a_core_with_another_address_of_the_agent_is_reported(right: bool, state: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["its own", "another", "another that Core cannot try"])
+async def test_a_core_with_another_address_of_the_agent_is_reported(place: str, tmp_path: Path) -> None:
     async with peer(answers(200, {})) as agent:
-        place = agent.url if right else "http://127.0.0.1:9"
-        features = {"configurationEndpoint": f"{place}/configuration"}
-        applications = {"general-purpose-agent": {"endpoint": f"{place}/chat/completions", "features": features}}
+        address = agent.url if place == "its own" else "http://127.0.0.1:9"
+        features = {} if "cannot" in place else {"features": {"configurationEndpoint": f"{address}/configuration"}}
+        applications = {"general-purpose-agent": {"endpoint": f"{address}/chat/completions", **features}}
         async with local_core({"keys": {}, "applications": applications}, tmp_path) as core:
-            running = {"AGENT_PORT": agent.url.rpartition(":")[2]}
-            found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key, **running})
-    assert found["core to agent"].state == state
-    assert state == "ok" or "core-config --fragment --agent" in found["core to agent"].fix
-
-
-async def test_nothing_is_claimed_about_an_entry_of_the_agent_that_core_cannot_try(tmp_path: Path) -> None:
-    async with peer(answers(200, {})) as agent:
-        applications = {"general-purpose-agent": {"endpoint": "http://127.0.0.1:9/chat/completions"}}
-        async with local_core({"keys": {}, "applications": applications}, tmp_path) as core:
-            running = {"AGENT_PORT": agent.url.rpartition(":")[2]}
-            found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key, **running})
+            found = await rows(tmp_path, {**at(core), "AGENT_PORT": agent.url.rpartition(":")[2]})
     assert found["agent"].state == "ok"
-    assert "core to agent" not in found
-
-
-@pytest.mark.fault("model: a DIAL Core that does not know the agent")
-async def test_a_core_that_does_not_list_the_agent_gets_the_command_that_prints_what_to_add(tmp_path: Path) -> None:
-    async with local_core({"keys": {}}, tmp_path) as core:
-        found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key})
-    assert "core-config --fragment" in found["deployments"].fix
-    assert "DEPLOYMENT_NAME" in found["deployments"].fix
+    if features:
+        row = found["core to agent"]
+        right = place == "its own"
+        assert (row.state, "core-config --fragment --agent" in row.fix) == ("ok" if right else "bad", not right)
+    else:
+        assert "core to agent" not in found
 
 
 async def test_a_wrong_setting_is_a_row_and_the_exit_code_1(tmp_path: Path) -> None:
@@ -224,7 +204,7 @@ async def test_settings_for_the_console_only_are_a_note_that_names_each_of_them(
 
 
 async def test_the_row_names_the_tier_and_its_mechanisms() -> None:
-    row = await sandbox_check()
+    [row] = await results(Settings(), "sandbox")
     assert (row.name, row.state) == ("sandbox", "ok")
     assert "seccomp" in row.found
 
@@ -244,7 +224,8 @@ AWAY = "postgresql://ann:hush-hush@127.0.0.1:9/agents?sslmode=disable"
 
 async def row(home: Path, url: str = "") -> Check:
     environ: Mapping[str, str] = {"HOME": str(home), **({"AGENT_STORE__URL": url} if url else {})}
-    return await store_check(load_settings(environ=environ, directory=home))
+    [found] = await results(load_settings(environ=environ, directory=home), "store")
+    return found
 
 
 async def filled(url: str) -> None:
@@ -300,9 +281,8 @@ async def test_the_version_of_its_tables_is_reported(tmp_path: Path, version: st
 async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database at all " * 100)
     found = await row(tmp_path, sqlite_url(tmp_path))
-    assert found.state == "bad"
+    assert (found.state, "AGENT_STORE__URL" in found.fix) == ("bad", True)
     assert "not a database, or it is damaged" in found.found
-    assert "AGENT_STORE__URL" in found.fix
 
 
 @pytest.mark.parametrize(
@@ -339,13 +319,15 @@ async def test_a_server_is_reported_by_its_address_and_contents(tmp_path: Path) 
 async def test_workspaces_are_listed_with_their_owners_or_refused(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     shop.mkdir()
-    mine = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": str(shop), "owners": ["local"]}])}
-    foreign = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": str(shop), "owners": ["anna"]}])}
-    wide = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": "/", "owners": ["local"]}])}
-    assert "workspaces" not in await rows(tmp_path, {})
-    found = (await rows(tmp_path, mine))["workspaces"]
-    assert (found.state, found.found) == ("ok", f"{shop} for local; every change asks")
-    applied = (await rows(tmp_path, {**mine, "AGENT_CODING__APPLY": "true"}))["workspaces"]
-    assert (applied.state, applied.found) == ("note", f"{shop} for local; changes run without a question")
-    assert "anna: no key" in (await rows(tmp_path, foreign))["workspaces"].found
-    assert (await rows(tmp_path, wide))["workspaces"].state == "bad"
+
+    async def listed(path: str, owner: str, **environ: str) -> tuple[str, str]:
+        given = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": path, "owners": [owner]}]), **environ}
+        row = (await rows(tmp_path, given))["workspaces"]
+        return row.state, row.found
+
+    assert "workspaces" not in await rows(tmp_path)
+    assert await listed(str(shop), "local") == ("ok", f"{shop} for local; every change asks")
+    applied = await listed(str(shop), "local", AGENT_CODING__APPLY="true")
+    assert applied == ("note", f"{shop} for local; changes run without a question")
+    assert "anna: no key" in (await listed(str(shop), "anna"))[1]
+    assert (await listed("/", "local"))[0] == "bad"

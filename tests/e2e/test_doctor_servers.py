@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from task.cli.app import app
 from task.cli.checks import Check
-from task.cli.prompt_checks import prompt_checks
-from task.cli.tools import discover_tools, interpreter_check, list_with_servers, show_schemas
+from task.cli.doctor import results
+from task.cli.tools import discover_tools, list_with_servers, show_schemas
 from task.settings import Settings, load_settings
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.schemas import Format
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 
+PROMPT = ("permission rules", "context", "MCP servers", "tool names", "tool schemas", "system prompt")
+
+
 async def rows(**settings: Any) -> dict[str, Check]:
-    return {row.name: row for row in await prompt_checks(Settings.model_validate(settings))}
+    return {row.name: row for row in await results(Settings.model_validate(settings), *PROMPT)}
 
 
 def clashing_server() -> MCPServer:
@@ -73,14 +76,11 @@ async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path)
     assert "of them context" in found["system prompt"].found
 
 
-async def test_a_context_that_cannot_be_used_is_bad(tmp_path: Path) -> None:
-    found = await rows(context={"definition_path": tmp_path / "nowhere.md"})
+async def test_a_context_that_cannot_be_used_is_bad_and_a_heavy_system_prompt_a_note(tmp_path: Path) -> None:
+    found = await rows(context={"definition_path": tmp_path / "nowhere.md"}, system_prompt="word " * 10_000)
     assert found["context"].state == "bad"
     assert "nowhere.md cannot be used: there is no such file" in found["context"].found
-
-
-async def test_a_heavy_system_prompt_is_a_note() -> None:
-    assert (await rows(system_prompt="word " * 10_000))["system prompt"].state == "note"
+    assert found["system prompt"].state == "note"
 
 
 @pytest.mark.fault("configuration: names of tools that clash")
@@ -139,31 +139,25 @@ def settings(home: Path, **environ: str) -> Settings:
     return load_settings(environ={"HOME": str(home), **environ}, directory=home)
 
 
-async def test_doctor_reports_where_code_runs_and_in_which_sandbox(
-    interpreter: RunningInterpreter, tmp_path: Path
-) -> None:
-    known = settings(tmp_path, PYINTERPRETER_MCP_URL=interpreter.url, AGENT_MCP_TOKEN=TOKEN)
-    row = await interpreter_check(known)
-    assert row.state == "ok"
-    assert row.found.startswith(f"answers at {interpreter.url}; sandbox: ")
-
-
-async def test_doctor_distinguishes_an_unreachable_interpreter_from_a_misconfigured_one(
+async def test_doctor_reports_where_code_runs_and_what_is_wrong_with_an_interpreter(
     interpreter: RunningInterpreter, peer: ServerProcess, tmp_path: Path
 ) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}/mcp"
-    away = await interpreter_check(settings(tmp_path, PYINTERPRETER_MCP_URL=nobody))
-    refused = await interpreter_check(settings(tmp_path, PYINTERPRETER_MCP_URL=interpreter.url, AGENT_MCP_TOKEN="no"))
-    other = await interpreter_check(settings(tmp_path, PYINTERPRETER_MCP_URL=peer.url))
+    async def row(url: str | None, **environ: str) -> tuple[str, str, str]:
+        place = {"PYINTERPRETER_MCP_URL": url} if url else {}
+        [found] = await results(settings(tmp_path, **place, **environ), "python interpreter")
+        return found.state, found.found, found.fix
+
+    state, found, _ = await row(interpreter.url, AGENT_MCP_TOKEN=TOKEN)
+    assert (state, found.startswith(f"answers at {interpreter.url}; sandbox: ")) == ("ok", True)
     with foreign_interpreter("plain") as server:
-        foreign = await interpreter_check(settings(tmp_path, PYINTERPRETER_MCP_URL=server.url))
-    own = await interpreter_check(settings(tmp_path))
-    assert (away.state, away.found) == ("note", f"{nobody}: The server of the Python interpreter cannot be reached")
-    assert (refused.state, "AGENT_MCP_TOKEN" in refused.fix) == ("bad", True)
-    assert "refused the credentials (status 401)" in refused.found
-    assert (other.state, "has no tool execute_code, only echo" in other.found) == ("bad", True)
-    assert (foreign.state, foreign.found) == ("ok", f"answers at {server.url}; another server")
-    assert (own.state, own.found) == ("ok", "is started by `dial-agent up`")
+        assert await row(server.url) == ("ok", f"answers at {server.url}; another server", "")
+    assert await row(None) == ("ok", "is started by `dial-agent up`", "")
+    away = f"http://127.0.0.1:{free_port()}/mcp"
+    assert (await row(away))[:2] == ("note", f"{away}: The server of the Python interpreter cannot be reached")
+    state, found, fix = await row(interpreter.url, AGENT_MCP_TOKEN="no")
+    assert (state, "AGENT_MCP_TOKEN" in fix, "refused the credentials (status 401)" in found) == ("bad", True, True)
+    state, found, _ = await row(peer.url)
+    assert (state, "has no tool execute_code, only echo" in found) == ("bad", True)
 
 
 async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_answer(

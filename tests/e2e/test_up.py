@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from task.cli.service_checks import service_checks
+from task.cli.doctor import results
 from task.settings import load_settings
 from task.tools.mcp.mcp_client import MCPClient
 from tests.support.isolation import NO_OLLAMA
@@ -108,7 +108,8 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
     ports = {name: str(urlsplit(product.ready[name]).port) for name in ("agent", "core")}
     environ = {"HOME": str(product.home), "OLLAMA_LOCAL": NO_OLLAMA}
     environ |= {"AGENT_PORT": ports["agent"], "AGENT_CORE_PORT": ports["core"]}
-    rows = await service_checks(load_settings(environ=environ, directory=product.home))
+    settings = load_settings(environ=environ, directory=product.home)
+    rows = await results(settings, "agent", "core", "model", "ollama", "dapr")
     assert {row.name: row.state for row in rows} == {
         "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "core to agent": "ok", "model": "note",
     }  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from task.cli.checks import SANDBOX
 from task.cli.companions import INTERPRETER, SEARCH
+from task.cli.doctor import SANDBOX
 from task.cli.up import COMMAND
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcp_servers.sandbox.tiers import find_tier
-from task.cli.prompt_checks import prompt_checks
+from task.cli.doctor import results
 from task.product.parts import mcp_specs
 from task.settings import Settings
 from task.tools.mcp.hub import MCPHub
@@ -220,7 +220,7 @@ async def test_one_that_cannot_be_started_says_why(case: str) -> None:
 
 async def test_doctor_starts_each_once_and_lists_it() -> None:
     broken = {"name": "broken", "command": "/no/such/program"}
-    found = {row.name: row for row in await prompt_checks(Settings.model_validate({"mcp_servers": [PROGRAM, broken]}))}
-    rows = [row for name, row in found.items() if "local" in name + row.found or "broken" in name + row.found]
-    assert any(row.state == "ok" for row in rows)
-    assert any("/no/such/program" in row.found and row.state != "ok" for row in rows), rows
+    settings = Settings.model_validate({"mcp_servers": [PROGRAM, broken]})
+    started, missing = await results(settings, "MCP servers")
+    assert (started.name, started.state) == ("MCP server local", "ok")
+    assert (missing.name, missing.state, "/no/such/program" in missing.found) == ("MCP server broken", "bad", True)

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from task.cli import embedding
-from task.cli.checks import DOCUMENTS, machine_checks
+from task.cli.doctor import results
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.errors import SettingsError
@@ -250,8 +250,8 @@ async def test_the_product_embeds_by_a_deployment_of_core_or_by_an_address(tmp_p
 
 async def test_with_embeddings_by_address_nothing_has_to_be_installed(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings.model_validate({"rag": {"embeddings": "words", "python": "/no/embedding"}})
-    rows = {row.name: row for row in machine_checks(settings)}
-    assert (rows[DOCUMENTS].state, rows[DOCUMENTS].found) == ("ok", "embedded by words")
+    [row] = await results(settings, "search in documents")
+    assert (row.state, row.found) == ("ok", "embedded by words")
     assert embedding.run(settings) == 0
     assert "nothing has to be installed" in capsys.readouterr().out
     [tool] = [tool for tool in default_tools(settings) if isinstance(tool, RagTool)]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from task.cli.checks import index_check
+from task.cli.doctor import results
 from task.errors import ToolError
 from task.search.document_cache import DocumentCache
 from task.search.index_store import MemoryVectors, NewVectors, VectorsGone
@@ -316,14 +316,14 @@ async def test_a_certificate_that_is_missing_or_an_option_that_is_none_is_one_lo
 @pytest.mark.fault("search in documents: a PostgreSQL of vectors that lacks something, in the eyes of an operator")
 async def test_doctor_names_what_the_database_lacks(server: PostgresServer) -> None:
     async def row(url: str) -> tuple[str, str]:
-        [check] = await index_check(Settings.model_validate({"rag": {"index_url": url}}))
+        [check] = await results(Settings.model_validate({"rag": {"index_url": url}}), "document index")
         return check.state, check.found
 
     assert await row(server.url) == ("ok", "PostgreSQL with pgvector answers")
     state, found = await row(server.url.replace("//tester@", "//stranger@"))
     assert state == "note"
     assert 'role "stranger" does not exist' in found
-    assert await index_check(Settings()) == []
+    assert await results(Settings(), "document index") == []
 
 
 async def test_the_product_searches_in_the_database_of_its_settings(

@@ -16,7 +16,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import select
 
-from task.cli.checks import redis_check
+from task.cli.doctor import results
 from task.dial.request import CallerLimit
 from task.errors import TooManyRuns
 from task.product import opened
@@ -398,9 +398,9 @@ async def test_doctor_says_whether_redis_can_be_used_and_how_many_agents_are_con
         for store in stores:
             await store.hold(REPLICAS, store.own_id)
         settings = Settings.model_validate({"redis_url": redis.url})
-        [row] = await redis_check(settings)
+        [row] = await results(settings, "redis")
         assert (row.state, row.found) == ("ok", "can be read and written; agents connected: 2")
         await redis.stop()
-        [row] = await redis_check(settings)
+        [row] = await results(settings, "redis")
         assert (row.state, row.found) == ("bad", "Redis cannot be reached.")
-    assert await redis_check(Settings.model_validate({})) == []
+    assert await results(Settings(), "redis") == []

@@ -18,10 +18,9 @@ from rich.console import Console
 
 from task.cli.addresses import free_port, holder_of, usable_port
 from task.cli.ask import AnswerReader
-from task.cli.checks import Check
+from task.cli.checks import Check, missing_pictures
 from task.cli.companions import companions
 from task.cli.model_choice import ChosenModel, Rule
-from task.cli.service_checks import missing_pictures
 from task.cli.up import PrefixedLines, example, overview
 from task.errors import SettingsError
 from task.runs.events import Attached, RunError, RunEvent, RunFinished, RunText, StageClosed, StageOpened, StageText

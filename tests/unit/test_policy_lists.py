@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from task.approvals.approvals import Approvals
-from task.cli.prompt_checks import rules_check
+from task.cli.doctor import results
 from task.conversation.messages import user
 from task.errors import SettingsError
 from task.llm.scripted import ScriptedModel, says, wants
@@ -210,8 +210,8 @@ def test_an_empty_entry_would_block_everything_and_is_refused(entry: str, tmp_pa
           "teps": {"bash": {"blocked_commands": ["curl", "a | b"]}}}, "bad", "no command begins with 'a | b'"),
     ],
 )  # fmt: skip
-def test_doctor_reports_lists_that_contradict_each_other_or_fit_nothing(
+async def test_doctor_reports_lists_that_contradict_each_other_or_fit_nothing(
     settings: dict[str, Any], state: str, found: str
 ) -> None:
-    row = rules_check(Settings.model_validate(settings))
+    [row] = await results(Settings.model_validate(settings), "permission rules")
     assert (row.state, found in row.found, bool(row.fix)) == (state, True, state != "ok"), row

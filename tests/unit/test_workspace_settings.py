@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.cli.prompt_checks import rules_check
+from task.cli.doctor import results
 from task.console.configuration import ConfigurationManager
 from task.errors import SettingsError
 from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
@@ -157,10 +157,10 @@ def test_the_folder_one_stands_in_counts_beside_the_workspace_and_a_file_that_on
     assert (named.deployment_name, named.ignored) == ("llama", ())
 
 
-def test_rules_and_lists_about_the_tools_of_a_workspace_are_no_fault(tmp_path: Path) -> None:
+async def test_rules_and_lists_about_the_tools_of_a_workspace_are_no_fault(tmp_path: Path) -> None:
     rules = [{"action": "deny", "tool": "shell_run", "command": ["git push"]}, {"action": "ask", "tool": "fs_*"}]
     chosen = {"permissions": {"rules": rules}, "teps": {"allowed_tools": list(WORKSPACE_TOOLS)}}
-    row = rules_check(Settings.model_validate({**chosen, "coding": {"apply": True}}))
+    [row] = await results(Settings.model_validate({**chosen, "coding": {"apply": True}}), "permission rules")
     assert (row.state, row.found) == ("ok", f"2 of your own, {len(DEFAULT_RULES) + len(CODING_RULES)} of the product's")
 
 
