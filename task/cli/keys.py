@@ -59,7 +59,7 @@ def create(
 @app.command("list")
 def show(config: Config = None) -> None:
     """List all keys, without their secrets."""
-    from task.cli.trace_text import columns
+    from task.cli.traces import columns
     from task.store.records import iso
 
     rows = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from task.cli.trace_text import columns
+from task.cli.traces import columns
 from task.coding.diffs import FileDiff
 from task.coding.journal import RunRecord
 from task.coding.undo import Undoing

@@ -3,65 +3,96 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
+import orjson
 import typer
 
 from task.cli.exits import Exit
 from task.cli.keys import Config, with_store
-from task.store.records import RunStatus
-from task.store.trace_records import Rating
+from task.conversation.messages import Message, Role
+from task.store.records import RunStatus, iso
+from task.store.trace_records import Rating, Trace, TracedTurn, TraceFilter
 
 if TYPE_CHECKING:
+    from task.runs.replay import Parting
     from task.store.store import Store
-    from task.store.trace_records import Trace, TraceFilter
 
 PAGE = 200
+WIDEST = 60  # characters of a column that is not the last
+FILTERS: Mapping[str, Any] = {  # a field of TraceFilter: its option
+    "session_id": Annotated[str | None, typer.Option("--session", metavar="ID", help="Only those of this session.")],
+    "experiment": Annotated[str | None, typer.Option(metavar="LABEL", help="Only those with this experiment label.")],
+    "status": Annotated[
+        RunStatus | None,
+        typer.Option(metavar="STATUS", help=f"Only those with this status: {', '.join(get_args(RunStatus))}."),
+    ],
+    "door": Annotated[
+        str | None, typer.Option(help="Only those of this front door: dial, v1, responses, chat, runs or coding.")
+    ],
+    "model": Annotated[str | None, typer.Option(help="Only those of this model.")],
+    "tool": Annotated[str | None, typer.Option(metavar="NAME", help="Only those that called this tool.")],
+    "text": Annotated[str | None, typer.Option(help="Only those with this in the question or the answer.")],
+    "rating": Annotated[
+        Rating | None,
+        typer.Option("--rated", metavar="RATING", help="Only those rated up, or down; exported as an evaluation set."),
+    ],
+}
+TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
 
 app = typer.Typer(help="List, show, export, replay and compare what runs did.", no_args_is_help=True)
 
-Session = Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")]
-Experiment = Annotated[str | None, typer.Option(metavar="LABEL", help="Only those with this experiment label.")]
-Status = Annotated[
-    RunStatus | None,
-    typer.Option(metavar="STATUS", help=f"Only those with this status: {', '.join(get_args(RunStatus))}."),
-]
-Door = Annotated[
-    str | None, typer.Option(help="Only those of this front door: dial, v1, responses, chat, runs or coding.")
-]
-Model = Annotated[str | None, typer.Option(help="Only those of this model.")]
-Tool = Annotated[str | None, typer.Option(metavar="NAME", help="Only those that called this tool.")]
-Words = Annotated[str | None, typer.Option("--text", help="Only those with this in the question or the answer.")]
-Rated = Annotated[
-    Rating | None, typer.Option(metavar="RATING", help="Only those rated up, or down; exported as an evaluation set.")
-]
-TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
+
+def filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `FILTERS`, which it gets as its `which`."""
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        which = TraceFilter(**{name: given.pop(name) for name in FILTERS})
+        command(which=which, **given)
+
+    own = [found for found in signature(command, eval_str=True).parameters.values() if found.name != "which"]
+    options = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=FILTERS[name]) for name in FILTERS]
+    with_options.__signature__ = Signature([*own, *options])  # type: ignore[attr-defined]
+    return with_options
 
 
 @app.command("list")
+@filtered
 def show_list(
+    which: TraceFilter,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of traces to list.")] = 20,
     cursor: Annotated[str | None, typer.Option(help="Continue a listing where it stopped.")] = None,
-    session: Session = None,
-    experiment: Experiment = None,
-    status: Status = None,
-    door: Door = None,
-    model: Model = None,
-    tool: Tool = None,
-    text: Words = None,
-    rated: Rated = None,
     config: Config = None,
 ) -> None:
     """List traces, the newest first."""
-    from task.cli.trace_text import listing
-
-    wanted = _filter(session, experiment, status, door, model, tool, text, rated)
-    page = with_store(config, lambda store: store.traces.list(None, limit, cursor, wanted))
-    print(listing(page.items))
+    page = with_store(config, lambda store: store.traces.list(None, limit, cursor, which))
+    rows = [_row(trace) for trace in page.items]
+    print(columns(list(rows[0]), [list(row.values()) for row in rows]) if rows else "There are no traces.")
     if page.cursor is not None:
         print(f"more traces: --cursor {page.cursor}", file=sys.stderr)
+
+
+def _row(trace: Trace) -> dict[str, str]:
+    return {
+        "TRACE": trace.trace_id,
+        "STARTED": iso(trace.started_at)[:19],
+        "STATUS": trace.status,
+        "DOOR": trace.door,
+        "MODEL": trace.model,
+        "TURNS": str(len(trace.turns)),
+        "CALLS": str(len(trace.tool_calls)),
+        "TOKENS": str(trace.total_tokens),
+        "COST": f"{trace.cost:.6f}".rstrip("0").rstrip(".") if trace.cost is not None else "",
+        "SECONDS": f"{trace.completed_at - trace.started_at:.3f}" if trace.completed_at is not None else "",
+        "EXPERIMENT": trace.experiment or "",
+        "QUESTION": _one_line(_question(trace), WIDEST),
+    }
 
 
 @app.command()
@@ -71,44 +102,66 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one trace: its turns and calls with their times, tokens, decisions, limits."""
-    from task.cli.trace_text import details
+    trace = _trace(config, trace_id)
+    print(f"{trace.trace_id}  {trace.status}  {trace.model}  {iso(trace.started_at)}")
+    row = _row(trace)
+    facts = {
+        "door": trace.door, "session": trace.session_id, "run": trace.run_id, "experiment": trace.experiment,
+        "tokens": _tokens(trace), "cost": row["COST"], "seconds": row["SECONDS"],
+        "limits": "; ".join(trace.limits), "error": trace.error, "rating": trace.rating, "comment": trace.comment,
+        "messages before": str(trace.history) if trace.history else None,
+    }  # fmt: skip
+    for name, value in facts.items():
+        if value:
+            print(f"  {name}: {_one_line(value)}")
+    print()
+    failed = {call.call_id for call in trace.tool_calls if call.failed}
+    for turn in trace.turns:
+        _print_turn(turn, f"{turn.at - trace.started_at:+9.3f} s", turn.tool_call_id in failed, full)
+    if trace.decisions:
+        print("\ndecisions:")
+    for item in trace.decisions:
+        why = _one_line(item.reason or item.by)
+        print(f"  {item.verdict} {item.tool} ({item.call_id}){': ' + why if why else ''}")
 
-    print(details(_trace(config, trace_id), full=full))
+
+def _print_turn(turn: TracedTurn, since: str, failed: bool, full: bool) -> None:
+    name = f" {turn.name}" if turn.name else ""
+    took = f" [{turn.seconds:.3f} s]" if turn.seconds is not None else ""
+    text = "" if full or turn.content is None else f"  {_one_line(turn.content)}"
+    kept = f"  ({turn.size} characters, not kept)" if turn.content is None and turn.size else ""
+    print(f"{since}  {turn.role}{name}{took}{' FAILED' if failed else ''}{text}{kept}")
+    for line in str(turn.content).expandtabs(4).splitlines() if full and turn.content else ():
+        print(f"    {_harmless(line)}")
+    for call in turn.tool_calls:
+        print(f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})")
 
 
 @app.command()
+@filtered
 def export(
+    which: TraceFilter,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
-    session: Session = None,
-    experiment: Experiment = None,
-    status: Status = None,
-    door: Door = None,
-    model: Model = None,
-    tool: Tool = None,
-    text: Words = None,
-    rated: Rated = None,
     config: Config = None,
 ) -> None:
     """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
-    from task.cli.trace_text import evaluation_line, json_line
-
-    wanted = _filter(session, experiment, status, door, model, tool, text, rated)
 
     async def write(store: Store) -> list[bool]:
         found, cursor = list[bool](), None
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as file:
             while True:
-                page = await store.traces.list(None, PAGE, cursor, wanted)
+                page = await store.traces.list(None, PAGE, cursor, which)
                 for listed in page.items:
                     trace = await store.traces.get(None, listed.trace_id)
-                    file.write(json_line(trace) if rated is None else evaluation_line(trace))
+                    line = _whole(trace) if which.rating is None else _rated(trace)
+                    file.write(orjson.dumps(line).decode() + "\n")
                     found.append(trace.content)
                 if (cursor := page.cursor) is None:
                     return found
 
     found = with_store(config, write)
-    if rated is not None:
-        print(f"answers rated {rated}: {len(found)}", file=sys.stderr)
+    if which.rating is not None:
+        print(f"answers rated {which.rating}: {len(found)}", file=sys.stderr)
         if not all(found):
             print(f"{found.count(False)} of them without texts: TRACE_CONTENT was off", file=sys.stderr)
 
@@ -118,14 +171,10 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
     import asyncio
 
-    from task.cli.trace_text import difference
     from task.runs.replay import parting, replayed
 
     trace = _trace(config, trace_id)
-    parted = parting(trace, asyncio.run(replayed(trace)))
-    if parted is not None:
-        print(difference(parted, "recorded", "replayed"))
-        raise typer.Exit(Exit.FAILED)
+    _end_where_they_part(parting(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
     print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
 
 
@@ -134,38 +183,83 @@ def compare(
     one: TraceId, other: Annotated[str, typer.Argument(metavar="OTHER", help="Another's id.")], config: Config = None
 ) -> None:
     """Show where two runs differ; exit code 1 when they do."""
-    from task.cli.trace_text import difference, side_by_side
     from task.runs.replay import parting
 
     async def both(store: Store) -> tuple[Trace, Trace]:
         return await store.traces.get(None, one), await store.traces.get(None, other)
 
     first, second = with_store(config, both)
-    print(side_by_side(first, second))
-    parted = parting(first, second)
+    ours, theirs = ({**_row(trace), "TOKENS": _tokens(trace)} for trace in (first, second))
+    compared = ("STATUS", "MODEL", "EXPERIMENT", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS")
+    rows = [(name.lower(), ours[name], theirs[name]) for name in compared]
+    print(columns(("", first.trace_id, second.trace_id), rows))
+    _end_where_they_part(parting(first, second), one, other)
+    print("\nBoth runs are the same, turn by turn.")
+
+
+def _end_where_they_part(parted: Parting | None, one: str, other: str) -> None:
     if parted is not None:
         print(difference(parted, one, other))
         raise typer.Exit(Exit.FAILED)
-    print("\nBoth runs are the same, turn by turn.")
+
+
+def difference(parted: Parting, one: str, other: str) -> str:
+    """Where two runs part, and what differs there."""
+    place = {"end": "one run has no further turn", "status": "they end differently"}.get(parted.what, parted.what)
+    lines = [f"\nThey differ from turn {parted.turn + 1}: {place}"]
+    for name, value in ((one, parted.one), (other, parted.other)):
+        text = value if isinstance(value, str) else orjson.dumps(value).decode()
+        lines.append(f"  {name}: {_one_line(text, 1000)}")
+    return "\n".join(lines)
+
+
+def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The rows under their headings, each column as wide as its widest entry; the last one is not cut."""
+    lines = [headings, *([*(_one_line(entry, WIDEST) for entry in row[:-1]), row[-1]] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ("  ".join(entry.ljust(width) for entry, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
 
 
 def _trace(config: Path | None, trace_id: str) -> Trace:
     return with_store(config, lambda store: store.traces.get(None, trace_id))
 
 
-def _filter(
-    session: str | None,
-    experiment: str | None,
-    status: RunStatus | None,
-    door: str | None,
-    model: str | None,
-    tool: str | None,
-    text: str | None,
-    rated: Rating | None,
-) -> TraceFilter:
-    from task.store.trace_records import TraceFilter
+def _whole(trace: Trace) -> dict[str, Any]:
+    from task.api.platform.schemas import TraceBody
 
-    return TraceFilter(
-        session_id=session, experiment=experiment, status=status, door=door, model=model, tool=tool, text=text,
-        rating=rated,
-    )  # fmt: skip
+    return {**TraceBody.model_validate(trace, from_attributes=True).model_dump(), "owner": trace.owner}
+
+
+def _rated(trace: Trace) -> dict[str, Any]:
+    # What an evaluation needs of an answer; texts are null where they are not kept.
+    kept = trace.content
+    return {
+        "trace_id": trace.trace_id, "model": trace.model, "experiment": trace.experiment, "rating": trace.rating,
+        "comment": trace.comment, "question": _question(trace) if kept else None,
+        "answer": trace.answer if kept else None,
+        "tools": [{"name": call.name, "arguments": call.arguments if kept else None} for call in trace.tool_calls],
+    }  # fmt: skip
+
+
+def _question(trace: Trace) -> str:
+    asked = [turn for turn in trace.turns[: trace.asked] if turn.role == Role.USER]
+    if trace.question or not asked:
+        return trace.question or ""
+    content = asked[-1].content
+    return f"({asked[-1].size} characters, not kept)" if content is None else Message(Role.USER, content).text()
+
+
+def _one_line(value: object, most: int = 160) -> str:
+    text = _harmless(" ".join(str(value).split()))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _harmless(line: str) -> str:
+    # A terminal would obey control characters.
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def _tokens(trace: Trace) -> str:
+    parts = "; ".join(f"{model} {used.prompt_tokens} + {used.completion_tokens}" for model, used in trace.usage.items())
+    return f"{trace.total_tokens} ({parts})" if trace.total_tokens else "0"

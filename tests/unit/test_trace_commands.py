@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from task.cli.app import app
-from task.cli.trace_text import difference
+from task.cli.traces import difference
 from task.errors import InvalidRequest, NotFound, ProviderError
 from task.llm.base import Usage
 from task.llm.scripted import Reply, says, wants
