@@ -26,6 +26,7 @@ from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
 from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.product import Profile, Services, check
+from task.product.backends import BACKENDS
 from task.product.health import Health
 from task.product.observing import metrics_of
 from task.product.parts import default_tools
@@ -188,7 +189,7 @@ def _http_options(settings: Settings) -> HttpOptions:
         http.origins,
         http.body_bytes,
         settings.limits.max_upload_bytes,
-        settings.backend == "dial",
+        BACKENDS[settings.backend].of_core,
         settings.dial_body_bytes,
         http.requests_per_minute,
         http.runs_per_caller,

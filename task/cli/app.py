@@ -213,10 +213,9 @@ def chat(
     ] = None,
 ) -> None:
     """Chat at the terminal: the agent with the files of the working directory."""
-    from task.cli.chat import ChatArguments
-    from task.cli.chat import run as chat_until_end
+    from task.cli.chat import run
 
-    raise typer.Exit(chat_until_end(config, ChatArguments(prompt, resume, as_json, debug)))
+    raise typer.Exit(run(config, prompt, resume, as_json=as_json, debug=debug))
 
 
 @app.command()

@@ -75,7 +75,16 @@ def run(settings: Settings, question: Question) -> int:
     except Unreachable as error:
         message, code = f"{error}; {START_IT}", Exit.UNREACHABLE
     except CoreError as error:
-        message, code = _refusal(error, address, question.model)
+        message, code = str(error), Exit.FAILED
+        if error.status == 401:
+            message = f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows."
+            code = Exit.USAGE
+        elif error.status == 404:
+            message = f"{address} answers: {error}; --model {question.model} is not deployed there."
+            code = Exit.USAGE
+        elif error.status in BEHIND_CORE:
+            message = f"{address} answers, but {question.model} behind it does not ({error}); {START_IT}"
+            code = Exit.UNREACHABLE
     except AgentError as error:  # Core did not take a file
         message, code = str(error), Exit.FAILED
     ui.display_error_message("", message)
@@ -162,16 +171,6 @@ def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str
     return {"role": "user", "content": text, **({"custom_content": custom} if attachments else {})}
 
 
-def _refusal(error: CoreError, address: str, model: str) -> tuple[str, Exit]:
-    if error.status == 401:
-        return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", Exit.USAGE
-    if error.status == 404:
-        return f"{address} answers: {error}; --model {model} is not deployed there.", Exit.USAGE
-    if error.status in BEHIND_CORE:
-        return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", Exit.UNREACHABLE
-    return str(error), Exit.FAILED
-
-
 class _StageChange(BaseModel):
     index: int
     parent_stage_index: int | None = None
@@ -196,14 +195,9 @@ class _ChoiceChunk(BaseModel):
     finish_reason: FinishReason | None = None
 
 
-class _ErrorBody(BaseModel):
-    message: str | None = None
-    display_message: str | None = None
-
-
 class _AnswerChunk(BaseModel):
     choices: list[_ChoiceChunk] = []
-    error: _ErrorBody | None = None
+    error: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -226,32 +220,37 @@ class AnswerReader:
 
     async def events(self, payloads: AsyncIterable[bytes]) -> AsyncGenerator[RunEvent]:
         """Every event of the answer; the last one is RunFinished or RunError."""
+        failure = "The answer was interrupted before its end."
         async for payload in payloads:
             if payload == DONE:
                 break
             try:
                 chunk = _AnswerChunk.model_validate_json(payload)
             except ValidationError:
-                yield self._failure("The response is not a DIAL answer.")
-                return
+                self._ended, failure = False, "The response is not a DIAL answer."
+                break
             if chunk.error is not None:
-                message = chunk.error.display_message or chunk.error.message
-                yield self._failure(message or "The answer failed without a reason.")
-                return
+                message = chunk.error.get("display_message") or chunk.error.get("message")
+                self._ended, failure = False, str(message or "The answer failed without a reason.")
+                break
             for choice in chunk.choices:
                 for event in self._choice(choice):
                     yield event
         if not self._ended:
-            yield self._failure("The answer was interrupted before its end.")
-
-    def _failure(self, message: str) -> RunError:
-        self.failed = True
-        return RunError({"message": message})
+            self.failed = True
+            yield RunError({"message": failure})
 
     def _choice(self, choice: _ChoiceChunk) -> Iterator[RunEvent]:
         custom = choice.delta.custom_content or _CustomDelta()
         for stage in custom.stages or ():
-            yield from self._stage(stage)
+            before = self._names.get(stage.index, "")
+            name = self._names[stage.index] = before + (stage.name or "")
+            if name and not before:  # the duration, which follows at the end, belongs to the name as well
+                yield StageOpened(stage.index, stage.parent_stage_index, name)
+            if stage.content:
+                yield StageText(stage.index, stage.content)
+            if stage.status:
+                yield StageClosed(stage.index, name, "failed" if stage.status.lower() == "failed" else "completed")
         if choice.delta.content:
             self._text += choice.delta.content
             yield RunText(choice.delta.content)
@@ -266,13 +265,3 @@ class AnswerReader:
         if choice.finish_reason and not self._ended:
             self._ended = True
             yield RunFinished("finished", "", None, None, choice.finish_reason)
-
-    def _stage(self, stage: _StageChange) -> Iterator[RunEvent]:
-        before = self._names.get(stage.index, "")
-        name = self._names[stage.index] = before + (stage.name or "")
-        if name and not before:  # the duration, which follows at the end, belongs to the name as well
-            yield StageOpened(stage.index, stage.parent_stage_index, name)
-        if stage.content:
-            yield StageText(stage.index, stage.content)
-        if stage.status:
-            yield StageClosed(stage.index, name, "failed" if stage.status.lower() == "failed" else "completed")

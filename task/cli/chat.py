@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,8 @@ from task.console.controller import FrameworkController
 from task.console.ui_manager import JsonUserInterface, UserInterfaceManager
 from task.errors import InvalidRequest, SettingsError
 from task.llm.dial import ModelListings
+from task.processes import answers
+from task.product.backends import BACKENDS
 from task.settings import Settings
 from task.settings.installation import installation_secret
 
@@ -42,24 +44,14 @@ ENDS: Mapping[str, Exit] = {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPT
 SOON = aiohttp.ClientTimeout(total=2)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatArguments:
-    """The command's own arguments. `prompt` is one question, `resume` the session to continue."""
-
-    prompt: str | None = None
-    resume: str | None = None
-    as_json: bool = False
-    debug: bool = False
-
-
-def run(config: Path | None, given: ChatArguments) -> int:
-    """Chat until the end; the exit code.
+def run(config: Path | None, prompt: str | None, resume: str | None, *, as_json: bool, debug: bool) -> int:
+    """Chat until the end; the exit code. `prompt` is one question, `resume` the session to continue.
 
     Raises:
         SettingsError: a setting cannot be used, or no model is connected.
         InvalidRequest: an empty question, or no such session.
     """
-    if given.prompt is not None and not given.prompt.strip():
+    if prompt is not None and not prompt.strip():
         raise InvalidRequest("The question is empty; write it in quotes after -p.")
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # what comes may be anything, a terminal may not have it all
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -67,13 +59,13 @@ def run(config: Path | None, given: ChatArguments) -> int:
     if ignored := configuration.settings.ignored:
         print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
     _start_log(configuration.settings)
-    ui = JsonUserInterface() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
-    ui.debug_mode = given.debug or configuration.settings.console.debug_mode
+    ui = JsonUserInterface() if as_json else UserInterfaceManager(configuration.get_ui_settings())
+    ui.debug_mode = debug or configuration.settings.console.debug_mode
     controller = FrameworkController(configuration, ui=ui)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        return _chat(controller, given) if controller.initialize() else Exit.USAGE
+        return _chat(controller, prompt, resume) if controller.initialize() else Exit.USAGE
     finally:
         controller.shutdown()
 
@@ -92,73 +84,59 @@ def completed(settings: Settings) -> Settings:
 
 
 async def _completed(settings: Settings) -> Settings:
-    address, named = core_address(settings), "backend" in settings.model_fields_set
+    address, of_core = core_address(settings), BACKENDS[settings.backend].of_core
     if not core_is_ours(settings):
-        needs_key = settings.backend == "dial"
-        return _with_core(settings, address, key_for(settings, address)) if needs_key else settings
-    key = local_core_key(settings)
-    models = await _models_of(address, key)
-    if models:
-        settings = _with_core(settings, address, key).model_copy(update=await _companions(settings))
-    elif named and settings.backend == "dial":
+        return _with_core(settings, address, key_for(settings, address)) if of_core else settings
+    named, key = "backend" in settings.model_fields_set, local_core_key(settings)
+    async with aiohttp.ClientSession(timeout=SOON) as session:
+        models: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOON.total):
+                models = await ModelListings(session, address).chat_models(key)
+        if models:
+            settings = _with_core(settings, address, key).model_copy(update=await _companions(settings, session))
+    if named and of_core and not models:
         raise SettingsError(NO_ANSWER.format(address=address))
-    if named and settings.backend != "dial":
+    if named and not of_core:
         return settings
     chosen = await choose_model(settings)
     if models:
         wanted = [settings.deployment_name] if "deployment_name" in settings.model_fields_set else []
         name = next(name for name in (*wanted, chosen.name, *models) if name in models)
         return settings.model_copy(update={"deployment_name": name})
-    backend = {"ollama": "ollama", "upstream": "openai"}.get(chosen.rule)
-    if backend is None:
+    if chosen.backend is None:
         raise SettingsError(NO_MODEL)
-    return settings.model_copy(update={"backend": backend, "deployment_name": chosen.name})
+    return settings.model_copy(update={"backend": chosen.backend, "deployment_name": chosen.name})
 
 
 def _with_core(settings: Settings, address: str, key: str) -> Settings:
     return settings.model_copy(update={"dial_endpoint": address, "dial_api_key": SecretStr(key)})
 
 
-async def _models_of(address: str, key: str) -> list[str]:
-    """The chat models of a Core at this address; none where there is no Core."""
-    async with aiohttp.ClientSession(timeout=SOON) as session:
-        try:
-            async with asyncio.timeout(SOON.total):
-                return await ModelListings(session, address).chat_models(key)
-        except TimeoutError:
-            return []
-
-
-async def _answers(address: str) -> bool:
-    try:
-        async with aiohttp.ClientSession(timeout=SOON) as session, session.get(f"{address}/health") as response:
-            return response.status == 200
-    except (aiohttp.ClientError, TimeoutError, ValueError):
-        return False
-
-
-async def _companions(settings: Settings) -> dict[str, Any]:
-    """What leads to the servers that a running product has beside it."""
+async def _companions(settings: Settings, session: aiohttp.ClientSession) -> dict[str, Any]:
+    # What leads to the servers beside a running product.
     found: dict[str, Any] = {}
-    places = {"ddg_mcp_url": settings.search_port, "pyinterpreter_mcp_url": settings.interpreter.port}
-    for name, port in places.items():
+    for name, url, port in (
+        ("ddg_mcp_url", settings.ddg_mcp_url, settings.search_port),
+        ("pyinterpreter_mcp_url", settings.pyinterpreter_mcp_url, settings.interpreter.port),
+    ):
         address = base_url(HOST, port)
-        if getattr(settings, name) is None and port and await _answers(address):
+        if url is None and port and await answers(session, f"{address}/health"):
             found[name] = f"{address}/mcp"
     if found and settings.mcp_token is None:
         found["mcp_token"] = SecretStr(installation_secret(settings.data_dir / "mcp.key"))
     return found
 
 
-def _chat(controller: FrameworkController, given: ChatArguments) -> int:
+def _chat(controller: FrameworkController, prompt: str | None, resume: str | None) -> int:
     if not controller.caller.core_key:
         controller.notes.append(NO_CORE)
     if refused := controller.product.refused:
         controller.notes.append(NO_FILES.format(reason=refused))
-    if given.resume is not None:
-        controller.resume(given.resume)
-    if given.prompt is not None:
-        controller.take(given.prompt)
+    if resume is not None:
+        controller.resume(resume)
+    if prompt is not None:
+        controller.take(prompt)
     else:
         controller.run()
         if controller.ui.interactive:

@@ -26,6 +26,7 @@ from task.cli.model_choice import (
 from task.cli.tools import SERVER_SECONDS, discover_tools, own_tools
 from task.errors import SettingsError, ToolError
 from task.processes import answers
+from task.product.backends import BACKENDS
 from task.settings import Settings
 
 if TYPE_CHECKING:
@@ -205,15 +206,15 @@ async def _upstream(model: ChosenModel, found: str) -> Finding:
 
 async def _ollama(examined: Examined) -> Finding | None:
     settings = examined.settings
+    by_agent, by_core = (asked == "ollama" for asked in (settings.backend, settings.core.model))
     found = await chosen_of_ollama(settings)
     if found is None:
-        asked = "ollama" in (settings.backend, settings.core.model)
-        return ("bad", f"nothing answers at {settings.ollama_local}") if asked else None
+        return ("bad", f"nothing answers at {settings.ollama_local}") if by_agent or by_core else None
     server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
     if found.model is None:
         return "note", f"{server}, without a model", f"`{PULL}` gets one."
     model, asked = found.model, settings.deployment_name
-    if settings.backend == "ollama" and not model.is_named(asked):
+    if by_agent and not model.is_named(asked):
         fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {model.name}."
         return "bad", f"{server}, without the agent's model {asked}", fix
     can = ", ".join(sorted(model.capabilities or ())) or "capabilities unknown"
@@ -225,7 +226,7 @@ async def _ollama(examined: Examined) -> Finding | None:
 
 
 async def _dapr(examined: Examined) -> Finding | None:
-    if examined.settings.backend != "dapr":
+    if not BACKENDS[examined.settings.backend].sidecar:
         return None
     found = await chosen_of_dapr(examined.settings)
     if found.fault:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
@@ -20,13 +20,11 @@ from task.llm.ollama_request import OllamaModel
 from task.llm.transport import new_session
 from task.local.model.process import EmbeddedModel
 from task.local.model.weights import CODER, WeightStore, gguf_fault
-from task.product.backends import dapr_server, ollama_server
+from task.product.backends import BACKENDS, dapr_server, ollama_server
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
-LISTING_SECONDS = 2
-
 OLLAMA_TIMEOUT = aiohttp.ClientTimeout(total=3, sock_connect=0.5)  # a start without Ollama does not wait
 DESCRIBING_SECONDS = 5.0
 EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat, for servers that list no capabilities
@@ -36,7 +34,6 @@ SHOWN = 5
 OLDEST = "0.12.6"  # the first that knows `truncate`
 _NUMBER = re.compile(r"\d+")
 
-Shape = TypeVar("Shape", bound=BaseModel)
 Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 
 
@@ -44,8 +41,8 @@ Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 class ChosenModel:
     """The model in use, the rule that chose it, and why.
 
-    `base_url` and `api_key` lead to an upstream, `ollama` is what
-    Ollama reports of its model."""
+    `base_url` and `api_key` lead to an upstream, `ollama` is what Ollama reports of its model.
+    """
 
     rule: Rule
     name: str
@@ -53,6 +50,11 @@ class ChosenModel:
     base_url: str | None = None
     api_key: str = ""
     ollama: OllamaModel | None = None
+
+    @property
+    def backend(self) -> str | None:
+        """The backend that leads to it without a Core; None where only a Core has it."""
+        return {"ollama": "ollama", "upstream": "openai", "dapr": "dapr"}.get(self.rule)
 
 
 async def choose_model(settings: Settings, *, behind_core: bool = False) -> ChosenModel:
@@ -70,7 +72,7 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     if settings.core.model == "local":
         own_file(settings)
         return ChosenModel("local", local_name(settings), "AGENT_CORE__MODEL asks for it")
-    if settings.backend == "dapr" and settings.core.model == "auto":
+    if BACKENDS[settings.backend].sidecar and settings.core.model == "auto":
         dapr = await chosen_of_dapr(settings)
         return ChosenModel("dapr", dapr.name, dapr.reason)
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
@@ -78,7 +80,7 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     ollama = await chosen_of_ollama(settings)
     if ollama is not None and ollama.model is not None:
         return ChosenModel("ollama", ollama.model.name, ollama.reason, ollama=ollama.model)
-    lacking = "no running Ollama" if ollama is None else ollama.reason
+    lacking = ollama.reason if ollama is not None else "no running Ollama"
     if settings.core.model == "ollama":
         return ChosenModel("ollama", settings.deployment_name, f"AGENT_CORE__MODEL asks for Ollama, but: {lacking}")
     if own_file(settings) is not None or embedded_model(settings).found() is not None:
@@ -96,12 +98,11 @@ async def listed_models(base_url: str, api_key: str) -> list[str]:
 
 async def listing_status(base_url: str, api_key: str) -> int | None:
     """The HTTP status of an upstream's list of models; None when it does not answer in time."""
+    timeout, headers = aiohttp.ClientTimeout(2), {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LISTING_SECONDS)) as session,
-            session.get(
-                f"{base_url}/models", headers={"Authorization": f"Bearer {api_key}"} if api_key else {}
-            ) as response,
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{base_url}/models", headers=headers) as response,
         ):
             return response.status
     except (aiohttp.ClientError, TimeoutError):
@@ -165,31 +166,16 @@ async def _upstream(settings: Settings) -> ChosenModel:
     return ChosenModel("upstream", name, reason, base_url, api_key)
 
 
-class _Details(BaseModel):
-    family: str = ""
-
-
-class _Tag(BaseModel):
+class _OllamaItem(BaseModel):
     name: str
     size: int = 0
     remote_host: str = ""
-    details: _Details = _Details()
-
-
-class _Tags(BaseModel):
-    models: list[_Tag]
-
-
-class _Running(BaseModel):
-    name: str
     context_length: int | None = None
+    details: dict[str, Any] = {}
 
 
-class _Loaded(BaseModel):
-    models: list[_Running] = []
-
-
-class _Version(BaseModel):
+class _OllamaAnswer(BaseModel):
+    models: list[_OllamaItem] | None = None
     version: str = ""
 
 
@@ -211,19 +197,15 @@ class OllamaChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    tag: _Tag
+    size: int
     model: OllamaModel
     loaded: bool
     fits: bool
 
     @property
-    def tools(self) -> bool:
-        return self.model.can("tools")
-
-    @property
     def rank(self) -> tuple[bool, bool, bool, bool, int]:
-        size = self.tag.size if self.fits else -self.tag.size
-        return self.tools, not self.model.remote, self.loaded, self.fits, size
+        size = self.size if self.fits else -self.size
+        return self.model.can("tools"), not self.model.remote, self.loaded, self.fits, size
 
 
 async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
@@ -233,47 +215,48 @@ async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
     """
     url = settings.ollama_local
     async with new_session() as session:
-        tags = await _fetched(session, f"{url}/api/tags", _Tags)
+        tags = (await _fetched(session, f"{url}/api/tags")).models
         if tags is None:
             return None
-        loaded = await _fetched(session, f"{url}/api/ps", _Loaded) or _Loaded()
-        version = await _fetched(session, f"{url}/api/version", _Version) or _Version()
-        contexts = {running.name: running.context_length for running in loaded.models}
-        candidates = await _candidates(ollama_server(settings, session, url), tags.models, contexts.keys())
-    asked = [item for item in candidates if item.model.is_named(settings.deployment_name)]
+        running = (await _fetched(session, f"{url}/api/ps")).models or []
+        version = (await _fetched(session, f"{url}/api/version")).version
+        contexts = {item.name: item.context_length for item in running}
+        candidates = await _candidates(ollama_server(settings, session, url), tags, contexts.keys())
     if not candidates:
-        return OllamaChoice(version.version, None, f"Ollama runs at {url} without a model; `{PULL}` gets one")
+        return OllamaChoice(version, None, f"Ollama runs at {url} without a model; `{PULL}` gets one")
+    asked = [item for item in candidates if item.model.is_named(settings.deployment_name)]
     best = max(asked or candidates, key=lambda item: item.rank)
-    others = [item.tag.name for item in candidates if item is not best][:SHOWN]
+    others = [item.model.name for item in candidates if item is not best][:SHOWN]
     another = f"; DEPLOYMENT_NAME chooses another: {', '.join(others)}" if others else ""
     lacking = not asked and "deployment_name" in settings.model_fields_set
     without = f" without {settings.deployment_name}" if lacking else ""
     reason = f"Ollama runs at {url}{without}, and {_why(best, bool(asked), candidates)}{another}"
-    return OllamaChoice(version.version, best.model, reason, contexts.get(best.tag.name))
+    return OllamaChoice(version, best.model, reason, contexts.get(best.model.name))
 
 
-async def _candidates(server: OllamaServer, tags: Sequence[_Tag], loaded: Collection[str]) -> list[_Candidate]:
+async def _candidates(server: OllamaServer, tags: Sequence[_OllamaItem], loaded: Collection[str]) -> list[_Candidate]:
     memory = machine_memory() if is_loopback(server.url) else 0
-    models = await asyncio.gather(*(_described(server, tag) for tag in tags))
+
+    async def described(tag: _OllamaItem) -> OllamaModel:
+        try:
+            async with asyncio.timeout(DESCRIBING_SECONDS):
+                return await server.model(tag.name)
+        except (ProviderError, TimeoutError):
+            return OllamaModel(tag.name, 0, remote=bool(tag.remote_host))
+
+    models = await asyncio.gather(*map(described, tags))
     return [
-        _Candidate(tag, model, tag.name in loaded, not memory or tag.size <= WEIGHTS_SHARE * memory)
+        _Candidate(tag.size, model, tag.name in loaded, not memory or tag.size <= WEIGHTS_SHARE * memory)
         for tag, model in zip(tags, models, strict=True)
-        if model.can("completion") and (model.capabilities is not None or tag.details.family not in EMBEDDERS)
+        if model.can("completion") and (model.capabilities is not None or tag.details.get("family") not in EMBEDDERS)
     ]
 
 
-async def _described(server: OllamaServer, tag: _Tag) -> OllamaModel:
-    try:
-        async with asyncio.timeout(DESCRIBING_SECONDS):
-            return await server.model(tag.name)
-    except (ProviderError, TimeoutError):
-        return OllamaModel(tag.name, 0, remote=bool(tag.remote_host))
-
-
 def _why(best: _Candidate, asked: bool, candidates: Sequence[_Candidate]) -> str:
+    tools = best.model.can("tools")
     if asked:
         why = "DEPLOYMENT_NAME asks for it"
-    elif not best.tools:
+    elif not tools:
         return f"none of its models can use tools, so this one answers without them (`{PULL}` gets one that can)"
     elif best.loaded:
         why = "it is loaded"
@@ -281,16 +264,18 @@ def _why(best: _Candidate, asked: bool, candidates: Sequence[_Candidate]) -> str
         why = "it is its only model"
     else:
         why = "it is the largest with tools that fits the memory" if best.fits else "no model with tools is smaller"
-    return why if best.tools else f"{why}, without tools: it cannot use them"
+    return why if tools else f"{why}, without tools: it cannot use them"
 
 
-async def _fetched(session: aiohttp.ClientSession, url: str, shape: type[Shape]) -> Shape | None:
+async def _fetched(session: aiohttp.ClientSession, url: str) -> _OllamaAnswer:
     # Whatever answers there is not ours: anything but the expected shape counts as no answer.
     try:
         async with session.get(url, timeout=OLLAMA_TIMEOUT) as response:
-            return shape.model_validate_json(await response.read()) if response.status == 200 else None
+            if response.status == 200:
+                return _OllamaAnswer.model_validate_json(await response.read())
     except (aiohttp.ClientError, TimeoutError, ValidationError):
-        return None
+        pass
+    return _OllamaAnswer()
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,16 +159,19 @@ def _retries(settings: Settings) -> Retries:
 @dataclass(frozen=True, slots=True)
 class Provider:
     """A kind of backend that the settings can choose. `check` raises SettingsError where its client is not installed
-    or its address cannot be one; `transcribes`: it can have speech as text."""
+    or its address cannot be one; `transcribes`: it can have speech as text; `of_core`: it needs a DIAL Core;
+    `sidecar`: it runs beside the agent, and local Core connects to it as well."""
 
     open: Callable[[Settings, aiohttp.ClientSession, ModelListings], Backend]
     transcribes: bool = False
+    of_core: bool = False
+    sidecar: bool = False
     check: Callable[[Settings], object] = lambda _: None
 
 
 BACKENDS: Mapping[str, Provider] = {
-    "dial": Provider(_dial, transcribes=True),
+    "dial": Provider(_dial, transcribes=True, of_core=True),
     "openai": Provider(_openai, transcribes=True),
     "ollama": Provider(_ollama),
-    "dapr": Provider(_dapr, check=dapr_server),
+    "dapr": Provider(_dapr, sidecar=True, check=dapr_server),
 }
