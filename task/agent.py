@@ -29,7 +29,7 @@ from task.conversation.state import (
 from task.dial.approvals import DialApprovals
 from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
-from task.loop import LoopObserver, RunOutcome, SilentObserver
+from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
 from task.product import Profile, Services
 from task.product.opening import new_seal, opened_bare
@@ -71,7 +71,7 @@ class GeneralPurposeAgent:
         self._tools_dict = named(tools)
         self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
         self._given, self._seal = opened, seal or new_seal()
-        self._observer = observer or SilentObserver()
+        self._observer = observer or LoopObserver()
         self._limit = limit
 
     async def handle_request(

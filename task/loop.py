@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from time import monotonic, perf_counter
-from typing import Literal, Protocol
+from typing import Literal
 
 from task.conversation.messages import Message, Role, ToolCall, repaired, unanswered, user
 from task.errors import AgentError, ProviderError
@@ -86,8 +86,8 @@ class RunOutcome:
         return said[-1] if said else Message(Role.ASSISTANT, "")
 
 
-class LoopObserver(Protocol):
-    """Follows what a run does; it never changes it.
+class LoopObserver:
+    """Follows what a run does; it never changes it. This one ignores everything.
 
     `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
     `last`: no tools are offered in it any more.
@@ -102,11 +102,7 @@ class LoopObserver(Protocol):
     def run_ended(self, outcome: RunOutcome) -> None: ...
 
 
-class SilentObserver(LoopObserver):
-    """Ignores what a run does."""
-
-
-class ForwardingObserver:
+class ForwardingObserver(LoopObserver):
     """Passes on to `observer` what a run does; the base of those that follow a part of it themselves."""
 
     def __init__(self, observer: LoopObserver) -> None:
@@ -145,7 +141,7 @@ class ToolLoop:
     model: ChatModel
     toolbox: Toolbox
     limits: Limits = field(default_factory=Limits)
-    observer: LoopObserver = field(default_factory=SilentObserver)
+    observer: LoopObserver = field(default_factory=LoopObserver)
     options: ModelOptions = field(default_factory=ModelOptions)
     clock: Callable[[], float] = monotonic
     window: ContextWindow = field(default_factory=ContextWindow)

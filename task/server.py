@@ -28,7 +28,7 @@ from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.product import Profile, Services, check
 from task.product.backends import BACKENDS
 from task.product.health import Health
-from task.product.observing import metrics_of
+from task.product.opening import metrics_of
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
 from task.telemetry.logs import set_up_logging

@@ -10,7 +10,7 @@ from task.approvals.approvals import Approvals
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.replies import Answer
 from task.llm.base import Usage
-from task.loop import ForwardingObserver, LoopObserver, RunOutcome, SilentObserver, Spent
+from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent
 from task.permissions.decisions import Effect
 from task.product import Profile, Services
 from task.runs.answering import RunChoice
@@ -79,7 +79,7 @@ class Coder:
     emit: Emit
     ask: Ask = deny_all
     checkpoint: Checkpoint = keep_nothing
-    observer: LoopObserver = field(default_factory=SilentObserver)
+    observer: LoopObserver = field(default_factory=LoopObserver)
 
     async def run(self, progress: Progress) -> RunOutcome:
         """Work until the model is done or a limit is reached; `progress` grows meanwhile.

@@ -18,7 +18,7 @@ from task.conversation.messages import Message, repaired, system, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, Usage
-from task.loop import LoopObserver, SilentObserver
+from task.loop import LoopObserver
 from task.permissions.icerc import plain
 from task.product import Profile, opened
 from task.tools.models import Caller
@@ -94,7 +94,7 @@ async def planned(
 
     Raises: as `get_plan`.
     """
-    planner = _Planner(profile, caller, observer or SilentObserver())
+    planner = _Planner(profile, caller, observer or LoopObserver())
     messages = [system(PLANNER_PROMPT), user(_with_files(task, files))]
     reply, usage = await planner.answer(messages)
     try:

@@ -104,7 +104,7 @@ class StateSeal:
         """
         if state.get("version") != VERSION:
             raise StateRejected("unknown version")
-        body = {key: state.get(key) for key in _SEALED}
+        body: dict[str, Any] = {key: state.get(key) for key in _SEALED}
         given = str(state.get("signature")).encode(errors="replace")
         if not hmac.compare_digest(given, self._signature(body, principal).encode()):
             raise StateRejected("the signature does not fit")

@@ -4,4 +4,4 @@ from task.product.backends import Backend as Backend
 from task.product.opening import check as check
 from task.product.opening import opened as opened
 from task.product.profile import Profile as Profile
-from task.product.services import Services as Services
+from task.product.profile import Services as Services

@@ -46,8 +46,8 @@ class Backend:
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
-    fetches_files: bool
-    listed: bool
+    fetches_files: bool = False
+    listed: bool = False
     facts: ModelFacts | None = None
     dialect: Callable[[str], ProviderProfile] = profile_for
     models: Callable[[str], Awaitable[list[str]]] | None = None
@@ -66,9 +66,15 @@ def _dial(settings: Settings, session: aiohttp.ClientSession, listings: ModelLis
         )
 
     return Backend(
-        chat_model, fetches_files=True, listed=True, facts=listings, dialect=lambda name: dialect or profile_for(name),
-        models=listings.chat_models, address=settings.dial_endpoint, provider="dial",
-    )  # fmt: skip
+        chat_model,
+        fetches_files=True,
+        listed=True,
+        facts=listings,
+        dialect=lambda name: dialect or profile_for(name),
+        models=listings.chat_models,
+        address=settings.dial_endpoint,
+        provider="dial",
+    )
 
 
 def _openai(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
@@ -80,28 +86,38 @@ def _openai(settings: Settings, session: aiohttp.ClientSession, _: ModelListings
         return OpenAIChatModel(session, url, key, name, profile=dialect, retries=retries)
 
     return Backend(
-        chat_model, fetches_files=False, listed=False, dialect=lambda name: dialect or profile_for(name, url),
+        chat_model,
+        dialect=lambda name: dialect or profile_for(name, url),
         models=lambda _: listed_models(session, url, key),
         transcribe=lambda deployment, recording: transcription(session, url, key, deployment, recording),
-        address=url, provider="openai",
-    )  # fmt: skip
+        address=url,
+        provider="openai",
+    )
 
 
 def _ollama(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
     server = ollama_server(settings, session, settings.ollama_local)
     return Backend(
-        lambda name, _: SizedOllamaModel(server, name), fetches_files=False, listed=False, facts=server,
-        dialect=lambda name: OLLAMA, models=lambda _: server.models(), address=settings.ollama_local, provider="ollama",
-    )  # fmt: skip
+        lambda name, _: SizedOllamaModel(server, name),
+        facts=server,
+        dialect=lambda _: OLLAMA,
+        models=lambda _: server.models(),
+        address=settings.ollama_local,
+        provider="ollama",
+    )
 
 
 def _dapr(settings: Settings, session: aiohttp.ClientSession, _: ModelListings) -> Backend:
     server = dapr_server(settings, session.timeout.sock_read)
     return Backend(
-        lambda name, _: server.chat_model(name), fetches_files=False, listed=False, facts=server,
-        dialect=lambda name: DAPR, models=lambda _: server.models(), close=server.close,
-        address=dapr_address(settings), provider="dapr",
-    )  # fmt: skip
+        lambda name, _: server.chat_model(name),
+        facts=server,
+        dialect=lambda _: DAPR,
+        models=lambda _: server.models(),
+        close=server.close,
+        address=dapr_address(settings),
+        provider="dapr",
+    )
 
 
 def ollama_server(settings: Settings, session: aiohttp.ClientSession, url: str) -> OllamaServer:

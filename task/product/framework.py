@@ -10,11 +10,10 @@ from pathlib import Path
 
 from task.closing import close_all
 from task.errors import SettingsError, ToolError
-from task.permissions.policy import Policy, Rule
+from task.permissions.policy import Rule
 from task.product.opening import check, opened
 from task.product.parts import command_limits
-from task.product.profile import Profile
-from task.product.services import Services
+from task.product.profile import Profile, Services
 from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.models import Caller
@@ -67,27 +66,18 @@ async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
     check(settings)
     tools, teps = folder_tools(settings, folder), settings.teps
     services, profile = opened(settings)
+    policy, place = profile.rules.policy, len(settings.permissions.rules)  # the operator's own rules decide first
+    added = (_REST,) if not teps.permission_required else (_ASKED_OUTSIDE,) if not teps.secure_mode else ()
+    policy = replace(policy, rules=(*policy.rules[:place], *added, *policy.rules[place:]))
     profile = replace(
         profile,
         workspace_tools=tools.of,
         local=True,
         aliases=FRAMEWORK,
-        rules=replace(profile.rules, policy=_policy(settings, profile.rules.policy)),
+        rules=replace(profile.rules, policy=policy),
     )
-    return ConsoleProduct(
-        services, profile, tools, teps.confirmation_seconds, teps.remember_confirmations,
-        settings.limits.max_upload_bytes,
-    )  # fmt: skip
-
-
-def _policy(settings: Settings, policy: Policy) -> Policy:
-    teps, rules = settings.teps, list(policy.rules)
-    place = len(settings.permissions.rules)  # the operator's own decide first
-    if not teps.permission_required:
-        rules.insert(place, _REST)
-    elif not teps.secure_mode:
-        rules.insert(place, _ASKED_OUTSIDE)
-    return replace(policy, rules=tuple(rules))
+    remembers, upload_bytes = teps.remember_confirmations, settings.limits.max_upload_bytes
+    return ConsoleProduct(services, profile, tools, teps.confirmation_seconds, remembers, upload_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +92,7 @@ class FolderTools:
     commands: Commands | None = None
     with_commands: Sequence[BaseTool] = ()
     without_commands: Sequence[BaseTool] = ()
-    opened: Sequence[Workspace] = ()
+    workspaces: Sequence[Workspace] = ()
     handlers: list[BaseTool] = field(default_factory=list[BaseTool])
 
     async def of(self, _: Caller) -> list[BaseTool]:
@@ -120,7 +110,7 @@ class FolderTools:
     async def close(self) -> None:
         if self.commands is not None:
             await close_all(self.commands.close)
-        for workspace in self.opened:
+        for workspace in self.workspaces:
             workspace.close()
 
 
@@ -151,20 +141,11 @@ def folder_tools(settings: Settings, folder: Path) -> FolderTools:
         hidden = frozenset(str(file).lstrip("/") for file in files)
         machine = Workspace(Path("/"), limits=replace(limits, hidden=hidden))
     own, seconds = command_limits(settings), settings.limits.tool_seconds
-    commands = Commands(
-        workspace,
-        replace(own, seconds=seconds) if seconds is not None else own,
-        unsafe=not teps.secure_mode,
-        gated=True,
-    )
-    return FolderTools(
-        folder,
-        "",
-        commands,
-        framework_tools(workspace, commands, directory, machine),
-        framework_tools(workspace, machine=machine),
-        [workspace, *([machine] if machine is not None else [])],
-    )
+    own = replace(own, seconds=seconds) if seconds is not None else own
+    commands = Commands(workspace, own, unsafe=not teps.secure_mode, gated=True)
+    workspaces = [workspace, *([machine] if machine is not None else [])]
+    with_commands = framework_tools(workspace, commands, directory, machine)
+    return FolderTools(folder, "", commands, with_commands, framework_tools(workspace, machine=machine), workspaces)
 
 
 def _directory(workspace: Workspace, chosen: Path | None) -> str:

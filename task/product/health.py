@@ -9,8 +9,7 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 from task.errors import StoreUnavailable
-from task.product.profile import Profile, offered
-from task.product.services import Services
+from task.product.profile import Profile, Services, offered
 from task.tools.base import BaseTool
 
 FRESH_SECONDS = 5.0
@@ -48,27 +47,28 @@ class Health:
         async with self._looking:
             fresh = self._looked_at is not None and self.clock() - self._looked_at < FRESH_SECONDS
             if not fresh:
-                found = await asyncio.gather(self._model(), self._store())
-                self._reasons, self._looked_at = tuple(filter(None, found)), self.clock()
+                probes = ((NO_MODEL, self._connect()), (NO_STORE, self._count()))
+                works = await asyncio.gather(*(_in_time(probe) for _, probe in probes))
+                self._reasons = tuple(reason for (reason, _), well in zip(probes, works, strict=True) if not well)
+                self._looked_at = self.clock()
             if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
                 self._tools, issues = await offered(self.services, self.profile)
                 self._degraded = tuple(map(str, issues))
-            degraded = (*self._degraded, *self._disagreements, *self._redis_faults())
-            return Report(self._reasons, degraded, self._tools)
+            redis = self.services.redis
+            # Nothing is asked for it: this process renews its place there every few seconds.
+            faults = (f"redis: {redis.fault}",) if redis is not None and redis.fault else ()
+            return Report(self._reasons, (*self._degraded, *self._disagreements, *faults), self._tools)
 
-    def _redis_faults(self) -> tuple[str, ...]:
-        # Nothing is asked for it: this process renews its place there every few seconds.
-        redis = self.services.redis
-        return (f"redis: {redis.fault}",) if redis is not None and redis.fault else ()
+    async def _connect(self) -> bool:
+        address = self.profile.backend.address
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        if parts.hostname is not None:  # else a socket's path, which only its own library connects to
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+            writer.close()
+        return True
 
-    async def _model(self) -> str:
-        reachable = await _in_time(lambda: _connected(self.profile.backend.address))
-        return "" if reachable else NO_MODEL
-
-    async def _store(self) -> str:
-        return "" if await _in_time(self._counted) else NO_STORE
-
-    async def _counted(self) -> bool:
+    async def _count(self) -> bool:
         store = await self.services.store.get_if_available()
         if store is None:
             return False
@@ -77,19 +77,9 @@ class Health:
         return True
 
 
-async def _in_time(probe: Callable[[], Awaitable[bool]]) -> bool:
+async def _in_time(probe: Awaitable[bool]) -> bool:
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            return await probe()
+            return await probe
     except (OSError, StoreUnavailable, TimeoutError):
         return False
-
-
-async def _connected(address: str) -> bool:
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    if parts.hostname is None:  # a socket's path, which only its own library connects to
-        return True
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    _, writer = await asyncio.open_connection(parts.hostname, port)
-    writer.close()
-    return True

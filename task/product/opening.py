@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.approvals.rules import ApprovalRules, CoreClaims
-from task.context.prompt import LiveContext
+from task.closing import close_all
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
@@ -15,10 +18,8 @@ from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
-from task.product.backends import BACKENDS, Backend
-from task.product.observing import telemetry_of
+from task.product.backends import BACKENDS
 from task.product.parts import (
-    approval_rules_of,
     check_workspaces,
     command_limits,
     default_tools,
@@ -28,20 +29,26 @@ from task.product.parts import (
     redis_of,
     workspace_of,
 )
-from task.product.profile import Profile, no_tools
-from task.product.services import Services
-from task.product.workspaces import Workspaces
+from task.product.profile import Profile, Services, no_tools
 from task.prompts import SYSTEM_PROMPT
-from task.settings import Settings
+from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
 from task.store.access import StoreAccess
+from task.telemetry import SHARED_METRICS
+from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader
+from task.tools.workspace.commands import Commands
+from task.tools.workspace.launcher import sandbox_here
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.tools import workspace_tools
 
 if TYPE_CHECKING:
     from task.telemetry.metrics import PrometheusMetrics
+
+logger = logging.getLogger(__name__)
 
 
 def check(settings: Settings) -> None:
@@ -103,11 +110,18 @@ def opened(
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
         mcp = MCPHub(mcp_specs(settings), files, redis=redis)
-        rules = approval_rules_of(settings, CoreClaims(session, endpoint), store.now)
+        asking = settings.permissions
+        rules = ApprovalRules(
+            policy_of(settings),
+            CoreClaims(session, endpoint),
+            asking.open_minutes * 60,
+            asking.grant_hours * 3600,
+            store.now,  # the clock that replicas share
+        )
     except BaseException:
         session.detach()  # it has no connections yet
         raise
-    workspaces = Workspaces(lambda principal: workspace_of(settings, principal), command_limits(settings))
+    workspaces = _Workspaces(settings)
     key = settings.dial_api_key
     services = Services(
         endpoint,
@@ -121,27 +135,14 @@ def opened(
         key.get_secret_value() if key else "",
         (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, backend.close),
     )
-    workspace_tools = workspaces.tools if settings.coding.workspaces else no_tools
-    return services, _profile(settings, backend, context, own, workspace_tools, rules, files)
-
-
-def _profile(
-    settings: Settings,
-    backend: Backend,
-    context: LiveContext | None,
-    tools: Sequence[BaseTool],
-    workspace_tools: Callable[[Caller], Awaitable[list[BaseTool]]],
-    rules: ApprovalRules,
-    files: DialFiles,
-) -> Profile:
     limits, model = settings.limits, settings.llm
-    return Profile(
+    profile = Profile(
         backend,
         settings.deployment_name,
         settings.system_prompt or SYSTEM_PROMPT,
         context,
-        tools=tools,
-        workspace_tools=workspace_tools,
+        tools=own,
+        workspace_tools=workspaces.tools if settings.coding.workspaces else no_tools,
         rules=rules,
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
         options=ModelOptions(
@@ -156,6 +157,7 @@ def _profile(
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
     )
+    return services, profile
 
 
 def opened_bare(endpoint: str) -> tuple[Services, Profile]:
@@ -166,3 +168,78 @@ def opened_bare(endpoint: str) -> tuple[Services, Profile]:
 def new_seal() -> StateSeal:
     """A seal that only this process knows."""
     return StateSeal(secrets.token_bytes(32))
+
+
+def telemetry_of(settings: Settings, metrics: PrometheusMetrics | None = None) -> Telemetry:
+    """Spans where the settings name a collector; `metrics` are for a process that serves them.
+
+    Raises:
+        SettingsError: the packages for spans are not installed.
+    """
+    base, whole = settings.otel_exporter_otlp_endpoint, settings.otel_exporter_otlp_traces_endpoint
+    if base is None and whole is None:
+        return Telemetry(metrics)
+    try:
+        from task.telemetry.otel import SEND_SECONDS, OtelSpans, collector_at
+    except ImportError as error:
+        raise SettingsError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: pip install "
+            "'dial-general-purpose-agent[otel]'."
+        ) from error
+    limited = (
+        not process_environment().keys().isdisjoint(("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"))
+    )
+    collector = collector_at(whole or f"{base}/v1/traces", None if limited else SEND_SECONDS)
+    return Telemetry(metrics, OtelSpans(collector))
+
+
+def metrics_of(settings: Settings) -> PrometheusMetrics | None:
+    """The metrics of a serving process, which all processes share that have the same folder for them.
+
+    Raises:
+        SettingsError: there is no such folder.
+    """
+    if not settings.metrics.enabled:
+        return None
+    from task.telemetry.metrics import PrometheusMetrics
+
+    shared = process_environment().get(SHARED_METRICS)
+    if shared and not Path(shared).is_dir():
+        raise SettingsError(f"{SHARED_METRICS}: {shared} is not a folder. Create it, or remove the variable.")
+    rag, planner, coder = settings.rag, settings.planner_model, settings.coder_model
+    models = (settings.deployment_name, planner, coder, rag.deployment, rag.reranker, *settings.prices)
+    return PrometheusMetrics(set(filter(None, models)), Path(shared) if shared else None)
+
+
+class _Workspaces:
+    """The workspaces that an operator offers to callers of the HTTP API and DIAL; each is opened when it is first used,
+    and its owners share it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
+
+    async def tools(self, caller: Caller) -> list[BaseTool]:
+        """The tools of the caller's workspace; none without a workspace, or while its folder cannot be opened."""
+        folder = workspace_of(self._settings, await caller.principal())
+        if folder is None:
+            return []
+        try:
+            await asyncio.to_thread(sandbox_here)  # the first time takes a moment
+            found = folder.stat()
+            key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
+            if key not in self._opened:
+                workspace = Workspace(folder)
+                commands = Commands(workspace, command_limits(self._settings), gated=True)
+                tools = workspace_tools(workspace, None if commands.available else commands)
+                self._opened[key] = workspace, commands, tools
+        except OSError as error:
+            logger.warning("a workspace cannot be opened (%s)", type(error).__name__)
+            return []
+        return self._opened[key][2]
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, {}
+        await close_all(*(commands.close for _, commands, _ in opened.values()))
+        for workspace, _, _ in opened.values():
+            workspace.close()

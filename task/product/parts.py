@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from pathlib import Path
 from shutil import which
-from time import time
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from task.approvals.rules import ApprovalRules, Claims, ProcessClaims
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.context.prompt import LiveContext
 from task.core_client.files import DialFiles, UnpooledFiles
@@ -31,7 +30,6 @@ from task.search.index_store import MemoryVectors, VectorStore
 from task.search.pgvector import PgVectors
 from task.search.readings import Readings
 from task.settings import McpServerSettings, Settings, process_environment
-from task.settings.sections import RuleSettings
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
@@ -51,10 +49,10 @@ from task.tools.workspace.commands import CommandLimits
 from task.tools.workspace.launcher import launcher_command
 
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
-_EMBEDDER_VARIABLES = frozenset({
-    "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "NO_PROXY",
-    "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "TMPDIR", "XDG_CACHE_HOME",
-})  # fmt: skip
+_FOR_EMBEDDER = re.compile(
+    r"HF_(ENDPOINT|HOME|HUB_CACHE|TOKEN)|(HTTPS?|NO)_PROXY|XDG_CACHE_HOME|HOME|LANG|PATH|REQUESTS_CA_BUNDLE|"
+    r"SSL_CERT_FILE|TMPDIR"
+)
 # Not the address space: Node.js and Go reserve much more of it than they use.
 _PROGRAM_LIMITS = {
     "memory": None,
@@ -78,30 +76,37 @@ def default_tools(
     Raises:
         SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
     """
-    readings = _readings(settings, files or UnpooledFiles(settings.dial_endpoint), redis)
-    tools: list[BaseTool] = [
-        FileContentExtractionTool(settings.dial_endpoint, readings=readings),
-        *_rag_tools(settings, readings, session, chat_model),
-        CalculatorTool(),
-        *_interpreter_tools(settings, files),
-        *_deployment_tools(settings, session, files),
-        *([ReadFileLinesTool(files), SearchInFileTool(files)] if files else []),
-        *load_tools(settings.tool_paths),
-    ]
-    named(tools)
-    return tools
-
-
-def _readings(settings: Settings, files: DialFiles, redis: RedisStore | None) -> Readings:
-    limits, rag = settings.limits, settings.rag
-    reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
-    return Readings(
-        files,
-        ReaderPool(reading, processes=limits.reader_processes),
+    endpoint, limits, rag, chosen = settings.dial_endpoint, settings.limits, settings.rag, settings.deployments
+    readings = Readings(
+        files or UnpooledFiles(endpoint),
+        ReaderPool(
+            ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes),
+            processes=limits.reader_processes,
+        ),
         max_size=limits.max_download_bytes,
         seconds=rag.cache_seconds,
         store=redis,
     )
+    tools: list[BaseTool] = [FileContentExtractionTool(endpoint, readings=readings)]
+    if rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible):
+        tools.append(_rag_tool(settings, readings, session, chat_model))
+    tools.append(CalculatorTool())
+    if url := settings.pyinterpreter_mcp_url:
+        token, most, seconds = own_token(settings, url), limits.max_upload_bytes, settings.interpreter.seconds
+        tools.append(
+            PythonCodeInterpreterTool(endpoint, url, token=token, files=files, max_bytes=most, seconds=seconds)
+        )
+    access = DeploymentAccess(session, files, limits.max_upload_bytes) if session and files else DeploymentAccess()
+    if chosen.image != "off":
+        tools.append(
+            ImageGenerationTool(endpoint, deployment=chosen.image, seconds=chosen.image_seconds, access=access)
+        )
+    tools += [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
+    if files:
+        tools += [ReadFileLinesTool(files), SearchInFileTool(files)]
+    tools += load_tools(settings.tool_paths)
+    named(tools)
+    return tools
 
 
 def redis_of(settings: Settings) -> RedisStore | None:
@@ -110,83 +115,46 @@ def redis_of(settings: Settings) -> RedisStore | None:
     return RedisStore(address) if address is not None else None
 
 
-def _rag_tools(
+def _rag_tool(
     settings: Settings,
     readings: Readings,
     session: aiohttp.ClientSession | None,
     chat_model: Callable[[str, Caller], ChatModel] | None,
-) -> list[RagTool]:
-    rag = settings.rag
-    if not (rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible)):
-        return []
-    vectors = _vectors(settings, readings)
-    options = RagOptions(
-        k=rag.k,
-        context_tokens=rag.context_tokens,
-        whole_tokens=rag.whole_tokens,
-        seconds=rag.seconds,
-        counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
-        reranker=rag.reranker,
-        max_chunks=rag.max_chunks,
-    )
-    return [
-        RagTool(
-            settings.dial_endpoint,
-            rag.deployment or settings.deployment_name,
-            DocumentCache.create(rag.cache_seconds, max_bytes=rag.cache_bytes),
-            readings=readings,
-            embedder=_embeddings(settings, session, vectors),
-            vectors=vectors,
-            model=chat_model,
-            options=options,
-        )
-    ]
-
-
-def _vectors(settings: Settings, readings: Readings) -> VectorStore:
-    memory, url = MemoryVectors(readings), settings.rag.index_url
-    return PgVectors(url.get_secret_value(), memory, seconds=settings.rag.cache_seconds) if url else memory
-
-
-def _embeddings(settings: Settings, session: aiohttp.ClientSession | None, vectors: VectorStore) -> Embeddings:
-    rag = settings.rag
+) -> RagTool:
+    rag, memory = settings.rag, MemoryVectors(readings)
+    url = rag.index_url.get_secret_value() if rag.index_url else ""
+    vectors: VectorStore = PgVectors(url, memory, seconds=rag.cache_seconds) if url else memory
+    embedder: Embeddings
     if not rag.embeddings:
-        environment = {name: value for name, value in process_environment().items() if name in _EMBEDDER_VARIABLES}
-        embedding = EmbedderOptions(
-            settings.embedding_model, rag.precision, rag.threads, tuple(sorted(environment.items()))
-        )
-        installed = EmbeddingEnvironment(rag.python)
-        return Embedder(rag.process_dir or default_folder(), embedding, installed=installed)
-    if "://" in rag.embeddings:
-        key = rag.embeddings_key.get_secret_value() if rag.embeddings_key else ""
-        endpoint = openai_embeddings(session, rag.embeddings, rag.embeddings_model, key)
+        environment, installed = process_environment(), EmbeddingEnvironment(rag.python)
+        variables = tuple(sorted(item for item in environment.items() if _FOR_EMBEDDER.fullmatch(item[0])))
+        embedding = EmbedderOptions(settings.embedding_model, rag.precision, rag.threads, variables)
+        embedder = Embedder(rag.process_dir or default_folder(), embedding, installed=installed)
     else:
-        endpoint = core_embeddings(session, settings.dial_endpoint, rag.embeddings)
-    return RemoteEmbeddings(endpoint, vectors, batch=rag.embeddings_batch, seconds=rag.cache_seconds)
-
-
-def _interpreter_tools(settings: Settings, files: DialFiles | None) -> list[PythonCodeInterpreterTool]:
-    url = settings.pyinterpreter_mcp_url
-    if url is None:
-        return []
-    token, most = own_token(settings, url), settings.limits.max_upload_bytes
-    seconds = settings.interpreter.seconds
-    tool = PythonCodeInterpreterTool(
-        settings.dial_endpoint, url, token=token, files=files, max_bytes=most, seconds=seconds
+        if "://" in rag.embeddings:
+            key = rag.embeddings_key.get_secret_value() if rag.embeddings_key else ""
+            endpoint = openai_embeddings(session, rag.embeddings, rag.embeddings_model, key)
+        else:
+            endpoint = core_embeddings(session, settings.dial_endpoint, rag.embeddings)
+        embedder = RemoteEmbeddings(endpoint, vectors, batch=rag.embeddings_batch, seconds=rag.cache_seconds)
+    return RagTool(
+        settings.dial_endpoint,
+        rag.deployment or settings.deployment_name,
+        DocumentCache.create(rag.cache_seconds, max_bytes=rag.cache_bytes),
+        readings=readings,
+        embedder=embedder,
+        vectors=vectors,
+        model=chat_model,
+        options=RagOptions(
+            k=rag.k,
+            context_tokens=rag.context_tokens,
+            whole_tokens=rag.whole_tokens,
+            seconds=rag.seconds,
+            counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
+            reranker=rag.reranker,
+            max_chunks=rag.max_chunks,
+        ),
     )
-    return [tool]
-
-
-def _deployment_tools(
-    settings: Settings, session: aiohttp.ClientSession | None, files: DialFiles | None
-) -> list[DeploymentTool]:
-    endpoint, chosen, max_bytes = settings.dial_endpoint, settings.deployments, settings.limits.max_upload_bytes
-    access = DeploymentAccess(session, files, max_bytes) if session and files else DeploymentAccess()
-    tools = [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
-    if chosen.image == "off":
-        return tools
-    painting = ImageGenerationTool(endpoint, deployment=chosen.image, seconds=chosen.image_seconds, access=access)
-    return [painting, *tools]
 
 
 def mcp_specs(settings: Settings) -> list[ServerSpec]:
@@ -214,9 +182,8 @@ def own_token(settings: Settings, url: str) -> str | None:
 def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
     tools = frozenset(server.tools) if server.tools is not None else None
     if server.command is not None:
-        return ServerSpec(
-            server.name, f"program:{server.name}", tools=tools, seconds=server.seconds, program=_program(server)
-        )
+        program = _program(server.command, server)
+        return ServerSpec(server.name, f"program:{server.name}", tools=tools, seconds=server.seconds, program=program)
     url = server.url or ""
     toolset = url.removeprefix("toolset:") if url.startswith("toolset:") else None
     return ServerSpec(
@@ -230,10 +197,9 @@ def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
     )
 
 
-def _program(server: McpServerSettings) -> LocalProgram:
-    environment = process_environment()
-    command = Path(server.command or "").expanduser()
-    program = Path(which(command, path=environment.get("PATH")) or command)
+def _program(command: str, server: McpServerSettings) -> LocalProgram:
+    environment, path = process_environment(), Path(command).expanduser()
+    program = Path(which(path, path=environment.get("PATH")) or path)
     given = {name: value.get_secret_value() for name, value in server.env.items()}
     read, write = ([str(path.absolute()) for path in paths] for paths in (server.read, server.write))
     policy = {
@@ -244,23 +210,8 @@ def _program(server: McpServerSettings) -> LocalProgram:
         "limits": _PROGRAM_LIMITS,
         "die_with_parent": True,
     }
-    return LocalProgram(
-        (str(program), *server.args), tuple(launcher_command()), policy, tuple(filter(None, given.values()))
-    )
-
-
-def approval_rules_of(
-    settings: Settings, claims: Claims | None = None, clock: Callable[[], float] = time
-) -> ApprovalRules:
-    """The policy of the settings, and how long questions and grants last by the clock that replicas share.
-
-    Raises:
-        SettingsError: the policy cannot be meant.
-    """
-    chosen = settings.permissions
-    return ApprovalRules(
-        policy_of(settings), claims or ProcessClaims(), chosen.open_minutes * 60, chosen.grant_hours * 3600, clock
-    )
+    secrets = tuple(filter(None, given.values()))
+    return LocalProgram((str(program), *server.args), tuple(launcher_command()), policy, secrets)
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -270,23 +221,34 @@ def policy_of(settings: Settings) -> Policy:
         SettingsError: no command begins like one of the settings says.
     """
     chosen, bash = settings.permissions, settings.teps.bash
-    rules = [rule_of(rule) for rule in chosen.rules]
+    rules = [
+        Rule(
+            rule.action,
+            rule.tool,
+            frozenset(map(Effect, rule.effects)) if rule.effects is not None else None,
+            rule.path,
+            rule.command,
+            rule.host,
+            rule.known_url,
+            rule.trusted,
+        )
+        for rule in chosen.rules
+    ]
     rules += DEFAULT_RULES if chosen.default_rules else ()
     rules += [Rule("deny", command=tuple(bash.blocked_commands))] if bash.blocked_commands else ()
-    _check_beginnings("AGENT_PERMISSIONS__RULES", [text for rule in chosen.rules for text in rule.command])
-    _check_beginnings("AGENT_TEPS__BASH__BLOCKED_COMMANDS", bash.blocked_commands)
-    _check_beginnings("AGENT_TEPS__BASH__ALLOWED_COMMANDS", bash.allowed_commands or ())
+    for name, beginnings in (
+        ("AGENT_PERMISSIONS__RULES", [text for rule in chosen.rules for text in rule.command]),
+        ("AGENT_TEPS__BASH__BLOCKED_COMMANDS", bash.blocked_commands),
+        ("AGENT_TEPS__BASH__ALLOWED_COMMANDS", bash.allowed_commands or ()),
+    ):
+        if wrong := next((text for text in beginnings if not is_beginning(text)), None):
+            fix = "List each command on its own, without quotes, pipes, variables and redirections."
+            raise SettingsError(f"{name}: no command begins with {wrong[:80]!r}. {fix}")
     given = (chosen.tools, settings.teps.allowed_tools)
     lists = [frozenset(map(own_name, names)) for names in given if names is not None]
     commands = None if bash.allowed_commands is None else tuple(bash.allowed_commands)
     policy = Policy(tuple(rules), frozenset.intersection(*lists) if lists else None, commands)
     return coding_policy(policy) if settings.coding.apply and chosen.default_rules else policy
-
-
-def _check_beginnings(name: str, beginnings: Iterable[str]) -> None:
-    if wrong := next((text for text in beginnings if not is_beginning(text)), None):
-        fix = "List each command on its own, without quotes, pipes, variables and redirections."
-        raise SettingsError(f"{name}: no command begins with {wrong[:80]!r}. {fix}")
 
 
 def check_workspaces(settings: Settings) -> None:
@@ -310,12 +272,6 @@ def workspace_of(settings: Settings, principal: str) -> Path | None:
     """The folder in which this principal, as a door names it, gets the workspace tools; None: none."""
     owner = principal.removeprefix("http:").removeprefix("dial:")
     return next((item.path for item in settings.coding.workspaces if owner in item.owners), None)
-
-
-def rule_of(rule: RuleSettings) -> Rule:
-    """A rule of the settings as the policy's."""
-    effects = frozenset(map(Effect, rule.effects)) if rule.effects is not None else None
-    return Rule(rule.action, rule.tool, effects, rule.path, rule.command, rule.host, rule.known_url, rule.trusted)
 
 
 def live_context(settings: Settings) -> LiveContext | None:

@@ -1,24 +1,33 @@
-"""What one agent is: its model, prompt, context, tools, gate policy, limits and options."""
+"""Services and Profile: what one process opens and closes once, and what one agent is."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from typing import Any
 
+import aiohttp
+
 from task.approvals.rules import ApprovalRules
+from task.closing import close_all
 from task.context.prompt import ContextPrompt, LiveContext, unknown_persona
+from task.core_client.files import DialFiles
 from task.llm.base import ModelOptions
+from task.llm.dial import ModelListings
 from task.llm.openai import Recording, transcribed_by
 from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.permissions.decisions import PermissionMode
 from task.product.backends import Backend
-from task.product.services import Services
 from task.prompts import SYSTEM_PROMPT
+from task.shared.redis_store import REPLICAS, RedisStore
+from task.store.access import StoreAccess
+from task.telemetry.operations import Telemetry
 from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
-from task.tools.mcp.hub import Issue
+from task.tools.mcp.hub import Issue, MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadContextDocumentTool
 from task.tools.schemas import Alias
@@ -32,6 +41,41 @@ _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "ext
 async def no_tools(_: Caller) -> list[BaseTool]:
     """The tools of a workspace where there is none."""
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Connections, caches and the store of one process; `task.product.opened` makes them.
+
+    `endpoint` is the address of DIAL Core, `core_key` the agent's own key there, or empty. `closes` end what was opened
+    besides these, in their order.
+    """
+
+    endpoint: str
+    session: aiohttp.ClientSession
+    files: DialFiles
+    listings: ModelListings
+    store: StoreAccess
+    mcp: MCPHub
+    telemetry: Telemetry
+    redis: RedisStore | None = None
+    core_key: str = ""
+    closes: tuple[Callable[[], Awaitable[object]], ...] = ()
+
+    async def warm_up(self) -> None:
+        """Load in a thread what the first requests would otherwise wait for."""
+        await self.files.open()
+        await asyncio.to_thread(import_module, "jsonschema")
+        await self.store.get_if_available()
+        if self.redis is not None:
+            await self.redis.hold(REPLICAS, self.redis.own_id)
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        redis = [self.redis.close] if self.redis is not None else []
+        await close_all(
+            *self.closes, self.session.close, self.files.close, self.telemetry.close, self.store.close, *redis
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import orjson
 from task.conversation.messages import Message, Role, ToolCall
 from task.errors import ProviderError, reference_of, with_reference
 from task.llm.base import ModelOptions, Usage
-from task.loop import LoopObserver, RunOutcome, SilentObserver
+from task.loop import LoopObserver, RunOutcome
 from task.permissions.decisions import Allowed, Decision, Deferred, Denied
 from task.store.access import StoreAccess
 from task.store.records import new_id
@@ -70,7 +70,7 @@ class TraceStart:
         return next((text for text in texts if text), self.question)[:QUESTION_CHARS]
 
 
-class TraceObserver(SilentObserver):
+class TraceObserver(LoopObserver):
     """Collects what a run does; `trace` can be called at any time."""
 
     def __init__(
@@ -221,7 +221,7 @@ async def recorded(access: StoreAccess, start: TraceStart) -> AsyncGenerator[Loo
         logger.error("a request of the door %s is not recorded: too much waits to be written", start.door)
         store = None
     if store is None:
-        yield SilentObserver()
+        yield LoopObserver()
         return
     recorder = TraceRecorder(store.traces, start)
     try:

@@ -13,7 +13,7 @@ from task.llm.chat_request import PROFILES
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import ScriptedModel, says, wants
 from task.llm.transport import new_session
-from task.loop import SilentObserver, ToolLoop
+from task.loop import LoopObserver, ToolLoop
 from task.permissions.decisions import Allowed, Decision, Deferred, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
@@ -53,7 +53,7 @@ async def test_the_text_of_other_providers_is_left_alone(profile: str) -> None:
     assert (message.content, message.tool_calls) == (f"I calculate.\n\n{CALL}\n\nThe result is 100.", ())
 
 
-class DecisionsSeen(SilentObserver):
+class DecisionsSeen(LoopObserver):
     def __init__(self) -> None:
         self.decisions: list[Decision] = []
 

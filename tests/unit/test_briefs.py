@@ -10,7 +10,7 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, ToolCall, user
 from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says, wants
-from task.loop import SilentObserver, ToolLoop
+from task.loop import LoopObserver, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Effect
 from task.permissions.icerc import ICERC, Brief, mismatch
 from task.tools.base import split_brief
@@ -94,7 +94,7 @@ async def test_a_different_brief_does_not_make_a_different_call() -> None:
     assert first.digest == second.digest
 
 
-class Listening(SilentObserver):
+class Listening(LoopObserver):
     def __init__(self) -> None:
         self.seen: list[tuple[str, Decision]] = []
 

@@ -13,7 +13,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, as
 from task.errors import ProviderError, ToolError
 from task.llm.base import Finish, TextDelta, Usage, Waiting
 from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants
-from task.loop import Limits, RunOutcome, SilentObserver, ToolLoop
+from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.tools.base import BaseTool
@@ -57,7 +57,7 @@ async def test_text_before_a_call_is_set_apart_from_the_answer_after_it() -> Non
     assert choice.content == "Let me see.\n\nIt is 4."
 
 
-class Timed(SilentObserver):
+class Timed(LoopObserver):
     """Keeps the seconds that each answer of the model took."""
 
     def __init__(self) -> None:

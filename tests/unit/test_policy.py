@@ -11,7 +11,8 @@ from task.conversation.messages import Message, user
 from task.errors import SettingsError
 from task.permissions.decisions import Allowed, CallRequest, Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule, dead_rules
-from task.product.parts import approval_rules_of, default_tools, policy_of
+from task.product import opened
+from task.product.parts import default_tools, policy_of
 from task.settings import Settings, load_settings
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_client import MCPClient
@@ -102,14 +103,16 @@ def test_another_policy_has_another_fingerprint() -> None:
     assert Policy(DEFAULT_RULES).fingerprint == Policy(tuple(DEFAULT_RULES)).fingerprint
 
 
-def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
+async def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
     rules = (
         '[{"action": "allow", "tool": "shell_run", "command": "git status"}, {"action": "deny", "effects": ["write"]}]'
     )
     settings = load_settings(environ={"AGENT_PERMISSIONS__RULES": rules, "AGENT_PERMISSIONS__GRANT_HOURS": "2"})
     own = (Rule("allow", tool="shell_run", command=("git status",)), Rule("deny", effects=W))
     assert policy_of(settings) == Policy((*own, *DEFAULT_RULES))
-    assert approval_rules_of(settings).grant_seconds == 7_200
+    services, profile = opened(settings)
+    await services.close()
+    assert profile.rules.grant_seconds == 7_200
 
 
 def test_the_settings_can_name_the_only_tools_and_leave_the_products_rules_out() -> None:

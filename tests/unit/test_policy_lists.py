@@ -13,7 +13,7 @@ from task.cli.doctor import results
 from task.conversation.messages import user
 from task.errors import SettingsError
 from task.llm.scripted import ScriptedModel, says, wants
-from task.loop import RunOutcome, SilentObserver
+from task.loop import LoopObserver, RunOutcome
 from task.permissions.decisions import Allowed, Deferred, Denied
 from task.permissions.policy import Policy, Rule, dead_rules
 from task.product import Backend, opened
@@ -153,7 +153,7 @@ async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:
     profile = replace(profile, backend=Backend(lambda name, caller: model, fetches_files=True, listed=False))
     asked = TurnRequest([user("?")], Caller("key", somebody), Approvals.none(profile.rules))
     try:
-        return await take_turn(services, profile, asked, RecordingChoice(), SilentObserver())
+        return await take_turn(services, profile, asked, RecordingChoice(), LoopObserver())
     finally:
         await services.close()
 

@@ -24,7 +24,7 @@ from task.llm.base import Usage
 from task.llm.scripted import ScriptedModel, says
 from task.llm.transport import new_session
 from task.product import check
-from task.product.observing import metrics_of
+from task.product.opening import metrics_of
 from task.search.answers import written
 from task.search.reranking import reranked
 from task.settings import Settings

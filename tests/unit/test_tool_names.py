@@ -9,7 +9,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, user
 from task.llm.scripted import ScriptedModel, says, wants
-from task.loop import RunOutcome, SilentObserver, ToolLoop
+from task.loop import LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import tool
@@ -43,7 +43,7 @@ class NamesAsked:
         return self.decision
 
 
-class CallsSeen(SilentObserver):
+class CallsSeen(LoopObserver):
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
 

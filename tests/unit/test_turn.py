@@ -37,7 +37,7 @@ from task.conversation.state import (
 from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says
-from task.loop import SilentObserver
+from task.loop import LoopObserver
 from task.pictures import MADE_BYTES, UNSEEN, with_pictures
 from task.product import Backend, opened
 from task.settings import Settings
@@ -68,7 +68,7 @@ async def content_for(picture: Attachment, *, sees: bool) -> Any:
         message = user_message(Incoming(Role.USER, "What is this?", (picture,)))
         request = TurnRequest([message], Caller("key", _somebody), Approvals.none(profile.rules))
         asked = replace(profile, backend=backend)
-        outcome = await take_turn(services, asked, request, RecordingChoice(), SilentObserver())
+        outcome = await take_turn(services, asked, request, RecordingChoice(), LoopObserver())
     finally:
         await services.close()
     assert outcome.status == "finished"
