@@ -14,9 +14,7 @@ from fastapi.routing import APIRoute
 
 from scripts.documented_names import PLANNER_PLACES
 from scripts.pages import publish
-from task.api.openai import routes as openai_routes
-from task.api.platform import routes as platform_routes
-from task.api.platform import sessions, traces
+from task.api.app import ROUTERS
 
 CONTRACT = Path(__file__).resolve().parent.parent / "tests" / "contract"
 DOCUMENTS = {
@@ -37,7 +35,6 @@ OPERATIONS = (
     ("GET", "/traces/{trace_id}"),
 )
 MARK = r"\*"
-ROUTES = (openai_routes.routes, platform_routes.routes, sessions.routes, traces.routes)
 PACKAGES = {
     "framework_core.config_loader": "task.console.configuration",
     "framework_core.message_manager": "task.conversation.message_manager",
@@ -120,12 +117,12 @@ def _place(module: str) -> str:
 
 
 def _operations() -> Iterator[str]:
-    routes = {(method, route.path): route for router in ROUTES for route in router.routes
+    routes = {(method, route.path): route for router in ROUTERS for route in router.routes
               if isinstance(route, APIRoute) for method in route.methods or ()}  # fmt: skip
     for method, path in OPERATIONS:
         endpoint = routes[method, path].endpoint
         yield f"| `{method} {path}` | {_place(endpoint.__module__)} | `{endpoint.__name__}` |"
-    yield f"| `GET /` | {_place('task.api.web.page')} | the web page |"
+    yield f"| `GET /` | {_place('task.api.page')} | the web page |"
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from task.api.app import HttpApi, HttpOptions
-from task.api.edge.failures import failure_of
-from task.api.edge.guard import Observed
+from task.api.failures import failure_of
+from task.api.guard import Observed
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
-from starlette.responses import Response
+from pydantic import BaseModel
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from task.api.edge.failures import Failure, RunFailed
-from task.api.edge.identity import ApiCaller, Identity
-from task.api.edge.rendering import EventStream, JsonResponse
-from task.api.openai.files import FileShelf
-from task.api.openai.incoming import IncomingMessages, MessageReader
-from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, SystemMessage
+from task.api.failures import Failure, RunFailed
+from task.api.guard import HttpOptions
+from task.api.identity import ApiCaller, Identity
+from task.api.messages import (
+    AnswerRequest,
+    ChatCompletionRequest,
+    ChatMessage,
+    IncomingMessages,
+    NamedTool,
+    SystemMessage,
+    read_messages,
+)
+from task.api.schemas import SCHEMA_REFERENCE, JsonResponse
 from task.conversation.inputs import CALLER
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
@@ -26,8 +36,11 @@ from task.product import Profile, Services
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Runner
-from task.store.access import StoreAccess
-from task.store.records import RequestKey
+from task.store.records import RequestKey, json_bytes
+
+if TYPE_CHECKING:
+    from task.api.files import FileShelf
+    from task.store.store import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P = 0.7, 1.0
@@ -37,18 +50,29 @@ KEY_HEADER, KEY_CHARS = "idempotency-key", 255
 
 @dataclass(frozen=True, slots=True)
 class Service:
+    """What a route of the HTTP door answers its caller with."""
+
     services: Services
     profile: Profile
-    identity: Identity
+    options: HttpOptions
     runner: Runner
-    answers: Answers
     preparing: Preparing
-    reader: MessageReader
     shelf: FileShelf
-    titles: bool
-    transcription: str
+    caller: ApiCaller
 
-    async def options(
+    @property
+    def owner(self) -> str:
+        return self.caller.owner
+
+    async def store(self) -> Store:
+        """The opened store. Raises `StoreUnavailable`."""
+        return await self.services.store.get()
+
+    async def read(self, bodies: Sequence[ChatMessage]) -> IncomingMessages:
+        """The messages of a request. Raises `InvalidRequest`."""
+        return await read_messages(self.shelf, self.caller, bodies)
+
+    async def run_options(
         self, door: str, body: AnswerRequest, asked: ModelOptions, *prompts: str | None, **more: Any
     ) -> RunOptions:
         """How to answer with the options that are `asked` for; the system prompt is the first of `prompts`.
@@ -62,15 +86,12 @@ class Service:
         warnings = [*profile.without_effect(model, asked, body.unknown)]
         if len(messages) > 1 and isinstance(messages[0], SystemMessage) and messages[0].scrub_pii:
             warnings.append("scrub_pii had no effect on the system prompt")
-        tokens = asked.max_tokens or 0
-        if tokens > DOCUMENTED_TOKENS:
-            above = f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is"
-            warnings.append(above)
-        given = [prompt for prompt in prompts if prompt is not None]
+        if (tokens := asked.max_tokens or 0) > DOCUMENTED_TOKENS:
+            warnings.append(f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
         return RunOptions(
             door,
             model,
-            given[0] if given else None,
+            next((prompt for prompt in prompts if prompt is not None), None),
             profile.options_for(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P)),
             mode=PermissionMode(body.permission_mode),
             experiment=body.experiment,
@@ -83,15 +104,41 @@ class Service:
         self, door: str, body: ChatCompletionRequest, received: IncomingMessages
     ) -> RunOptions:
         choice, asked = body.tool_choice, ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS)))
-        return await self.options(
-            door,
-            body,
-            asked,
-            received.prompt,
-            body.system_prompt,
-            tools=tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools]),
-            choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
-        )
+        prompts = received.prompt, body.system_prompt
+        tools = tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools])
+        choice = choice.model_dump() if isinstance(choice, NamedTool) else choice
+        return await self.run_options(door, body, asked, *prompts, tools=tools, choice=choice)
+
+    async def wait(self, live: LiveRun) -> None:
+        """Wait for the end of the run; the SDK's middleware cancels this when the client leaves.
+
+        Raises:
+            RunFailed: there is no answer.
+        """
+        async with self.runner.listening(live):
+            await asyncio.shield(live.ended)
+        if live.state.failed:
+            raise RunFailed(Failure.of_run(live.state))
+
+    async def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
+        """The stream of these parts, unless the run fails before the first one.
+
+        Raises:
+            RunFailed: the run failed before it had written anything.
+        """
+        first = asyncio.ensure_future(anext(parts, None))
+        try:
+            await asyncio.wait({first}, timeout=self.options.heartbeat_seconds)
+        except asyncio.CancelledError:  # the client has left already
+            first.cancel()
+            await asyncio.wait({first})
+            await parts.aclose()
+            raise
+        if first.done() and live.state.failed and not live.state.written:
+            await parts.aclose()
+            await asyncio.shield(live.ended)
+            raise RunFailed(Failure.of_run(live.state))
+        return EventStream(parts, self.options.heartbeat_seconds, first)
 
 
 class ApiRoute(APIRoute):
@@ -105,8 +152,8 @@ class ApiRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_of_caller(request: Request) -> Response:
-            service: Service = request.app.state.service
-            request.scope[CALLER] = await service.identity.caller(request.headers)
+            identity: Identity = request.app.state.identity
+            request.scope[CALLER] = await identity.caller(request.headers)
             return await handle(request)
 
         return handle_of_caller
@@ -117,15 +164,7 @@ def router(tag: str, prefix: str = "") -> APIRouter:
 
 
 async def _service(request: Request) -> Service:
-    return request.app.state.service
-
-
-async def _caller(request: Request) -> ApiCaller:
-    return request.scope[CALLER]
-
-
-async def _store(request: Request) -> StoreAccess:
-    return request.app.state.service.services.store
+    return request.app.state.service_of(request.scope[CALLER])
 
 
 async def _key(request: Request) -> RequestKey | None:
@@ -139,52 +178,74 @@ async def _key(request: Request) -> RequestKey | None:
     return RequestKey(name, digest.hexdigest())
 
 
+# The routes open the store: a request is found malformed before the store is found unavailable.
 CurrentService = Annotated[Service, Depends(_service)]
-CurrentCaller = Annotated[ApiCaller, Depends(_caller)]
 CurrentKey = Annotated[RequestKey | None, Depends(_key)]  # the request's `Idempotency-Key`
-# Opened by the routes: a request is found malformed before the store is found unavailable.
-CurrentStore = Annotated[StoreAccess, Depends(_store)]
+
+DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": heartbeat\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    runner: Runner
-    heartbeat: float
+def stream_of(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """A stream of such events as FastAPI's `responses`; OpenAPI 3.1 cannot describe it otherwise."""
+    reference = {"$ref": SCHEMA_REFERENCE.format(model=event.__name__)}
+    return {200: {"content": {"text/event-stream": {"x-event": reference}}}}
 
-    async def wait(self, live: LiveRun) -> None:
-        """Wait for the end of the run; the SDK's middleware cancels this when the client leaves.
 
-        Raises:
-            RunFailed: there is no answer.
-        """
-        async with self.runner.listening(live):
-            await asyncio.shield(live.ended)
-        if live.state.failed:
-            raise _failed(live)
+def sse(value: Any, *, event: str | None = None, number: int | None = None) -> bytes:
+    """One server-sent event."""
+    head = (b"id: %d\n" % number if number is not None else b"") + (f"event: {event}\n".encode() if event else b"")
+    return head + b"data: " + json_bytes(value) + b"\n\n"
 
-    async def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
-        """The stream of these parts, unless the run fails before the first one.
 
-        Raises:
-            RunFailed: the run failed before it had written anything.
-        """
-        first = asyncio.ensure_future(anext(parts, None))
+class EventStream(Response):
+    """A stream of server-sent events; the SDK's middleware cancels it when its listener leaves.
+
+    `parts` is closed in every case, and so is `first`, the wait for the first part where it has begun already; after
+    `heartbeat` seconds without a part a comment keeps the connection alive.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, parts: AsyncGenerator[bytes], heartbeat: float, first: asyncio.Future[bytes | None] | None = None
+    ) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._parts, self._heartbeat, self._first, self._sent = parts, heartbeat, first, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def beat() -> None:
+            while True:
+                before = self._sent
+                await asyncio.sleep(self._heartbeat)
+                if self._sent == before:
+                    await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+
+        beating = asyncio.create_task(beat())
+        first = self._first or asyncio.ensure_future(anext(self._parts, None))
         try:
-            await asyncio.wait({first}, timeout=self.heartbeat)
-        except asyncio.CancelledError:  # the client has left already
-            first.cancel()
-            await asyncio.wait({first})
-            await parts.aclose()
-            raise
-        if first.done() and live.state.failed and not live.state.written:
-            await parts.aclose()
-            await asyncio.shield(live.ended)
-            raise _failed(live)
-        return EventStream(parts, self.heartbeat, first)
+            async with aclosing(self._parts) as parts:
+                try:
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    part = await first
+                finally:
+                    if not first.done():
+                        first.cancel()
+                        await asyncio.wait({first})
+                while part is not None:
+                    self._sent += 1
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    part = await anext(parts, None)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})
 
 
-def _failed(live: LiveRun) -> RunFailed:
-    state = live.state
-    assert state.failure is not None
-    ids = {"X-Run-Id": live.run.run_id, "X-Trace-Id": live.run.trace_id or ""}
-    return RunFailed(Failure.recorded(state.failure, state.ids, ids))
+class ByteStream(StreamingResponse):
+    """Bytes as they arrive; the SDK's middleware cancels it when the caller leaves."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette's own way never cancels a source that always has something ready.
+        await self.stream_response(send)

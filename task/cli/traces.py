@@ -226,7 +226,7 @@ def _trace(config: Path | None, trace_id: str) -> Trace:
 
 
 def _whole(trace: Trace) -> dict[str, Any]:
-    from task.api.platform.schemas import TraceBody
+    from task.api.traces import TraceBody
 
     return {**TraceBody.model_validate(trace, from_attributes=True).model_dump(), "owner": trace.owner}
 

@@ -139,6 +139,11 @@ class Message:
     scrub_pii: bool = False
     memo: str = ""
 
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The files beside the text, none where there are none."""
+        return self.custom_content.attachments if self.custom_content is not None else ()
+
     def text(self) -> str:
         """The message's text; the text parts joined if content is a list."""
         if isinstance(self.content, str):

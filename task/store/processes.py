@@ -12,19 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Row,
-    and_,
-    delete,
-    extract,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, Row, and_, delete, extract, func, insert, or_, select, text, update
 
 from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, Message, Role, assistant, tool_message, unanswered
 from task.llm.base import ModelOptions, Usage

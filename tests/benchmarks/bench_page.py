@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from task.api.edge.identity import LOCAL_OWNER
+from task.api.identity import LOCAL_OWNER
 from task.conversation.messages import assistant, user
 from task.store.store import open_store
 from tests.benchmarks.figures import Figure, quiet_machine, report

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from task.api.edge.identity import LOCAL_OWNER
+from task.api.identity import LOCAL_OWNER
 from task.llm.scripted import says
 from tests.support.agent import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api, Reply, http_api, said

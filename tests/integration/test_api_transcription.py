@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from task.api.web import page
+from task.api import page
 from task.errors import SettingsError
 from task.product import check
 from task.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.api.edge.guard import DEEPEST, _Body
+from task.api.guard import DEEPEST, _Body
 from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from task.api.web.page import STATIC, page_files
+from task.api.page import STATIC, page_files
 from task.llm.scripted import says
 from tests.support.http_api import http_api, said
 

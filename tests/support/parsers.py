@@ -12,10 +12,11 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from task.api.openai.responses_input import ResponseRequest
-from task.api.openai.schemas import ChatCompletionRequest
-from task.api.platform.schemas import ApprovalAnswer, RunStart, SessionStart
-from task.api.web.markdown import blocks_of
+from task.api.markdown import blocks_of
+from task.api.messages import ChatCompletionRequest
+from task.api.responses_input import ResponseRequest
+from task.api.runs import ApprovalAnswer, RunStart
+from task.api.sessions import SessionStart
 from task.conversation.replies import codes_in, read_reply
 from task.conversation.state import StateRejected, StateSeal
 from task.documents.extract import extract

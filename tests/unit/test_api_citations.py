@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task.api.openai.responses_output import citations
+from task.api.responses_output import citations
 from task.core_client.urls import file_id_of
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from task.api.web.markdown import blocks_of
+from task.api.markdown import blocks_of
 
 
 class Elements(HTMLParser):

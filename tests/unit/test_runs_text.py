@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task.api.edge.identity import LOCAL_OWNER
+from task.api.identity import LOCAL_OWNER
 from task.cli.run import OWNER
 from task.cli.runs_text import details, listing, result_of, undone
 from task.coding.diffs import FileDiff

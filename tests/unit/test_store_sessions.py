@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from task.api.platform.schemas import SessionBody
+from task.api.sessions import SessionBody
 from task.conversation.messages import (
     Attachment,
     CustomContent,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.api.platform.schemas import TraceBody
+from task.api.traces import TraceBody
 from task.conversation.messages import assistant, user
 from task.errors import InvalidRequest, NotFound, ProviderError, ToolError, reference_of
 from task.llm.base import ModelOptions, Usage

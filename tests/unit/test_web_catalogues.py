@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from task.api.web.page import STATIC
+from task.api.page import STATIC
 
 FORMS = {"de": 2, "uk": 4, "zh": 1}  # of a text that depends on a number
 COMMENT = re.compile(r"^\s*(//|\*|/\*).*$", re.MULTILINE)

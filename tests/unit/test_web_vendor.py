@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from scripts.vendor import LIST, VENDOR, folder_of
-from task.api.web.page import PageFile
+from task.api.page import PageFile
 
 PACKAGES = json.loads(LIST.read_text())["packages"]
 MOST_BYTES = 6_000_000

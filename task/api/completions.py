@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: the answer of a run as OpenAI's completion, or as its chunks."""
+"""`/v1/chat/completions` and `/v1/models`: the answer of a run as OpenAI's completion, or as its chunks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from task.api.edge.rendering import DONE, sse
-from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody
-from task.api.platform.schemas import TraceBody
+from task.api.failures import failures
+from task.api.messages import ChatCompletionRequest
+from task.api.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody
+from task.api.service import AGENT, DONE, CurrentKey, CurrentService, Service, router, sse, stream_of
+from task.api.traces import TraceBody
+from task.errors import NotFound
 from task.llm.base import Usage
 from task.runs.runner import LiveRun, Runner
 from task.runs.state import RunState, usage_data
@@ -116,7 +119,7 @@ def completion(live: LiveRun) -> dict[str, Any]:
     return {
         **_head(state, "chat.completion"),
         "choices": [choice],
-        "usage": tokens(state),
+        "usage": _tokens(state),
         "status": state.status,
         **state.ids,
         "trace": live.trace,
@@ -160,7 +163,7 @@ async def completion_chunks(runner: Runner, live: LiveRun, *, usage: bool) -> As
                     delta = {"custom_content": {"attachments": files}} if files else {}
                     yield chunk(delta, state.finish_reason, status=state.status, **state.ids)
                     if usage:
-                        yield sse({**head, "choices": [], "usage": tokens(state)})
+                        yield sse({**head, "choices": [], "usage": _tokens(state)})
                 case _:
                     pass
     yield DONE
@@ -170,15 +173,70 @@ def _numbered(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"index": number, **item} for number, item in enumerate(items)]
 
 
-def tokens(state: RunState) -> dict[str, Any]:
-    """The data of a `UsageBody`, without what else the event has."""
+def _tokens(state: RunState) -> dict[str, Any]:
     counted = state.usage or usage_data(Usage())
     return {name: counted[name] for name in UsageBody.model_fields if name in counted}
 
 
 def _head(state: RunState, kind: str) -> dict[str, Any]:
-    run, model = state.run, state.options.model
-    return {
-        "id": f"chatcmpl-{run.run_id.removeprefix('run_')}", "object": kind, "created": int(run.started_at),
-        "model": model,
-    }  # fmt: skip
+    name = f"chatcmpl-{state.run.run_id.removeprefix('run_')}"
+    return {"id": name, "object": kind, "created": int(state.run.started_at), "model": state.options.model}
+
+
+class ModelBody(ResponseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(ResponseModel):
+    object: Literal["list"]
+    data: list[ModelBody]
+
+
+routes = router("OpenAI", "/v1")
+
+
+@routes.post(
+    "/chat/completions",
+    response_model=CompletionBody,
+    responses={**stream_of(ChunkBody), **failures(404, 409, 413, 415)},
+)
+async def create_chat_completion(body: ChatCompletionRequest, key: CurrentKey, service: CurrentService) -> Any:
+    """Answer a conversation; with `stream` as server-sent events."""
+    async with service.runner.once(service.owner, key) as run:
+        if run is None:
+            received = await service.read(body.messages)
+            options = await service.completion_options("v1", body, received)
+            prepared = await service.preparing.prepare(service.caller, received.messages, options, body.session_id)
+            run = await service.runner.start(prepared, key)
+    live = await service.runner.follow(service.owner, run.run_id)
+    if body.stream:
+        usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        return await service.stream(live, completion_chunks(service.runner, live, usage=usage))
+    await service.wait(live)
+    return completion(live)
+
+
+@routes.get("/models", response_model=ModelList, responses=failures())
+async def list_models(service: CurrentService) -> Any:
+    """The agent under its own name, and the models it can answer with, as their provider lists them."""
+    return {"object": "list", "data": [_model(name) for name in await _models(service, service.caller.core_key)]}
+
+
+@routes.get("/models/{model:path}", response_model=ModelBody, responses=failures(404))
+async def get_model(model: str, service: CurrentService) -> Any:
+    """One model."""
+    if model not in await _models(service, service.caller.core_key):
+        raise NotFound(f"there is no model {model!r}")
+    return _model(model)
+
+
+async def _models(service: Service, key: str) -> list[str]:
+    profile = service.profile
+    return list(dict.fromkeys([AGENT, profile.model, *await profile.listed_models(key)]))
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "dial"}

@@ -22,17 +22,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from task.api.edge.failures import Refused, failures
-from task.api.edge.schemas import Text
-from task.api.service import CurrentCaller, CurrentService, router
-from task.api.web.markdown import BlockBody, blocks_of
+from task.api.failures import Refused, failures
+from task.api.markdown import BlockBody, blocks_of
+from task.api.schemas import Text
+from task.api.service import CurrentService, router
 from task.errors import InvalidRequest, NotFound
 from task.llm.openai import Recording
+from task.runs.titles import OFF
 from task.tools.models import Caller
 
 MAX_TEXTS = 100
 RECORDING_BYTES = 25 * 10**6  # what OpenAI's endpoint takes
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent / "web" / "static"
 PAGE = "index.html"
 CHARTS = "plotly.min.js"  # comes with Python's plotly; asked for with the first chart
 # Plotly, KaTeX and Mermaid write styles; scripts and fonts come from here only, and no request goes anywhere else.
@@ -172,17 +173,17 @@ routes = router("Web page")
 
 
 @routes.get("/page", response_model=PageFactsBody, responses=failures())
-async def facts(service: CurrentService, _: CurrentCaller) -> Any:
+async def facts(service: CurrentService) -> Any:
     """The limits and features of this agent that the page shows."""
     return {
         "upload_bytes": service.shelf.max_bytes,
-        "titles": service.titles,
-        "transcription": bool(service.transcription),
+        "titles": service.options.titles != OFF,
+        "transcription": bool(service.options.transcription),
     }
 
 
 @routes.post("/markdown", response_model=MarkdownBody, responses=failures(413, 415))
-async def render(body: MarkdownRequest, _: CurrentCaller) -> Any:
+async def render(body: MarkdownRequest, service: CurrentService) -> Any:
     """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
     return {"texts": await asyncio.to_thread(lambda: list(map(blocks_of, body.texts)))}
 
@@ -192,9 +193,9 @@ class TranscriptionBody(BaseModel):
 
 
 @routes.post("/transcription", response_model=TranscriptionBody, responses=failures(404, 413, 415))
-async def transcribe(service: CurrentService, caller: CurrentCaller, file: Annotated[UploadFile, FormFile()]) -> Any:
+async def transcribe(service: CurrentService, file: Annotated[UploadFile, FormFile()]) -> Any:
     """The words of a recording, for the person to read before they are sent."""
-    if not service.transcription:
+    if not service.options.transcription:
         raise NotFound("Voice input is off. An operator switches it on with AGENT_HTTP__TRANSCRIPTION.")
     kind = (file.content_type or "").partition(";")[0]
     content = await file.read(RECORDING_BYTES + 1)
@@ -204,7 +205,7 @@ async def transcribe(service: CurrentService, caller: CurrentCaller, file: Annot
         raise Refused(413, "The recording is too long: speak for a few minutes at a time.", code="file_too_large")
 
     async def principal() -> str:
-        return caller.owner
+        return service.owner
 
-    named = Caller(caller.core_key, principal, headers=dict(caller.headers))
-    return {"text": await service.profile.transcribe(service.transcription, Recording(content, kind), named)}
+    named = Caller(service.caller.core_key, principal, headers=dict(service.caller.headers))
+    return {"text": await service.profile.transcribe(service.options.transcription, Recording(content, kind), named)}

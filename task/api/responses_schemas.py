@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, RootModel
 
-from task.api.edge.schemas import AttachmentBody, CachedTokens, ReasoningTokens, ResponseModel
+from task.api.schemas import AttachmentBody, CachedTokens, ItemPage, ReasoningTokens, ResponseModel
 
 
 class FileCitation(ResponseModel):
@@ -125,14 +125,8 @@ class ResponseBody(ResponseModel):
     trace_id: str
 
 
-class ItemList(ResponseModel):
+class ItemList(ItemPage[dict[str, Any]]):
     """Items of the Responses API."""
-
-    object: Literal["list"]
-    data: list[dict[str, Any]]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class ResponseDeleted(ResponseModel):
@@ -203,11 +197,9 @@ class CallArgumentsDone(_ItemEvent):
     arguments: str
 
 
-_Response = (
-    ResponseChanged | ItemChanged | PartChanged | OutputText | AnnotationAdded | OutputTextDone | CallArguments
-    | CallArgumentsDone
-)  # fmt: skip
+_Text = PartChanged | OutputText | AnnotationAdded | OutputTextDone
+_Event = ResponseChanged | ItemChanged | _Text | CallArguments | CallArgumentsDone
 
 
-class ResponseEvent(RootModel[Annotated[_Response, Field(discriminator="type")]]):
+class ResponseEvent(RootModel[Annotated[_Event, Field(discriminator="type")]]):
     """One event of a streamed response."""

@@ -1,27 +1,30 @@
-"""Files of the HTTP door's callers: stored in DIAL Core, each owner's in a folder of their own."""
+"""`/v1/files`: files of the HTTP door's callers, stored in DIAL Core, each owner's in a folder of their own."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from mimetypes import guess_type
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
 import aiohttp
 import orjson
+from fastapi import Depends, Form, Query, UploadFile
+from fastapi import File as FormFile
+from starlette.responses import Response
 
-from task.api.edge.failures import FILE_TOO_LARGE, Refused
-from task.api.edge.identity import ApiCaller
-from task.api.edge.schemas import ResponseModel
+from task.api.failures import FILE_TOO_LARGE, Refused, failures
+from task.api.identity import ApiCaller
+from task.api.schemas import UNKNOWN_TYPE, ItemPage, Order, ResponseModel, page_of_items
+from task.api.service import ByteStream, CurrentService, router
 from task.core_client.urls import file_id_of, file_url, in_reach
-from task.errors import InvalidRequest, NotFound, ToolError
+from task.errors import NotFound, ToolError
 from task.llm.dial import core_headers
 from task.product import Services
 
@@ -29,7 +32,6 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 USER_DATA: Purpose = "user_data"
 SECONDS = 60.0
 MAX_LISTED = 10_000
-UNKNOWN_TYPE = "application/octet-stream"
 _SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")  # before what was sent
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
 _NO_CORE = (
@@ -80,8 +82,9 @@ class FileShelf:
             raise Refused(413, FILE_TOO_LARGE.format(limit=self.max_bytes), code="file_too_large")
         if content_type in ("", UNKNOWN_TYPE):  # what curl sends for every file
             content_type = guess_type(name)[0] or UNKNOWN_TYPE
+        path = PurePosixPath(_UNFIT.sub("_", name).strip(" .") or "file")
         marked = "" if purpose == USER_DATA else f"-{purpose}"
-        stored = f"{sha256(content).hexdigest()[:16]}{marked}_{_readable(name)}"
+        stored = f"{sha256(content).hexdigest()[:16]}{marked}_{path.stem[:80]}{path.suffix[:20]}"
         folder = await self._folder(caller)
         form = aiohttp.FormData()
         form.add_field("file", content, filename=stored, content_type=content_type)
@@ -91,23 +94,28 @@ class FileShelf:
 
     async def find(self, caller: ApiCaller, file_id: str) -> FileBody:
         """Raises: NotFound: the caller has no such file."""
-        url = self._url(caller, file_id)
+        head, separator, text = file_id.partition("file-")
+        try:
+            place = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True).decode()
+            url = file_url(f"files/{quote(place)}", self.services.endpoint)
+        except (ValueError, ToolError) as error:
+            raise NotFound(_missing(file_id)) from error
+        if head or not separator or not in_reach(url, caller.core_key):
+            raise NotFound(_missing(file_id))
         found = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=_missing(file_id))
         return _body(orjson.loads(found))
 
     async def list(self, caller: ApiCaller) -> list[FileBody]:
         """The files in the caller's folder, the newest first, at most 10,000."""
-        folder, items, token = await self._folder(caller), list[dict[str, Any]](), ""
-        while len(items) < MAX_LISTED:
-            path = f"/v1/metadata/{folder}?limit=1000" + (f"&token={quote(token, safe='')}" if token else "")
-            try:
-                page = orjson.loads(await self._call(caller, "GET", path, missing="none"))
-            except NotFound:
-                break
-            items += page.get("items") or []
-            token = page.get("nextToken") or ""
-            if not token:
-                break
+        items, path = list[dict[str, Any]](), f"/v1/metadata/{await self._folder(caller)}?limit=1000"
+        following = ""
+        with suppress(NotFound):
+            while len(items) < MAX_LISTED:
+                page = orjson.loads(await self._call(caller, "GET", f"{path}{following}", missing="none"))
+                items += page.get("items") or []
+                if not page.get("nextToken"):
+                    break
+                following = f"&token={quote(page['nextToken'], safe='')}"
         items.sort(key=_created, reverse=True)
         return [_body(item) for item in items if item.get("nodeType") == "ITEM"]
 
@@ -124,15 +132,6 @@ class FileShelf:
     async def delete(self, caller: ApiCaller, file_id: str) -> None:
         file = await self.find(caller, file_id)
         await self._call(caller, "DELETE", f"/v1/{file.url}", missing=_missing(file_id))
-
-    def _url(self, caller: ApiCaller, file_id: str) -> str:
-        try:
-            url = file_url(_named(file_id), self.services.endpoint)
-        except (ValueError, ToolError) as error:
-            raise NotFound(_missing(file_id)) from error
-        if not in_reach(url, caller.core_key):
-            raise NotFound(_missing(file_id))
-        return url
 
     async def _folder(self, caller: ApiCaller) -> str:
         home = orjson.loads(await self._call(caller, "GET", "/v1/bucket"))
@@ -165,39 +164,8 @@ class FileShelf:
             raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5, detail=detail) from error
 
 
-def decoded(data: str) -> tuple[bytes, str]:
-    """Content and type of a data URL, or of plain Base64.
-
-    Raises:
-        InvalidRequest: it is neither.
-    """
-    kind, text = UNKNOWN_TYPE, data
-    if data.startswith("data:"):
-        head, separator, text = data[5:].partition(",")
-        kind, _, coding = head.partition(";")
-        if not separator or not (coding == "base64" or coding.endswith(";base64")):
-            raise InvalidRequest("a data URL must look like data:TYPE;base64,CONTENT")
-    try:
-        return base64.b64decode(text, validate=True), kind or "text/plain"
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("the file's data is not valid Base64") from error
-
-
 def _missing(file_id: str) -> str:
     return f"there is no file {file_id!r}"
-
-
-def _named(file_id: str) -> str:
-    head, separator, text = file_id.partition("file-")
-    if head or not separator:
-        raise ValueError("an id begins with file-")
-    place = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True).decode()
-    return f"files/{quote(place)}"
-
-
-def _readable(name: str) -> str:
-    path = PurePosixPath(_UNFIT.sub("_", name).strip(" .") or "file")
-    return f"{path.stem[:80]}{path.suffix[:20]}"
 
 
 def _body(item: dict[str, Any]) -> FileBody:
@@ -210,7 +178,7 @@ def _body(item: dict[str, Any]) -> FileBody:
         bytes=int(item.get("contentLength") or 0),
         created_at=int(_created(item) / 1000),
         filename=_SENT.sub("", name),
-        # What its sender gave; a file that nobody sent was made by a tool.
+        # What its sender gave; a file without a sender was made by a tool.
         purpose="assistants_output" if sent is None else sent[1] or USER_DATA,
         status="processed",
         url=url,
@@ -220,3 +188,73 @@ def _body(item: dict[str, Any]) -> FileBody:
 
 def _created(item: dict[str, Any]) -> float:
     return item.get("createdAt") or item.get("updatedAt") or 0
+
+
+class FileList(ItemPage[FileBody]):
+    pass
+
+
+class FileDeleted(ResponseModel):
+    id: str
+    object: Literal["file"]
+    deleted: bool
+
+
+routes = router("OpenAI", "/v1")
+
+
+@routes.post("/files", response_model=FileBody, responses=failures(413, 415))
+async def upload_file(
+    service: CurrentService,
+    file: Annotated[UploadFile, FormFile()],
+    purpose: Annotated[Purpose, Form()] = USER_DATA,
+) -> Any:
+    """Store a file; messages refer to it by its id."""
+    content = await file.read(service.shelf.max_bytes + 1)
+    kind = file.content_type or UNKNOWN_TYPE
+    return await service.shelf.save(service.caller, file.filename or "file", content, kind, purpose)
+
+
+@routes.get("/files", response_model=FileList, responses=failures(404))
+async def list_files(
+    service: CurrentService,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = MAX_LISTED,
+    order: Order = "desc",
+    after: str | None = None,
+    purpose: str | None = None,
+) -> Any:
+    """The caller's files, those sent and those that tools have made, the newest first unless `order` is `asc`."""
+    files = await service.shelf.list(service.caller)
+    found = {file.id: file for file in reversed(files) if purpose in (None, file.purpose)}
+    return page_of_items(found, order, limit, after)
+
+
+@routes.get("/files/{file_id}", response_model=FileBody, responses=failures(404))
+async def get_file(file_id: str, service: CurrentService) -> Any:
+    """A file's name, size, type and purpose."""
+    return await service.shelf.find(service.caller, file_id)
+
+
+async def _opened(file_id: str, service: CurrentService) -> AsyncGenerator[OpenFile]:
+    async with service.shelf.opened(service.caller, file_id) as file:
+        yield file
+
+
+@routes.get(
+    "/files/{file_id}/content",
+    response_class=Response,
+    responses={200: {"content": {UNKNOWN_TYPE: {}}}, **failures(404)},
+)
+async def read_file(file: Annotated[OpenFile, Depends(_opened)]) -> Response:
+    """A file's content, as a download: a browser opens nothing of it."""
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}"}
+    if file.size is not None:
+        headers["Content-Length"] = str(file.size)
+    return ByteStream(file.content.iter_any(), 200, headers, UNKNOWN_TYPE)
+
+
+@routes.delete("/files/{file_id}", response_model=FileDeleted, responses=failures(404))
+async def delete_file(file_id: str, service: CurrentService) -> Any:
+    """Remove a file."""
+    await service.shelf.delete(service.caller, file_id)
+    return {"id": file_id, "object": "file", "deleted": True}

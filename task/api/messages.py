@@ -1,15 +1,24 @@
-"""The bodies of chat requests. Fields of OpenAI's API that we do not know are accepted, and the trace warns of them."""
+"""The bodies of chat requests, and their messages as the agent's own, with the files in them stored."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from task.api.edge.schemas import Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
+from task.api.identity import ApiCaller
+from task.api.schemas import UNKNOWN_TYPE, Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
+from task.conversation.inputs import Incoming, user_message
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
+from task.errors import InvalidRequest
 
-Role = Literal["system", "developer", "user", "assistant", "tool"]
+if TYPE_CHECKING:
+    from task.api.files import FileShelf
+
 Mode = Literal["default", "ask", "read_only"]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 SessionId = Annotated[str, Field(min_length=1, max_length=100)]
@@ -217,3 +226,89 @@ class ChatCompletionRequest(ChatFields, ProviderFields):
         """The caller's tools; of two with one name the request's own, then the one of the later message."""
         carried = [tool for each in self.messages if isinstance(each, UserMessage) for tool in each.tools or ()]
         return list({tool.name: tool for tool in [*carried, *(self.tools or ())]}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMessages:
+    """A request's messages without the system prompt that stood in front, which is `prompt`."""
+
+    messages: tuple[Message, ...]
+    prompt: str | None = None
+
+
+async def read_messages(shelf: FileShelf, caller: ApiCaller, bodies: Sequence[ChatMessage]) -> IncomingMessages:
+    """The messages; files they carry go to `shelf`.
+
+    Raises:
+        InvalidRequest: they end with an answer, or a file in them cannot be read.
+    """
+    first, prompt, messages = bodies[0], None, list[Message]()
+    if isinstance(bodies[-1], AssistantMessage):
+        raise InvalidRequest("The last message must be the user's, a system's, or the result of a tool of yours.")
+    if isinstance(first, SystemMessage) and len(bodies) > 1:
+        prompt, bodies = _text(first.content), bodies[1:]
+    for body in bodies:
+        match body:
+            case SystemMessage():
+                message = Message(Role(body.role), _text(body.content))
+            case ToolMessage():
+                message = Message(Role.TOOL, _text(body.content), tool_call_id=body.tool_call_id)
+            case AssistantMessage(tool_calls=called):
+                calls = tuple(ToolCall(each.id, FunctionCall(**each.function.model_dump())) for each in called or ())
+                text = _text(body.content) or body.refusal or (None if calls else "")
+                # Where the store has this answer, its own message with the results behind it takes this one's place.
+                message = Message(Role.ASSISTANT, text, tool_calls=calls, unsourced=True)
+            case UserMessage(content=sent):
+                is_text = isinstance(sent, str)
+                message = Message(Role.USER, sent) if is_text else await _with_files(shelf, caller, sent)
+        messages.append(replace(message, scrub_pii=bool(body.scrub_pii)))
+    return IncomingMessages(tuple(messages), prompt)
+
+
+async def _with_files(shelf: FileShelf, caller: ApiCaller, content: Sequence[Part]) -> Message:
+    parts, files = list[dict[str, Any]](), list[Attachment]()
+    for part in content:
+        match part:
+            case TextPart():
+                parts.append({"type": "text", "text": part.text})
+            case ImagePart(image_url=picture):
+                if picture.url.startswith("data:") and not decoded(picture.url)[1].startswith("image/"):
+                    raise InvalidRequest("The data URL of a picture must be of an image type.")
+                if not picture.url.startswith(("data:", "http://", "https://")):
+                    raise InvalidRequest("A picture's URL must begin with https:// or data:image/.")
+                parts.append({"type": "image_url", "image_url": picture.model_dump(exclude_none=True)})
+            case FilePart(file=given):
+                if given.file_id is not None:
+                    found = await shelf.find(caller, given.file_id)
+                elif given.file_data is not None:
+                    found = await shelf.save(caller, given.filename or "file", *decoded(given.file_data))
+                else:
+                    raise InvalidRequest("A file part needs file_id or file_data.")
+                files.append(Attachment(found.content_type, given.filename or found.filename, url=found.url))
+    is_plain = all(part["type"] == "text" for part in parts)
+    text = "\n".join(part["text"] for part in parts) if is_plain else parts
+    return user_message(Incoming(Role.USER, text, tuple(files)))
+
+
+def _text(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content)
+
+
+def decoded(data: str) -> tuple[bytes, str]:
+    """Content and type of a data URL, or of plain Base64.
+
+    Raises:
+        InvalidRequest: it is neither.
+    """
+    kind, text = UNKNOWN_TYPE, data
+    if data.startswith("data:"):
+        head, separator, text = data[5:].partition(",")
+        kind, _, coding = head.partition(";")
+        if not separator or not (coding == "base64" or coding.endswith(";base64")):
+            raise InvalidRequest("a data URL must look like data:TYPE;base64,CONTENT")
+    try:
+        return base64.b64decode(text, validate=True), kind or "text/plain"
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest("the file's data is not valid Base64") from error

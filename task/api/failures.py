@@ -14,8 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from task.api.edge.rendering import JsonResponse
-from task.api.edge.schemas import SCHEMA_REFERENCE, ResponseModel
+from task.api.schemas import SCHEMA_REFERENCE, JsonResponse, ResponseModel
 from task.errors import (
     AgentError,
     Conflict,
@@ -31,19 +30,17 @@ from task.errors import (
 )
 from task.llm.failures import reported
 from task.runs.events import RunError
+from task.runs.state import RunState
 
 logger = logging.getLogger(__name__)
-
 FILE_TOO_LARGE = (
     "The file is larger than {limit:,} bytes, the most that can be uploaded. Upload a smaller file or a part of it; an "
     "operator can raise the limit: AGENT_LIMITS__MAX_UPLOAD_BYTES."
 )
-
-_TYPES = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    405: "invalid_request_error", 409: "conflict_error", 413: "invalid_request_error", 415: "invalid_request_error",
-    422: "invalid_request_error", 429: "rate_limit_error",
-}  # fmt: skip
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 409: "conflict_error"} | {
+    **dict.fromkeys((400, 405, 413, 415, 422), "invalid_request_error"),
+    429: "rate_limit_error",
+}
 _MEANINGS = {
     400: "The request does not fit; the message says what does not.",
     401: "The key is missing or unknown.",
@@ -64,6 +61,14 @@ _PROVIDER_STATUSES = {n: n for n in (400, 404, 429, 503, 504)} | {413: 400, 422:
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5
 RETRY_AFTER = "Retry-After"
+_REFUSALS: dict[type, tuple[int, str, str | None, float | None]] = {  # status, code, param, seconds to wait
+    InvalidRequest: (400, "invalid_request", None, None),
+    NotFound: (404, "not_found", None, None),
+    Conflict: (409, "conflict", None, None),
+    KeyReused: (422, "idempotency_key_reused", "Idempotency-Key", None),
+    TooManyRuns: (429, "rate_limit_exceeded", None, RETRY_SECONDS),
+    StoreUnavailable: (503, "store_unavailable", None, RETRY_SECONDS),
+}
 
 
 class ErrorDetail(ResponseModel):
@@ -122,12 +127,14 @@ class Failure:
 
     def body(self) -> dict[str, Any]:
         """The data of an `ErrorBody`."""
-        kind = _TYPES.get(self.status, "api_error")
-        shown = with_reference(self.message, self.reference)
         error = {
-            "message": self.message, "type": kind, "param": self.param, "code": self.code,
-            "display_message": shown, "reference": self.reference or None,
-        }  # fmt: skip
+            "message": self.message,
+            "type": _TYPES.get(self.status, "api_error"),
+            "param": self.param,
+            "code": self.code,
+            "display_message": with_reference(self.message, self.reference),
+            "reference": self.reference or None,
+        }
         return {"error": error, **self.ids}
 
     def event(self) -> RunError:
@@ -136,15 +143,14 @@ class Failure:
         return RunError(self.body()["error"], self.status, retry)
 
     @classmethod
-    def recorded(cls, event: Mapping[str, Any], ids: Mapping[str, str | None], headers: Mapping[str, str]) -> Failure:
-        """The failure of an `error` event, for the caller of that run."""
-        error, retry = event["error"], event.get("retry_after")
-        again = {RETRY_AFTER: str(retry)} if retry is not None else {}
-        return cls(
-            event.get("status", 500), error["message"], error.get("code"), error.get("param"),
-            error.get("reference") or "",
-            {**again, **headers}, ids,
-        )  # fmt: skip
+    def of_run(cls, state: RunState) -> Failure:
+        """The failure that the run's `error` event has recorded, for the run's caller."""
+        assert state.failure is not None
+        error, retry = state.failure["error"], state.failure.get("retry_after")
+        headers = {RETRY_AFTER: str(retry)} if retry is not None else {}
+        headers |= {"X-Run-Id": state.run.run_id, "X-Trace-Id": state.run.trace_id or ""}
+        given = error["message"], error.get("code"), error.get("param"), error.get("reference") or ""
+        return cls(state.failure.get("status", 500), *given, headers, state.ids)
 
     def response(self) -> Response:
         return JsonResponse(self.body(), self.status, self.headers)
@@ -167,18 +173,9 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case Refused():
             headers = _retry(error.retry_after)
             return refused(error.status, str(error), error.code, error.param, headers, reference, error.detail)
-        case NotFound():
-            return refused(404, str(error), "not_found", reference=reference)
-        case Conflict():
-            return refused(409, str(error), "conflict", reference=reference)
-        case TooManyRuns():
-            return refused(429, str(error), "rate_limit_exceeded", None, _retry(RETRY_SECONDS), reference)
-        case KeyReused():
-            return refused(422, str(error), "idempotency_key_reused", "Idempotency-Key", reference=reference)
-        case InvalidRequest():
-            return refused(400, str(error), "invalid_request", reference=reference)
-        case StoreUnavailable():
-            return refused(503, str(error), "store_unavailable", None, _retry(RETRY_SECONDS), reference)
+        case InvalidRequest() | StoreUnavailable():
+            status, code, param, retry = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
+            return refused(status, str(error), code, param, _retry(retry), reference)
         case ProviderError():
             reference, text = reported(error, model)
             status, headers = _PROVIDER_STATUSES.get(error.status_code or 0, 502), _retry(error.retry_after)

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import unquote
 
-from task.api.edge.rendering import sse
+from task.api.service import sse
 from task.conversation.messages import Attachment
 from task.conversation.sources import marker_of, number_of
 from task.core_client.urls import file_id_of

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from task.api.edge.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
-from task.api.openai import schemas as chat
+from task.api import messages as chat
+from task.api.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 

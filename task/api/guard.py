@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from task.api.edge.failures import FILE_TOO_LARGE, Failure, failure_of, refused
-from task.api.edge.identity import Identity
+from task.api.failures import FILE_TOO_LARGE, Failure, failure_of, refused
+from task.api.identity import Identity, Mode
 from task.conversation.inputs import CALLER
 from task.errors import AgentError
 from task.telemetry.operations import REQUEST, REQUEST_ID, RequestInfo
@@ -37,19 +37,31 @@ _EXPOSED = "Retry-After, X-Run-Id, X-Trace-Id"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """`local_only`: only this machine may call, by one of its own names or one of `hosts`.
+class HttpOptions:
+    """What an operator sets of the HTTP door.
 
-    `behind_core`: DIAL Core authenticates the callers of the DIAL route, so that any machine may call it by any name.
+    In the mode `open` only this machine may call, by one of its own names or one of `hosts`. `behind_core`: DIAL Core
+    authenticates the callers of the DIAL route, whose bodies are at most `dial_bytes` long; any machine may call it by
+    any name. `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none. `steps` limits
+    the requests with tools of one run, `detach_seconds` how long a run continues without a listener.
     """
 
-    local_only: bool
-    behind_core: bool
+    mode: Mode
+    core_key: str
     hosts: Collection[str]
     origins: Collection[str]
     body_bytes: int
     upload_bytes: int
+    behind_core: bool
     dial_bytes: int
+    requests_per_minute: int
+    runs_per_caller: int
+    ui: bool
+    steps: int
+    detach_seconds: float
+    heartbeat_seconds: float
+    titles: str
+    transcription: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Guard:
     """
 
     app: ASGIApp
-    rules: Rules
+    options: HttpOptions
     identity: Identity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,15 +81,21 @@ class Guard:
             return
         headers, path = Headers(scope=scope), scope["path"]
         origin, is_dial = headers.get("origin"), path == "/openai" or path.startswith("/openai/")
-        known = origin is not None and origin in self.rules.origins
-        limit = self.rules.dial_bytes if is_dial else self.rules.body_bytes
-        limit = self.rules.upload_bytes + FORM_BYTES if path in UPLOADS else limit
+        known = origin is not None and origin in self.options.origins
+        limit = self.options.dial_bytes if is_dial else self.options.body_bytes
+        limit = self.options.upload_bytes + FORM_BYTES if path in UPLOADS else limit
         sending = _Sending(send, origin if known else None)
         refusal = self._refusal(scope, headers, limit, known=known, is_dial=is_dial)
         if refusal is None and known and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await Response(status_code=204, headers=_preflight(headers))(scope, receive, sending)
+            allowed = {
+                "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+                # Any header, because each client library has some of its own.
+                "Access-Control-Allow-Headers": headers.get("access-control-request-headers") or _ALLOWED,
+                "Access-Control-Max-Age": "600",
+            }
+            await Response(status_code=204, headers=allowed)(scope, receive, sending)
             return
-        if refusal is None and is_dial and not self.rules.behind_core:
+        if refusal is None and is_dial and not self.options.behind_core:
             refusal = await self._identified(scope, headers)
         if refusal is not None:
             await refusal.response()(scope, receive, sending)
@@ -94,7 +112,7 @@ class Guard:
         try:
             caller = await self.identity.caller(headers)
             # DIAL Core on this machine calls with a key that reads the files of the user it calls for.
-            key = headers.get("api-key") if self.rules.local_only else None
+            key = headers.get("api-key") if self.options.mode == "open" else None
             scope[CALLER] = replace(caller, core_key=key) if key else caller
         except AgentError as error:
             failure = failure_of(error)
@@ -102,11 +120,15 @@ class Guard:
         return None
 
     def _refusal(self, scope: Scope, headers: Headers, limit: int, *, known: bool, is_dial: bool) -> Failure | None:
-        rules, method, path, host = self.rules, scope["method"], scope["path"], headers.get("host", "")
-        if rules.local_only and path not in PROBES and not (rules.behind_core and is_dial):
+        method, path, host = scope["method"], scope["path"], headers.get("host", "")
+        if self.options.mode == "open" and path not in PROBES and not (self.options.behind_core and is_dial):
             client = scope.get("client")
-            is_near = client is None or _is_loopback(client[0])
-            if not (is_near and self._is_own_name(host)):
+            try:
+                name = urlsplit(f"//{host}").hostname or ""
+            except ValueError:
+                name = ""
+            is_own_name = name == "localhost" or _is_loopback(name) or name in self.options.hosts
+            if not (is_own_name and (client is None or _is_loopback(client[0]))):
                 text = (
                     "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
                     "another one: AGENT_HTTP__MODE=keys, or =dial for callers with a key of DIAL Core."
@@ -128,13 +150,6 @@ class Guard:
                 text = f"The body must be {wanted}, not {kind or 'of no named type'}."
                 return refused(415, text, "unsupported_media_type")
         return None
-
-    def _is_own_name(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        return name == "localhost" or _is_loopback(name) or name in self.rules.hosts
 
 
 class _Sending:
@@ -205,15 +220,6 @@ def _is_loopback(name: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _preflight(asked: Headers) -> Mapping[str, str]:
-    return {
-        "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
-        # Any header, because each client library has some of its own.
-        "Access-Control-Allow-Headers": asked.get("access-control-request-headers") or _ALLOWED,
-        "Access-Control-Max-Age": "600",
-    }
 
 
 _DOORS = {"openai": "dial", "session": "sessions"} | {

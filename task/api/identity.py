@@ -1,4 +1,4 @@
-"""The caller of the HTTP door: anyone on this machine, the owner of a key, or somebody DIAL Core knows."""
+"""The caller of the HTTP door: anyone on this machine, the owner of a key, or a user known to DIAL Core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 import aiohttp
 
-from task.api.edge.failures import Refused
+from task.api.failures import Refused
 from task.conversation.inputs import forwarded
 from task.core_client.urls import OwnersKey, filing
 from task.errors import ToolError
@@ -60,67 +60,56 @@ class Identity:
         if self.mode == "open":
             folder = f"http/{LOCAL_OWNER}"
             return ApiCaller(LOCAL_OWNER, filing(self.core_key, folder), travelling, folder)
-        lookup = self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers)
-        found, counted = await lookup
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        bearer, key = token.strip() if scheme.lower() == "bearer" else "", headers.get("api-key", "")
+        if not bearer and not key:
+            raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
+        if bearer and key and bearer != key:
+            text = "`Authorization` and `Api-Key` contain different keys; send one of them."
+            raise Refused(400, text, code="two_keys")
+        if self.mode == "keys":
+            known = await (await self.services.store.get()).keys.verify(bearer or key)
+            if known is None:
+                raise _unknown()
+            folder, counted = f"http/{known.owner}", known.key_id
+            own_key = OwnersKey(self.core_key, folder)
+            found = ApiCaller(known.owner, own_key, travelling, folder, known.operator)
+        else:
+            bucket, shown, counted = await self._at_core(bearer or key, is_bearer=bool(bearer))
+            found = ApiCaller(f"dial:{bucket}", filing(shown, "http"), travelling, "http")
         store = await self.services.store.get()
         seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
             text = f"This key may send {self.per_minute} requests in a minute. Try again in a moment."
             raise Refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
-        return ApiCaller(found.owner, found.core_key, travelling, found.folder, found.operator)
+        return found
 
-    async def _of_key(self, secret: str) -> tuple[ApiCaller, str]:
-        key = await (await self.services.store.get()).keys.verify(secret)
-        if key is None:
-            raise _unknown()
-        folder = f"http/{key.owner}"
-        return ApiCaller(key.owner, OwnersKey(self.core_key, folder), folder=folder, operator=key.operator), key.key_id
-
-    async def _of_core(self, headers: Mapping[str, str]) -> tuple[ApiCaller, str]:
-        secret = _secret(headers)
+    async def _at_core(self, secret: str, *, is_bearer: bool) -> tuple[str, str, str]:
         digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
         until, bucket, shown = self._known.get(digest, (0.0, "", secret))
         if monotonic() >= until:
             # A bearer value is a user's token, or the key of a client that knows no other header.
-            shown, is_token = secret, bool(_JWT.fullmatch(secret))
-            if _bearer(headers):
-                shown = UserToken(secret)
-            bucket = ""
-            if _bearer(headers) and not is_token:
+            bucket, shown = "", UserToken(secret) if is_bearer else secret
+            if is_bearer and not _JWT.fullmatch(secret):
                 with suppress(Refused):
                     bucket, shown = await self._bucket(secret), secret
             bucket = bucket or await self._bucket(shown)
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
-        counted = f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]  # tokens change every few minutes
-        return ApiCaller(f"dial:{bucket}", filing(shown, "http"), folder="http"), counted
+        # A user's tokens change every few minutes.
+        return bucket, shown, f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]
 
     async def _bucket(self, secret: str) -> str:
         try:
             return await self.services.files.principal(secret)
         except ToolError as error:
             cause = error.__cause__
-            if isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403):
-                raise _unknown() from error
-            if isinstance(cause, ValueError):  # a key that no header can carry
+            is_refused = isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403)
+            if is_refused or isinstance(cause, ValueError):  # a key that no header can carry
                 raise _unknown() from error
             detail = f"no answer from DIAL Core at {self.services.endpoint}"
             raise Refused(503, _NO_CORE, code="core_unavailable", retry_after=5, detail=detail) from error
-
-
-def _secret(headers: Mapping[str, str]) -> str:
-    bearer, key = _bearer(headers), headers.get("api-key", "")
-    if not bearer and not key:
-        raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
-    if bearer and key and bearer != key:
-        raise Refused(400, "`Authorization` and `Api-Key` contain different keys; send one of them.", code="two_keys")
-    return bearer or key
-
-
-def _bearer(headers: Mapping[str, str]) -> str:
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _unknown() -> Refused:

@@ -1,1 +1,0 @@
-"""OpenAI's API: chat completions, responses, models and files."""

@@ -1,1 +1,0 @@
-"""The platform API: chat, sessions, traces, runs and approvals."""
