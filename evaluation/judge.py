@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from task.search.answers import NOT_FOUND
 from task.search.passages import Passage
 from task.search.ranking import tokens
-from task.search.support import FUNCTION_WORDS, statements
+from task.search.answers import FUNCTION_WORDS, statements
 
 LIMIT = 1.0
 _STEM_CHARS = 5

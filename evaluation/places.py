@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from task.search.chunks import Chunk, ChunkedDocument
-from task.search.support import literal
+from task.search.answers import literal
 
 Span = tuple[int, int]
 

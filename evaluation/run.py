@@ -14,7 +14,7 @@ from task.search.answers import CheckedAnswer, checked
 from task.search.chunks import ChunkedDocument
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
-from task.search.support import literal
+from task.search.answers import literal
 
 if TYPE_CHECKING:
     import numpy as np

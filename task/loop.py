@@ -24,7 +24,7 @@ from task.llm.base import (
     Waiting,
 )
 from task.llm.window import ContextWindow
-from task.output.sinks import ChoiceSink, WaitingStages
+from task.output.sinks import ChoiceSink, ProgressStages
 from task.permissions.decisions import Decision
 from task.telemetry.operations import first_text, model_request
 from task.tools.models import TOOLS, Caller
@@ -277,7 +277,7 @@ class _Run:
 
     async def _request(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         """Ask the model once, and once more with less where its window was too small; the answer is added."""
-        loop, received, waiting = self._loop, Accumulator(), WaitingStages(self._choice)
+        loop, received, waiting = self._loop, Accumulator(), ProgressStages(self._choice)
         await loop.observer.before_request(last=not tools)
         started, used = perf_counter(), Usage()
         with model_request(loop.model.name) as measured:
@@ -311,7 +311,7 @@ class _Run:
         return message
 
     async def _forward(
-        self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator, waiting: WaitingStages
+        self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator, waiting: ProgressStages
     ) -> None:
         options, first = self._options, True
         if options.tool_choice is not None:  # in the first request only: repeated, it would force calls for ever

@@ -34,41 +34,36 @@ def without_remote_sources(chart: bytes) -> bytes:
         figure = json.loads(chart, parse_constant=lambda _: None)
         if not isinstance(figure, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004
-        kept = _members(cast("dict[str, Any]", figure), "")
-        _take_tiles_from_maps(kept)
+        kept = cast("dict[str, Any]", _without_sources(figure, ""))
+        # A map that the layout does not describe would have tiles.
+        traces, layout = kept.get("data"), kept.setdefault("layout", {})
+        for trace in cast("list[Any]", traces) if isinstance(traces, list) else ():
+            on_map = _ON_MAPS.fullmatch(str(trace.get("type"))) if isinstance(trace, dict) else None
+            if on_map and isinstance(layout, dict):
+                subplot = str(trace.get("subplot", on_map[1]))
+                cast("dict[str, Any]", layout).setdefault(subplot, {"style": _WITHOUT_TILES})
         return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _without(value: Any, key: str) -> Any:
+def _without_sources(value: Any, key: str) -> Any:
     if isinstance(value, str):
         return value if key == "bdata" else _inert(value)  # numbers as base64
     if isinstance(value, list):
-        items = [_without(item, key) for item in cast("list[Any]", value)]
+        items = [_without_sources(item, key) for item in cast("list[Any]", value)]
         return [item for item in items if "source" in item] if key == "images" else items
-    return _members(cast("dict[str, Any]", value), key) if isinstance(value, dict) else value
-
-
-def _members(value: dict[str, Any], key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return value
     members: dict[str, Any] = {}
-    for name, item in value.items():
+    for name, item in cast("dict[str, Any]", value).items():
         remote = name in ("source", "geojson") and isinstance(item, str) and _PICTURE.fullmatch(item) is None
         if name == "config" or remote:
             continue
         on_map = key == "layout" and _MAP.fullmatch(name) and isinstance(item, dict)
-        kept = _without(item, name)
+        kept = _without_sources(item, name)
         members[_inert(name)] = {**kept, "style": _WITHOUT_TILES, "layers": []} if on_map else kept
     return members
-
-
-def _take_tiles_from_maps(figure: dict[str, Any]) -> None:
-    # A map that the layout does not describe would have tiles.
-    traces, layout = figure.get("data"), figure.setdefault("layout", {})
-    for trace in cast("list[Any]", traces) if isinstance(traces, list) else ():
-        on_map = _ON_MAPS.fullmatch(str(trace.get("type"))) if isinstance(trace, dict) else None
-        if on_map and isinstance(layout, dict):
-            cast("dict[str, Any]", layout).setdefault(str(trace.get("subplot", on_map[1])), {"style": _WITHOUT_TILES})
 
 
 def _inert(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -39,7 +39,7 @@ Use = Literal["load", "follow"]
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Which URLs may be shown as they are.
+    """Which URLs may be shown unchanged.
 
     `knows`: whether a URL occurs in the user's messages or in a result copied from outside; `tainted`: whether text
     from outside is in the conversation. `hosts` are globs of hosts to which any URL may point.
@@ -52,7 +52,7 @@ class Suspicion:
     def harmful(self, url: str, use: Use) -> bool:
         """Whether loading or following the URL could leak data.
 
-        What loads by itself must be known; what a person follows only if text from outside could have caused it.
+        What loads by itself must be known; what a user follows only if text from outside could have caused it.
         """
         absolute = _ABSOLUTE.match(url)
         if absolute is None and "://" not in url:
@@ -64,11 +64,6 @@ class Suspicion:
             return False
         return (use == "load" or self.tainted()) and not self.knows(url)
 
-    def harmful_bare(self, scheme: str, rest: str) -> bool:
-        """The same for an address in plain text, whose scheme may have been shown before."""
-        schemes = (scheme,) if scheme else ("https", "http")
-        return self.tainted() and all(self.harmful(f"{name}://{rest}", "follow") for name in schemes)
-
     def _trusted(self, url: str) -> bool:
         if not self.hosts:
             return False
@@ -79,28 +74,22 @@ class Suspicion:
         return any(fnmatchcase(host, pattern) for pattern in self.hosts)
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """An HTML tag."""
+def tag_at(text: str, start: int, end: int) -> tuple[int, list[tuple[str, Use]]] | None:
+    """The length of the HTML tag that begins at `start`, and the absolute URLs in its attributes with their uses.
 
-    name: str
-    attributes: str
-    length: int
-
-    def urls(self) -> Iterator[tuple[str, Use]]:
-        """The absolute URLs in its attributes, and what they are for."""
-        for found in _ATTRIBUTES.finditer(self.attributes):
-            value = found[2] or found[3] or found[4] or found[1]
-            follows = found[1].lower() == "href" and self.name.lower() in _FOLLOWED
-            url = _as_browsers_read(html.unescape(value))
-            for part in [url] if _IS_URL.match(url) else _IN_VALUE.findall(url):
-                yield part, "follow" if follows else "load"
-
-
-def tag_at(text: str, start: int, end: int) -> Tag | None:
-    """The tag that begins at `start`; None if it does not end before `end`."""
-    found = _TAG.match(text, start, end)
-    return Tag(found[1], found[2], found.end() - start) if found else None
+    None: the tag does not end before `end`.
+    """
+    tag = _TAG.match(text, start, end)
+    if tag is None:
+        return None
+    urls: list[tuple[str, Use]] = []
+    for found in _ATTRIBUTES.finditer(tag[2]):
+        value = found[2] or found[3] or found[4] or found[1]
+        use: Use = "follow" if found[1].lower() == "href" and tag[1].lower() in _FOLLOWED else "load"
+        url = _as_browsers_read(html.unescape(value))
+        parts: list[str] = [url] if _IS_URL.match(url) else _IN_VALUE.findall(url)
+        urls += [(part, use) for part in parts]
+    return tag.end() - start, urls
 
 
 def decoded(destination: str) -> str:

@@ -9,8 +9,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from task.output.links import Suspicion
-from task.output.markup import MARKED
-from task.output.sanitizer import Defanger, defanged
+from task.output.sanitizer import MARKED, Defanger, defanged
 
 logger = logging.getLogger(__name__)
 
@@ -71,32 +70,39 @@ class StageStatus(StrEnum):
     FAILED = "failed"
 
 
-class ForwardingChoice:
+class _Forwarding:
+    def __init__(self, sink: _Sink) -> None:
+        self._sink = sink
+
+    def append_content(self, content: str) -> None:
+        self._sink.append_content(content)
+
+    def add_attachment(self, **attachment: str | None) -> None:
+        self._sink.add_attachment(**attachment)
+
+    def create_stage(self, name: str | None = None) -> StageSink:
+        return self._sink.create_stage(name)
+
+
+class ForwardingChoice(_Forwarding):
     """Passes everything on to `choice`; the base of choices that change a part of it."""
 
     def __init__(self, choice: ChoiceSink) -> None:
+        super().__init__(choice)
         self._choice = choice
-
-    def append_content(self, content: str) -> None:
-        self._choice.append_content(content)
 
     def append_reasoning_content(self, content: str) -> None:
         self._choice.append_reasoning_content(content)
-
-    def add_attachment(self, **attachment: str | None) -> None:
-        self._choice.add_attachment(**attachment)
-
-    def create_stage(self, name: str | None = None) -> StageSink:
-        return self._choice.create_stage(name)
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._choice.set_state(state)
 
 
-class ForwardingStage:
+class ForwardingStage(_Forwarding):
     """Passes everything on to `stage`; the base of stages that change a part of it."""
 
     def __init__(self, stage: StageSink) -> None:
+        super().__init__(stage)
         self._stage = stage
 
     def open(self) -> None:
@@ -107,15 +113,6 @@ class ForwardingStage:
 
     def append_name(self, name: str) -> None:
         self._stage.append_name(name)
-
-    def append_content(self, content: str) -> None:
-        self._stage.append_content(content)
-
-    def add_attachment(self, **attachment: str | None) -> None:
-        self._stage.add_attachment(**attachment)
-
-    def create_stage(self, name: str | None = None) -> StageSink:
-        return self._stage.create_stage(name)
 
 
 class StageProcessor:
@@ -167,21 +164,6 @@ class _Filter:
             self._append(text)
 
 
-class _Room:
-    """Appends text until a stage has the size that DIAL Chat shows."""
-
-    def __init__(self, append: Callable[[str], None]) -> None:
-        self._append, self._left = append, STAGE_BYTES
-
-    def append(self, content: str) -> None:
-        if self._left < 0:
-            return
-        raw = content.encode(errors="replace")
-        fits = len(raw) <= self._left
-        self._append(content if fits else raw[: self._left].decode(errors="ignore") + _REST)
-        self._left -= len(raw)
-
-
 class DefangedStage(ForwardingStage):
     """A stage whose text goes through a `Defanger`, as the model writes a call's arguments too, and is as long as DIAL
     Chat shows it at most, whatever tools write and the `Defanger` adds."""
@@ -190,11 +172,19 @@ class DefangedStage(ForwardingStage):
         super().__init__(stage)
         self._suspicion = suspicion
         self._content: _Filter | None = None
+        self._left = STAGE_BYTES
 
     def append_content(self, content: str) -> None:
         if self._content is None:
-            self._content = _Filter(_Room(self._stage.append_content).append, self._suspicion)
+            self._content = _Filter(self._append_what_fits, self._suspicion)
         self._content.append(content)
+
+    def _append_what_fits(self, content: str) -> None:
+        if self._left >= 0:
+            raw = content.encode(errors="replace")
+            fits = len(raw) <= self._left
+            self._stage.append_content(content if fits else raw[: self._left].decode(errors="ignore") + _REST)
+            self._left -= len(raw)
 
     def append_name(self, name: str) -> None:
         self._stage.append_name(defanged(name, self._suspicion))
@@ -210,7 +200,7 @@ class DefangedStage(ForwardingStage):
         self._stage.close(status)
 
 
-class WaitingStages:
+class ProgressStages:
     """Shows what an answer waits for, one stage after the other; `seconds` counts how long it has waited."""
 
     def __init__(self, choice: ChoiceSink) -> None:

@@ -34,6 +34,8 @@ _TRAILING = ".,:;!?)]}*_|\"'`>"
 _CLOSING = {'"': '"', "'": "'", "`": "`", "<": ">", "“": "”", "«": "»"}
 _PUNYCODE = re.compile(r"xn--([a-z0-9-]{1,59})")
 _FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+# What may follow a whole URL: nothing, a blank, a bracket or quotation mark, or the end of a sentence.
+_ENDS = re.compile(r"\Z|[\s#<>\"'`|)\]}*]|[.,:;!?](?:\Z|[\s\"')\]}*])")
 _ROUNDS = 5  # of percent-encoding and entities inside each other
 
 
@@ -87,14 +89,10 @@ def urls_in(arguments: Any, declared: frozenset[str] = frozenset(), *, fetched: 
         marked = ":" in text or "/" in text or "\\" in text  # most texts are not
         if marked and (files := _files_in(text)):
             yield from files
-        elif (marked and _BEGINS.match(text)) or (name and _is_declared(name, declared) and text.strip()):
+        elif (marked and _BEGINS.match(text)) or (name and (name in declared or _NAMES.search(name)) and text.strip()):
             yield text
         elif marked:
             yield from urls_of_text(text, quoted=not fetched)
-
-
-def _is_declared(name: str, declared: frozenset[str]) -> bool:
-    return name in declared or _NAMES.search(name) is not None
 
 
 def _files_in(text: str) -> list[str]:
@@ -201,17 +199,8 @@ def _occurs(url: str, text: str, not_before: str) -> bool:
     position = text.find(url)
     while position >= 0:
         before, after = text[position - 1 : position], text[position + len(url) : position + len(url) + 2]
-        if not (before.isalnum() or (before and before in f"+.-_%{not_before}")) and _ends(after):
+        begins = not (before.isalnum() or (before and before in f"+.-_%{not_before}"))
+        if begins and _ENDS.match(after.removeprefix("/")):
             return True
         position = text.find(url, position + 1)
     return False
-
-
-def _ends(after: str) -> bool:
-    if after.startswith("/"):
-        after = after[1:]
-    return not after or after[0].isspace() or after[0] in "#<>\"'`|)]}*" or (after[0] in ".,:;!?" and _space(after[1:]))
-
-
-def _space(text: str) -> bool:
-    return not text or text[0].isspace() or text[0] in "\"')]}*"

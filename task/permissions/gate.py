@@ -1,4 +1,4 @@
-"""Decide about a call: by the rules, then by what outside text makes dangerous, then by grants, else by a person."""
+"""Decide about a call: by the rules, then by what outside text makes dangerous, then by grants, else by the user."""
 
 from __future__ import annotations
 
@@ -59,21 +59,8 @@ class PolicyGate:
         if facts.unreachable:
             return Denied(facts.unreachable)
         reason = self._question(facts, self.policy.first(facts))
-        return self._asked(facts, reason) if reason else _UNCHANGED
-
-    def _question(self, facts: CallFacts, rule: Rule | None) -> str:
-        if rule is None:
-            return "no rule allows it"
-        if rule.action == "ask":
-            return f"a rule says to ask ({rule.describe()})"
-        if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
-            return "this conversation asks before every call that writes, executes or contacts a server"
-        if not rule.command and self.policy.restricts_commands(facts) and not facts.script.complete:
-            return "a rule denies commands, and this command line could not be parsed completely"
-        return "" if rule.trusted else exposure(facts)
-
-    def _asked(self, facts: CallFacts, reason: str) -> Decision:
-        request = facts.request
+        if not reason:
+            return _UNCHANGED
         exact = digest(facts.tool, request.arguments, self.policy, request.workspace)
         card = card_of(facts)
         commands = [command.words for command in facts.script.invocations] if _coverable(facts) else []
@@ -85,6 +72,17 @@ class PolicyGate:
             self.grants.revoke(found)
             self.grants.add(self._wider(facts, exact, found.expires))
         return Allowed(found.describe(), card)
+
+    def _question(self, facts: CallFacts, rule: Rule | None) -> str:
+        if rule is None:
+            return "no rule allows it"
+        if rule.action == "ask":
+            return f"a rule says to ask ({rule.describe()})"
+        if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
+            return "this conversation asks before every call that writes, executes or contacts a server"
+        if not rule.command and self.policy.restricts_commands(facts) and not facts.script.complete:
+            return "a rule denies commands, and this command line could not be parsed completely"
+        return "" if rule.trusted else exposure(facts)
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
         # "Always" covers the tool; for a command its first words, or exactly this one if they are too general.

@@ -1,4 +1,4 @@
-"""Grants: what a person has allowed, for whom, in which conversation, and until when."""
+"""Grants: what a user has allowed, for whom, in which conversation, and until when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Grant:
 
     A `call` grant covers the call with that `digest`, a `prefix` grant the tool's commands that begin with those words,
     a `tool` grant every call of the tool. `expires` is Unix time; `once`: its first use consumes it. `widens`: the
-    person chose "always"; at the first use the gate adds the wider grant that the card described. `tainted`: text from
+    user chose "always"; at the first use the gate adds the wider grant that the card described. `tainted`: text from
     outside was already in the conversation; a wider grant from before it is void afterwards, unless all of that text
     is results of the granted tool.
     """
@@ -36,8 +36,18 @@ class Grant:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def covers(self, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool) -> bool:
+        """Whether it covers a call of its tool in its conversation; see `Grants.find`."""
+        if self.scope == "call":
+            return bool(self.digest) and self.digest == digest
+        if tainted and not self.tainted:
+            return False
+        words = self.prefix.split()
+        begins = (list(command[: len(words)]) == words for command in commands)
+        return self.scope == "tool" or (bool(words and commands) and all(begins))
+
     def describe(self) -> str:
-        """What the grant covers, for people."""
+        """What the grant covers, for users."""
         match self.scope:
             case "call":
                 return f"{self.tool}, exactly as shown{', once' if self.once else ''}"
@@ -81,7 +91,7 @@ class Grants:
             for grant in self.list()
             if (grant.principal, grant.conversation) == whose
             and grant.tool == tool
-            and _covers(grant, digest, commands, tainted=tainted)
+            and grant.covers(digest, commands, tainted=tainted)
         ]
         found = min(fitting, key=lambda grant: get_args(Scope).index(grant.scope), default=None)
         if found is not None and found.once:
@@ -112,12 +122,3 @@ class Grants:
             ValueError: an item is not a grant.
         """
         return cls(clock, _LIST.validate_python(data))
-
-
-def _covers(grant: Grant, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool) -> bool:
-    if grant.scope == "call":
-        return bool(grant.digest) and grant.digest == digest
-    if tainted and not grant.tainted:
-        return False
-    words = grant.prefix.split()
-    return grant.scope == "tool" or (bool(words and commands) and all(list(c[: len(words)]) == words for c in commands))

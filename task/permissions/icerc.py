@@ -1,4 +1,4 @@
-"""ICERC: the card that a person decides by, and how it shows text that may try to deceive."""
+"""ICERC: the card that the user decides by, and how it shows text that may try to deceive."""
 
 from __future__ import annotations
 
@@ -151,7 +151,14 @@ def visible(text: str) -> str:
 def spelt_out(text: str) -> str:
     """Like `visible`, with letters that only look like Latin ones spelt out too: for commands and hosts."""
     shown = visible(text)
-    return _WORDS.sub(lambda word: _without_look_alikes(word[0]), shown) if not shown.isascii() else shown
+    if shown.isascii():
+        return shown
+
+    def spelt(word: re.Match[str]) -> str:
+        letters = (mark if mark.isascii() else f"\\u{ord(mark):04x}" for mark in word[0])
+        return "".join(letters) if _disguised(word[0]) else word[0]
+
+    return _WORDS.sub(spelt, shown)
 
 
 def tricks(text: str) -> list[str]:
@@ -175,20 +182,10 @@ def _shown(mark: str) -> str:
     return mark
 
 
-def _without_look_alikes(word: str) -> str:
-    if not _disguised(word):
-        return word
-    return "".join(mark if mark.isascii() else f"\\u{ord(mark):04x}" for mark in word)
-
-
 def _disguised(word: str) -> bool:
     # A word of two alphabets, or one of another alphabet of which every letter looks Latin.
     if word.isascii():
         return False
-    scripts = {_script(mark) for mark in word if mark.isalpha()} - {""}
+    names = [unicodedata.name(mark, "") for mark in word if mark.isalpha()]
+    scripts = {script for name in names for script in _SCRIPTS if name.startswith(script)}
     return len(scripts) > 1 or bool(scripts & {"FULLWIDTH", "MATHEMATICAL"}) or all(m in _LOOK_ALIKE for m in word)
-
-
-def _script(letter: str) -> str:
-    name = unicodedata.name(letter, "")
-    return next((script for script in _SCRIPTS if name.startswith(script)), "")

@@ -47,15 +47,20 @@ class Rule:
     def fits(self, facts: CallFacts) -> bool:
         if not self.names(facts.tool) or (self.workspace and not facts.confined):
             return False
-        if self.effects is not None and not self._effects_fit(facts.effects):
-            return False
+        if self.effects is not None:
+            allowed = facts.effects <= self.effects
+            if not (allowed if self.action == "allow" else facts.effects & self.effects):
+                return False
         if self.known_url is not None and facts.urls_known is not self.known_url:
             return False
-        return (
-            self._fit(self.path, lambda: self._paths(facts))
-            and self._fit(self.host, lambda: facts.hosts)
-            and self._command_fits(facts)
-        )
+
+        def paths() -> Iterable[str]:
+            found = facts.paths if self.action == "allow" else [*facts.paths, *facts.words]
+            normal = map(normpath, found)
+            return normal if self.action == "allow" else [*found, *normal]
+
+        fits = self._fit(self.path, paths) and self._fit(self.host, lambda: facts.hosts)
+        return fits and (not self.command or self._command_fits(facts))
 
     def names(self, tool: str) -> bool:
         """Whether the rule is about the tool, under whichever of its names."""
@@ -71,10 +76,6 @@ class Rule:
         parts += [name for name in ("trusted", "workspace") if getattr(self, name)]
         return " ".join(parts)
 
-    def _effects_fit(self, effects: frozenset[Effect]) -> bool:
-        wanted = self.effects or frozenset()
-        return effects <= wanted if self.action == "allow" else bool(effects & wanted)
-
     def _fit(self, pattern: str | None, found: Callable[[], Iterable[str]]) -> bool:
         if pattern is None:
             return True
@@ -82,8 +83,6 @@ class Rule:
         return (bool(fitting) and all(fitting)) if self.action == "allow" else any(fitting)
 
     def _command_fits(self, facts: CallFacts) -> bool:
-        if not self.command:
-            return True
         invocations = facts.script.invocations
         if self.action != "allow":
             return any(is_concerned(invocation, self.command) for invocation in invocations)
@@ -92,16 +91,10 @@ class Rule:
         known = bool(invocations) and covered(facts.script) and (self.path is not None or not facts.leaving)
         return known and all(one.loose or is_spelt_out(one, self.command) for one in invocations)
 
-    def _paths(self, facts: CallFacts) -> Iterable[str]:
-        if self.action == "allow":
-            return map(normpath, facts.paths)
-        found = [*facts.paths, *facts.words]
-        return [*found, *map(normpath, found)]
-
 
 @dataclass(frozen=True)
 class Policy:
-    """Deny wins over everything; then the first rule that fits decides; if none does, a person is asked.
+    """Deny wins over everything; then the first rule that fits decides; if none does, the user is asked.
 
     `only`: no other tools may be called at all. `commands`: how commands may begin at all, word by word.
     """
@@ -123,15 +116,19 @@ class Policy:
             return (
                 f"Command '{other_command(facts.script, self.commands)}' is not in the allowed commands list: {among}"
             )
-        rule = next((rule for rule in self._denials if rule.fits(facts)), None)
-        return _refusal(rule, facts) if rule is not None else ""
+        rule = next((rule for rule in self.rules if rule.action == "deny" and rule.fits(facts)), None)
+        if rule is None:
+            return ""
+        because = f"a rule forbids it ({rule.describe()})"
+        meant = next((one.name for one in facts.script.invocations if is_concerned(one, rule.command)), "")
+        return f"Command '{meant}' is explicitly blocked by security policy: {because}" if meant else because
 
     def restricts_commands(self, facts: CallFacts) -> bool:
         """Whether a rule denies commands of the tool, or asks about them."""
-        return any(rule.names(facts.tool) for rule in self._about_commands)
+        return any(rule.command and rule.action != "allow" and rule.names(facts.tool) for rule in self.rules)
 
     def first(self, facts: CallFacts) -> Rule | None:
-        return next((rule for rule in self._others if rule.fits(facts)), None)
+        return next((rule for rule in self.rules if rule.action != "deny" and rule.fits(facts)), None)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -146,24 +143,6 @@ class Policy:
         # The empty text keeps the digests of approvals that earlier versions stored.
         commands = "" if self.commands is None else self.commands
         return sha256(json.dumps([rules, commands, only], sort_keys=True).encode()).hexdigest()
-
-    @cached_property
-    def _about_commands(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if rule.command and rule.action != "allow")
-
-    @cached_property
-    def _denials(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if rule.action == "deny")
-
-    @cached_property
-    def _others(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if rule.action != "deny")
-
-
-def _refusal(rule: Rule, facts: CallFacts) -> str:
-    because = f"a rule forbids it ({rule.describe()})"
-    meant = next((one.name for one in facts.script.invocations if is_concerned(one, rule.command)), "")
-    return f"Command '{meant}' is explicitly blocked by security policy: {because}" if meant else because
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +159,11 @@ def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> lis
     known = None if tools is None else list(tools)
     dead: list[DeadRule] = []
     for place, rule in enumerate(rules):
-        hiding = next((other for other in _before(rules, place) if _covers(other, rule)), None)
+        # A rule that denies decides before all others, wherever it stands.
+        denials = [other for other in rules[:place] if other.action == "deny"]
+        others = [other for at, other in enumerate(rules) if other.action == "deny" or at < place]
+        earlier = denials if rule.action == "deny" else others
+        hiding = next((other for other in earlier if _covers(other, rule)), None)
         if hiding is not None:
             dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.describe()}' decides first"))
         elif known is not None and not any(map(rule.names, known)):
@@ -195,33 +178,18 @@ def dead_commands(policy: Policy) -> list[str]:
     return [text for text, invocation in allowed if is_concerned(invocation, denied)]
 
 
-def _before(rules: Sequence[Rule], place: int) -> list[Rule]:
-    if rules[place].action == "deny":
-        return [rule for rule in rules[:place] if rule.action == "deny"]
-    return [rule for other, rule in enumerate(rules) if rule.action == "deny" or other < place]
-
-
 def _covers(wide: Rule, narrow: Rule) -> bool:
+    # A rule of another sense needs all to fit where this one needs one: only what has no condition covers it.
     same_sense = (wide.action == "allow") == (narrow.action == "allow")
-    if not _tool_covers(wide, narrow.tool) or not _effects_cover(wide, narrow, same_sense=same_sense):
+    plain = not any(mark in narrow.tool for mark in "*?[")
+    if wide.tool not in (narrow.tool, "*") and not (plain and wide.names(narrow.tool)):
+        return False
+    if wide.effects is not None and not (same_sense and narrow.effects is not None and narrow.effects <= wide.effects):
         return False
     if wide.known_url is not None and wide.known_url is not narrow.known_url:
         return False
     pairs = ((wide.path, narrow.path), (wide.host, narrow.host), (wide.command or None, narrow.command or None))
     return all(a is None or (same_sense and a == b) for a, b in pairs)
-
-
-def _effects_cover(wide: Rule, narrow: Rule, *, same_sense: bool) -> bool:
-    if wide.effects is None:
-        return True
-    if narrow.effects is None or not same_sense:
-        return False
-    return narrow.effects <= wide.effects
-
-
-def _tool_covers(wide: Rule, narrow: str) -> bool:
-    plain = not any(mark in narrow for mark in "*?[")
-    return wide.tool in (narrow, "*") or (plain and wide.names(narrow))
 
 
 DEFAULT_RULES = (

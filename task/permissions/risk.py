@@ -33,7 +33,8 @@ def command_of(facts: CallFacts) -> str:
     if facts.command and len(arguments) == 1:
         return facts.command
     lines = [
-        f"{name if name.isidentifier() else json.dumps(name)} = {_json(value)}" for name, value in arguments.items()
+        f"{name if name.isidentifier() else json.dumps(name)} = {json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in arguments.items()
     ]
     return "\n".join([facts.tool, *lines])
 
@@ -55,7 +56,11 @@ def _line(text: str) -> str:
 
 
 def _findings(facts: CallFacts) -> Iterator[Finding]:
-    yield from _of_text(facts)
+    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments))]
+    for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
+        yield Finding("high", f"the call contains {trick}")
+    if Effect.NETWORK in facts.effects:
+        yield Finding("low", f"sends {facts.text_length:,} characters to a server")
     if facts.command:
         yield from _of_command(facts)
     else:
@@ -78,14 +83,6 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield Finding(level, "the model made this address up: it is in none of your messages and in no result")
     for amount in facts.amounts:
         yield Finding("high" if writes else "low", f"amount: {amount}")
-
-
-def _of_text(facts: CallFacts) -> Iterator[Finding]:
-    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments))]
-    for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
-        yield Finding("high", f"the call contains {trick}")
-    if Effect.NETWORK in facts.effects:
-        yield Finding("low", f"sends {facts.text_length:,} characters to a server")
 
 
 def _of_command(facts: CallFacts) -> Iterator[Finding]:
@@ -132,7 +129,3 @@ def _scope(facts: CallFacts) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(_line(name) for name in names[:SHOWN]) + (" …" if len(names) > SHOWN else "")
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

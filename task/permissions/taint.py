@@ -86,21 +86,20 @@ class ContextView:
 
     def _known_before(self, url: str, place: int, depth: int) -> bool:
         if (url, place) not in self._known:
-            self._known[url, place] = self._found_before(url, place, depth)
+            part = without_scheme(url)
+            # A file counts only if the user has named it: the model's own code may have made any other.
+            sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
+            known = False
+            for earlier in range(place - 1, -1, -1):
+                message = self._messages[earlier]
+                if message.role not in sources:
+                    continue
+                text = message.text() if message.role is Role.TOOL else message.text().partition(SHOWN_AGAIN)[0]
+                if part in text and stands_in(url, text) and self._vouches(earlier, url, depth):
+                    known = True
+                    break
+            self._known[url, place] = known
         return self._known[url, place]
-
-    def _found_before(self, url: str, before: int, depth: int) -> bool:
-        part = without_scheme(url)
-        # A file counts only if the user has named it: the model's own code may have made any other.
-        sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
-        for place in range(before - 1, -1, -1):
-            message = self._messages[place]
-            if message.role not in sources:
-                continue
-            text = message.text() if message.role is Role.TOOL else message.text().partition(SHOWN_AGAIN)[0]
-            if part in text and stands_in(url, text) and self._vouches(place, url, depth):
-                return True
-        return False
 
     def _vouches(self, place: int, url: str, depth: int) -> bool:
         message = self._messages[place]
@@ -112,7 +111,10 @@ class ContextView:
         sought = folded(without_scheme(url))
         if any(sought in folded(text) or CUT in text for _, text in named_values(asked)):
             return False
-        return all(_unambiguous(named) and self._known_before(named, place, depth - 1) for named in urls_in(asked))
+        return all(
+            (is_dial_file(named) or is_plain(named)) and self._known_before(named, place, depth - 1)
+            for named in urls_in(asked)
+        )
 
     def _arguments(self, place: int) -> Any:
         # Those of the call that the tool message at `place` answers.
@@ -120,16 +122,8 @@ class ContextView:
         for earlier in range(place - 1, -1, -1):
             for call in self._messages[earlier].tool_calls:
                 if call.id == answered:
-                    return _parsed(call)
+                    try:
+                        return json.loads(call.function.arguments)
+                    except ValueError:
+                        return call.function.arguments
         return ""
-
-
-def _unambiguous(url: str) -> bool:
-    return is_dial_file(url) or is_plain(url)
-
-
-def _parsed(call: ToolCall) -> Any:
-    try:
-        return json.loads(call.function.arguments)
-    except ValueError:
-        return call.function.arguments

@@ -141,22 +141,18 @@ def ranked(
         for at, letters in _phrase_letters(texts, query).items():
             total[at] += options.phrase_weight * letters
     order = sorted(total, key=lambda at: (-total[at], at))
-    hits = (Hit(*places[at], float(meaning[at]), total[at]) for at in order)
-    return _distinct(indexes, hits)
+    # Chunks that repeat the text of a better one are left out: they would take the places of others.
+    first: dict[str, Hit] = {}
+    for at in order:
+        hit = Hit(*places[at], float(meaning[at]), total[at])
+        first.setdefault(indexes[hit.document].chunks[hit.chunk], hit)
+    return list(first.values())
 
 
 def _standardised(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     # Cosines and BM25 have no common scale, and both differ between languages and lengths of questions.
     spread = scores.std()
     return (scores - scores.mean()) / spread if spread > 0 else scores * 0
-
-
-def _distinct(indexes: Sequence[DocumentIndex], hits: Iterable[Hit]) -> list[Hit]:
-    # Chunks that repeat the text of a better one are left out: they would take the places of others.
-    first: dict[str, Hit] = {}
-    for hit in hits:
-        first.setdefault(indexes[hit.document].chunks[hit.chunk], hit)
-    return list(first.values())
 
 
 def similarities(dense: Any, vector: NDArray[np.float32]) -> NDArray[np.float32]:

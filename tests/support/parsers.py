@@ -134,7 +134,7 @@ def _defang(text: str) -> str:
 
 def _tag(text: str) -> object:
     tag = tag_at(f"<a {text}", 0, len(text) + 3)
-    return tag and list(tag.urls())
+    return tag and tag[1]
 
 
 def _stream(data: bytes) -> object:

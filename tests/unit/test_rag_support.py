@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.search.support import is_checkable, is_supported, literal, markers, nearest_words, statements
+from task.search.answers import is_checkable, is_supported, literal, markers, nearest_words, statements
 
 SOURCE = (
     "9. Cleaning\nTake out the glass tray and wash it in “warm soapy water” or in a\n   dishwasher. Dry it well.\n"

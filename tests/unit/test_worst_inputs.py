@@ -17,8 +17,7 @@ from task.output.charts import _inert
 from task.permissions.addresses import folded, is_plain, urls_of_text
 from task.permissions.facts import _is_number
 from task.permissions.icerc import Brief, _numbers
-from task.search.answers import _parted, _renumbered
-from task.search.support import literal, markers, statements, without_markers
+from task.search.answers import _parted, _renumbered, literal, markers, statements, without_markers
 from task.tools.py_interpreter.execution import Execution, outcome
 
 LENGTH = 100_000
