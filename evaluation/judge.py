@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from task.search.answers import NOT_FOUND
+from task.search.answers import FUNCTION_WORDS, NOT_FOUND, statements
 from task.search.passages import Passage
 from task.search.ranking import tokens
-from task.search.answers import FUNCTION_WORDS, statements
 
 LIMIT = 1.0
 _STEM_CHARS = 5

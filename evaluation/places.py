@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from task.search.chunks import Chunk, ChunkedDocument
 from task.search.answers import literal
+from task.search.chunks import Chunk, ChunkedDocument
 
 Span = tuple[int, int]
 

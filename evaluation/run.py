@@ -10,11 +10,10 @@ from evaluation.corpus import Claim, Question
 from evaluation.judge import LIMIT, Judge, Rarity
 from evaluation.places import Span, chunk_at, holds, span_of
 from task.embedding.client import Embedder
-from task.search.answers import CheckedAnswer, checked
+from task.search.answers import CheckedAnswer, checked, literal
 from task.search.chunks import ChunkedDocument
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
-from task.search.answers import literal
 
 if TYPE_CHECKING:
     import numpy as np
