@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from task.cli.exits import MEANINGS, Exit
-from task.cli.keys import Config
-from task.cli.keys import app as keys
 from task.cli.runs import UnsafeNoSandbox, UnsafeWorkspace
 from task.cli.runs import app as runs
+from task.cli.store import Config, keys
 from task.cli.store import app as store
 from task.cli.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable, StoreVersionError
@@ -107,9 +106,9 @@ def remove(config: Config = None) -> None:
 @app.command()
 def embedding(config: Config = None) -> None:
     """Install what search in documents needs: the embedding model and its libraries; `up` does it in the background."""
-    from task.cli.embedding import run
+    from task.cli.model import install_embedding
 
-    raise typer.Exit(run(_settings(config)))
+    raise typer.Exit(install_embedding(_settings(config)))
 
 
 @app.command()

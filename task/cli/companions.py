@@ -24,7 +24,7 @@ TOKEN_VARIABLE = f"{PREFIX}MCP_TOKEN"
 SEARCH_PORT, INTERPRETER_PORT = f"{PREFIX}SEARCH_PORT", f"{PREFIX}INTERPRETER__PORT"
 HOST = "127.0.0.1"
 KEEP_ALIVE = "--keep-alive-seconds"
-# Code runs below the interpreter, so it gets nobody's keys.
+# Code runs below the interpreter, so it gets no keys.
 INTERPRETER_VARIABLES = (
     "DIAL_ENDPOINT", "HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", TOKEN_VARIABLE,
 )  # fmt: skip
@@ -32,10 +32,11 @@ INTERPRETER_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A server of ours; `variable` names its address for the agent, `inherited` the only variables it gets (None: all).
+    """A server of ours.
 
-    `name` stands before its lines, `title` beside its address; `service` is its host in Core's configuration; `moved`
-    is why it does not have its usual port.
+    `name` stands before its lines, `title` beside its address; `service` is its host in Core's configuration;
+    `variable` names its address for the agent; `inherited` are the only variables it gets (None: all); `moved` is why
+    it does not have its usual port.
     """
 
     name: str
@@ -44,15 +45,15 @@ class Companion:
     command: tuple[str, ...]
     port: int
     variable: str
-    inherited: tuple[str, ...] | None = None
-    moved: str | None = None
+    inherited: Sequence[str] | None
+    moved: str | None
 
     @property
     def url(self) -> str:
         return base_url(HOST, self.port)
 
     def place(self, running: bool) -> str:
-        """Its address for a person, and what is unusual about it."""
+        """Its address for the user, and what is unusual about it."""
         address = f"{self.url}/mcp"
         if not running:
             return f"{address}\nIt did not start; its output above says why."
@@ -73,16 +74,14 @@ def companions(settings: Settings) -> list[Companion]:
     Raises:
         SettingsError: a port that the settings name is taken.
     """
-    started: list[Companion] = []
+    chosen, started = settings.interpreter, list[Companion]()
     if settings.ddg_mcp_url is None:
         port, moved = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
-        started.append(
-            Companion("search", "search", "Search", _search_command(settings), port, "DDG_MCP_URL", moved=moved)
-        )
+        command = _search_command(settings)
+        started.append(Companion("search", "search", "Search", command, port, "DDG_MCP_URL", None, moved))
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
-        chosen = settings.interpreter
         port, moved = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
-        variable, command = "PYINTERPRETER_MCP_URL", _interpreter_command(settings)
+        command, variable = _interpreter_command(settings), "PYINTERPRETER_MCP_URL"
         started.append(
             Companion("python", "python-interpreter", "Python", command, port, variable, INTERPRETER_VARIABLES, moved)
         )
@@ -122,10 +121,9 @@ def become_search_server(settings: Settings, host: str, port: int | None) -> NoR
         SettingsError: the port is taken.
     """
     wanted = usable_port(host, settings.search_port if port is None else port, "--port", SEARCH_PORT)
-    environment = process_environment()
-    if settings.mcp_token:
-        environment[TOKEN_VARIABLE] = settings.mcp_token.get_secret_value()
-    _become((*_search_command(settings), "--host", host, "--port", str(wanted)), environment)
+    token = {TOKEN_VARIABLE: settings.mcp_token.get_secret_value()} if settings.mcp_token else {}
+    command = (*_search_command(settings), "--host", host, "--port", str(wanted))
+    os.execve(command[0], command, {**process_environment(), **token})  # noqa: S606
 
 
 def become_interpreter(settings: Settings, host: str, port: int | None, allowed_hosts: Sequence[str]) -> NoReturn:
@@ -142,10 +140,7 @@ def become_interpreter(settings: Settings, host: str, port: int | None, allowed_
     environment = {name: value for name, value in process_environment().items() if name in INTERPRETER_VARIABLES}
     environment[TOKEN_VARIABLE] = settings.mcp_token.get_secret_value()
     names = [text for name in allowed_hosts for text in ("--allowed-host", name)]
-    _become((*_interpreter_command(settings), "--host", host, "--port", str(wanted), *names), environment)
-
-
-def _become(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+    command = (*_interpreter_command(settings), "--host", host, "--port", str(wanted), *names)
     os.execve(command[0], command, environment)  # noqa: S606
 
 
@@ -164,12 +159,8 @@ def _interpreter_command(settings: Settings) -> tuple[str, ...]:
         KEEP_ALIVE: settings.keep_alive_seconds,
         "--data": settings.data_dir / "interpreter",
         "--python": _kernel_python(chosen),
-        "--seconds": chosen.seconds,
-        "--sessions": chosen.sessions,
-        "--running": chosen.running,
-        "--idle-minutes": chosen.idle_minutes,
-        "--memory-mib": chosen.memory_mib,
-        "--drain-seconds": chosen.drain_seconds,
     }
+    same = ("seconds", "sessions", "running", "idle_minutes", "memory_mib", "drain_seconds")
+    given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in same}
     options = [text for name, value in given.items() for text in (name, str(value))]
     return (*INTERPRETER, *options, *(["--unsafe"] if chosen.unsafe else []))

@@ -45,9 +45,13 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
     from task.local.core.app import CoreSettings
 
     core = settings.core
+    config_files = tuple(core.config_files) or (OWN_CONFIG,)
+    for path in config_files:
+        if not path.is_file():
+            raise SettingsError(f"AGENT_CORE__CONFIG_FILES: there is no file {path}. Name an existing one.")
     return CoreSettings(
         data_folder=core.data_dir or settings.data_dir / "core",
-        config_files=_config_files(settings),
+        config_files=config_files,
         host=core.host,
         port=settings.core_port,
         allow_public=core.allow_public,
@@ -61,14 +65,6 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
         core025=core.core025,
         keep_alive_seconds=settings.keep_alive_seconds,
     )
-
-
-def _config_files(settings: Settings) -> tuple[Path, ...]:
-    files = tuple(settings.core.config_files) or (OWN_CONFIG,)
-    for path in files:
-        if not path.is_file():
-            raise SettingsError(f"AGENT_CORE__CONFIG_FILES: there is no file {path}. Name an existing one.")
-    return files
 
 
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:

@@ -49,10 +49,8 @@ def print_fragment(
     usual = OLDEST if settings.errors_in_stream else NEWEST
     _put(config_fragment(_read(path), address.rstrip("/"), path, version or usual), output, 0o644)
     if agent is None and not core_is_ours(settings):
-        print(
-            f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address.",
-            file=sys.stderr,
-        )
+        text = f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address."
+        print(text, file=sys.stderr)
 
 
 def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version: Version = NEWEST) -> str:
@@ -73,7 +71,8 @@ def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version:
             application.pop("iconUrl", None)  # it is on the theme server of docker-compose.yml
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} is not a configuration with applications and roles. Correct it.") from error
-    return json.dumps(_for_version({"applications": applications, "roles": roles}, _schema(path), version), indent=2)
+    schema = _schema(path)
+    return json.dumps(_pruned({"applications": applications, "roles": roles}, schema, schema, version), indent=2)
 
 
 def render_config(
@@ -95,7 +94,7 @@ def render_config(
         raise SettingsError(f"{path} is not valid JSON: {error}. Correct it.") from error
     schema = _schema(path)
     _check(document, schema, path)
-    return json.dumps(_for_version(document, schema, version), indent=2)
+    return json.dumps(_pruned(document, schema, schema, version), indent=2)
 
 
 def _check(document: Any, schema: dict[str, Any], path: Path) -> None:
@@ -104,7 +103,8 @@ def _check(document: Any, schema: dict[str, Any], path: Path) -> None:
 
     if fault := best_match(Draft202012Validator(schema).iter_errors(document)):
         # The message may quote the value, and values can be keys.
-        place = ".".join(_without_keys(fault.absolute_path)) or "the document"
+        steps = [str(step) for step in fault.absolute_path]
+        place = ".".join([*steps[:1], "…", *steps[2:]] if steps[:1] == ["keys"] else steps) or "the document"
         reason = fault.message if fault.validator == "additionalProperties" else f"not valid ({fault.validator})"
         raise SettingsError(f"{path}: {place}: {reason}. Correct it; schema.json describes every field.")
     deployments = {name for section in ("applications", "models", "toolsets") for name in document.get(section, {})}
@@ -115,20 +115,9 @@ def _check(document: Any, schema: dict[str, Any], path: Path) -> None:
                 raise SettingsError(f"{path}: roles.{role}.limits.{name}: no such deployment. Choose among: {known}.")
 
 
-def _without_keys(steps: Any) -> list[str]:
-    places = [str(step) for step in steps]
-    return [*places[:1], "…", *places[2:]] if places[:1] == ["keys"] else places
-
-
-def _for_version(document: Any, schema: Mapping[str, Any], version: Version) -> Any:
-    # Without the fields that a Core of this version does not know: one of them in an entry, and it refuses the file.
-    if version >= NEWEST:
-        return document
-    return _pruned(document, schema, schema, version)
-
-
 def _pruned(value: Any, node: Any, schema: Mapping[str, Any], version: Version) -> Any:
-    if not isinstance(value, dict) or not isinstance(node, dict):
+    # Without the fields that a Core of this version does not know: one of them in an entry, and it refuses the file.
+    if version >= NEWEST or not isinstance(value, dict) or not isinstance(node, dict):
         return value
     rules = cast("dict[str, Any]", node)
     if "$ref" in rules:

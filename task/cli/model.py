@@ -1,24 +1,34 @@
-"""`dial-agent model`: offer the model that runs on this machine, download it, list what is there, remove it."""
+"""`dial-agent model` and `dial-agent embedding`: offer, download, list and remove what runs models on this machine."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from time import monotonic
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from task.cli.exits import Exit
 from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
+from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.local.model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
 from task.local.model.download import Progress as Bytes
 from task.local.model.weights import CATALOGUE, CODER, WeightsUnavailable
 from task.settings import Settings, process_environment
 
-DECLINED = "local-model-declined"  # in the data folder: nobody is asked twice
+DECLINED = "local-model-declined"  # in the data folder: no user is asked twice
 SLOW_LINE = 2_000_000  # bytes in a second
 LOG_PERCENT = 10  # in a log: a line each time so much more is here
+CPU_BUILDS = "a download of 0.4 GB, 1.1 GB on disk"
+GRAPHICS = (
+    "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
+    "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
+)
+NICE = 5  # answers take precedence: the product runs while this installs
+STEP_SECONDS = 10  # between lines about the same kind of step: the start's table stays on the screen
 
 
 def run_pull(settings: Settings) -> int:
@@ -68,17 +78,21 @@ def run_remove(settings: Settings) -> int:
     return 0
 
 
-def at_terminal() -> bool:
-    """Whether there is a person to ask."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
 def wants_download(settings: Settings, ask: Callable[[str], str] = input) -> bool:
     """Ask whether to download the model, until the answer is yes or no; a no is remembered."""
     declined = settings.data_dir / DECLINED
     if declined.exists():
         return False
-    question = _download_question(settings)
+    size, folder = CODER.size + RUNTIME_BYTES, weight_store(settings).folder
+    question = (
+        "No model is connected. A small one can run on this machine, with no account:\n"
+        f"  {CODER.title}, {CODER.licence}\n"
+        f"  a download of {size / 1e9:.1f} GB ({size / SLOW_LINE / 60:.0f} minutes at 2 MB/s) into {folder}\n"
+        f"  {CODER.memory / 1e9:.1f} GB of memory while it runs; it is for trying the product, not for judging it\n"
+        "The product starts without waiting for the download. Without it a scripted demo answers; "
+        "`dial-agent model pull` gets it later.\n"
+        "Download it now? [y/N] "
+    )
     try:
         while (answer := ask(question).strip().lower()) not in ("y", "yes", "n", "no", ""):
             question = "Please answer y or n. [y/N] "
@@ -92,7 +106,7 @@ def wants_download(settings: Settings, ask: Callable[[str], str] = input) -> boo
 
 
 def announcement(settings: Settings) -> str:
-    """How much memory the model is about to take, or what is missing, as a line for a person."""
+    """How much memory the model is about to take, or what is missing, as a line for the user."""
     model = embedded_model(settings)
     if model.found() is None:
         return f"{model.name} is not complete on this machine; `dial-agent model pull` downloads the rest."
@@ -103,19 +117,6 @@ def memory_bytes(settings: Settings) -> int:
     """How much memory the model takes, roughly; an own file is kept a second time, in a form that is faster."""
     file = settings.local_model.file
     return CODER.memory if file is None else 2 * file.stat().st_size
-
-
-def _download_question(settings: Settings) -> str:
-    size, folder = CODER.size + RUNTIME_BYTES, weight_store(settings).folder
-    return (
-        "No model is connected. A small one can run on this machine, with no account:\n"
-        f"  {CODER.title}, {CODER.licence}\n"
-        f"  a download of {size / 1e9:.1f} GB ({size / SLOW_LINE / 60:.0f} minutes at 2 MB/s) into {folder}\n"
-        f"  {CODER.memory / 1e9:.1f} GB of memory while it runs; it is for trying the product, not for judging it\n"
-        "The product starts without waiting for the download. Without it a scripted demo answers; "
-        "`dial-agent model pull` gets it later.\n"
-        "Download it now? [y/N] "
-    )
 
 
 def _console() -> Console:
@@ -150,5 +151,47 @@ def _progress_lines(console: Console) -> Report:
         if step > printed:
             printed = step
             console.print(f"{step * LOG_PERCENT} %")
+
+    return report
+
+
+def install_embedding(settings: Settings) -> int:
+    """Install what search in documents needs unless it is there. 0, or 1 with one sentence."""
+    if settings.rag.embeddings:
+        print("AGENT_RAG__EMBEDDINGS is set: another model makes the vectors, and nothing has to be installed.")
+        return 0
+    environment = EmbeddingEnvironment(settings.rag.python)
+    if not environment.managed:
+        print(f"AGENT_RAG__PYTHON is set: {environment.python} is an environment of your own.")
+        return 0 if environment.state().kind == "ready" else 1
+    if not environment.possible:
+        print("There is no torch for Intel Macs. Let AGENT_RAG__PYTHON name an environment of your own.")
+        return 1
+    if environment.state().kind != "ready":
+        with_graphics = sys.platform == "linux" and not settings.rag.torch_index
+        print(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}", flush=True)
+    os.nice(NICE)
+    try:
+        environment.install(process_environment(), sparse(), settings.rag.torch_index)
+    except InstallationFailed as error:
+        print(f"Search in documents is not installed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped. The next `dial-agent embedding` begins again; what was downloaded is kept.")
+        return Exit.INTERRUPTED
+    print("Search in documents is ready.")
+    return 0
+
+
+def sparse() -> Callable[[str], None]:
+    """A report that prints the first step of each kind, and others seldom."""
+    kind, printed = "", 0.0
+
+    def report(step: str) -> None:
+        nonlocal kind, printed
+        new, now = step.partition(" ")[0], monotonic()
+        if new != kind or now - printed >= STEP_SECONDS:
+            kind, printed = new, now
+            print(step, flush=True)
 
     return report

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task.cli.exits import Exit
-from task.cli.keys import Config, on_store
+from task.cli.store import Config, on_store
 
 if TYPE_CHECKING:
     from task.settings import Settings

@@ -1,32 +1,61 @@
-"""`dial-agent store`: back up, restore, migrate and check the database of sessions, runs and traces."""
+"""`dial-agent store` and `dial-agent keys`: the database of sessions, runs, traces, and the keys of the HTTP door."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from task.cli.exits import Exit
-from task.cli.keys import Config
 from task.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
+    from task.settings import Settings
     from task.store.database import Database
     from task.store.schema import Survey
+    from task.store.store import Store
+
+SHOWN = 5  # problems of a damaged file
+LOCKED_SECONDS, MIGRATION_SECONDS = 30.0, 600.0
+T = TypeVar("T")
 
 app = typer.Typer(help="Back up, restore, migrate and check the store.", no_args_is_help=True)
-SHOWN = 5  # problems of a damaged file
-MIGRATION_SECONDS = 600.0
+keys = typer.Typer(help="Create, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
+]
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long it may take, waiting included.")]
+
+
+def with_store(config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store of the settings that the file leads to, do the work, close the store."""
+    from task.settings import load_settings
+
+    return on_store(load_settings(config), work)
+
+
+def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store of these settings, do the work, close the store."""
+    from task.store.access import StoreAccess
+
+    async def run() -> T:
+        access = StoreAccess(**settings.store_options, chores=False)
+        try:
+            return await work(await access.get())
+        finally:
+            await access.close()
+
+    return asyncio.run(run())
 
 
 @app.command()
@@ -35,8 +64,7 @@ def backup(file: Backup, config: Config = None) -> None:
     source = _existing(_sqlite_file(_url(config)))
     if file.exists():
         raise InvalidRequest(f"{file} exists: name another file, or move it away")
-    with _written_at_once(file) as partial, closing(_opened(source)) as store, closing(_new(partial)) as copy:
-        store.backup(copy)
+    with _copied(source, file) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")  # a backup is one file
     print(f"{file} is written. {_held(_survey(file))}", file=sys.stderr)
 
@@ -57,9 +85,14 @@ def restore(file: Backup, config: Config = None) -> None:
             raise InvalidRequest(
                 f"{target} is in use by {living} of the product's processes: stop the product first, then restore"
             )
-        kept = _kept(target)
-    with _written_at_once(target) as partial, closing(_opened(file)) as source, closing(_new(partial)) as copy:
-        source.backup(copy)
+        with closing(_opened(target)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all is in the one file that is kept
+        kept = target.with_name(f"{target.name}.before-{time.strftime('%Y%m%d-%H%M%S')}")
+        target.replace(kept)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{target}{suffix}").unlink(missing_ok=True)
+    with _copied(file, target):
+        pass
     print(f"{target} is restored. {_held(found)}", file=sys.stderr)
     if kept is not None:
         print(f"The store of before is {kept}", file=sys.stderr)
@@ -91,9 +124,15 @@ def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None
 @app.command()
 def check(config: Config = None) -> None:
     """Read the whole store and print what it holds; exit code 1 where it is damaged."""
+    from task.store.schema import survey
+
+    async def place_and_contents(database: Database) -> tuple[str, Survey]:
+        return database.place, await database.read(survey)
+
     url = _url(config)
     if not url.startswith("sqlite"):
-        print(f"{_on_database(url, _place)}: {_held(_on_database(url, _surveyed))}. The server checks its own files.")
+        place, found = _on_database(url, place_and_contents)
+        print(f"{place}: {_held(found)}. The server checks its own files.")
         return
     source = _existing(_sqlite_file(url))
     if problems := _problems(source):
@@ -123,24 +162,22 @@ def _existing(file: Path) -> Path:
 
 
 def _opened(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(file, timeout=30)
-
-
-def _new(file: Path) -> sqlite3.Connection:
-    file.touch(mode=0o600)  # it holds conversations
-    return sqlite3.connect(file)
+    return sqlite3.connect(file, timeout=LOCKED_SECONDS)
 
 
 @contextmanager
-def _written_at_once(file: Path) -> Generator[Path]:
-    # A copy that is interrupted leaves the place as it was.
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
+def _copied(source: Path, target: Path) -> Generator[sqlite3.Connection]:
+    # Put into its place at once, so that a copy that is interrupted changes nothing there.
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        partial.replace(file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch(mode=0o600)  # it holds conversations
+        with closing(_opened(source)) as store, closing(sqlite3.connect(partial)) as copy:
+            store.backup(copy)
+            yield copy
+        partial.replace(target)
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnavailable(f"{file} could not be written: {error}") from error
+        raise StoreUnavailable(f"{target} could not be written: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -156,16 +193,6 @@ def _problems(file: Path) -> list[str]:
     return found + [f"a row of {table} refers to a missing one of {parent}" for table, _, parent, _ in strays]
 
 
-def _kept(target: Path) -> Path:
-    with closing(_opened(target)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all is in the one file that is kept
-    kept = target.with_name(f"{target.name}.before-{time.strftime('%Y%m%d-%H%M%S')}")
-    target.replace(kept)
-    for suffix in ("-wal", "-shm"):
-        Path(f"{target}{suffix}").unlink(missing_ok=True)
-    return kept
-
-
 def _survey(file: Path) -> Survey:
     from sqlalchemy import create_engine
 
@@ -179,12 +206,10 @@ def _survey(file: Path) -> Survey:
         engine.dispose()
 
 
-def _on_database(url: str, work: Any, seconds: float | None = None) -> Any:
-    import asyncio
-
+def _on_database(url: str, work: Callable[[Database], Awaitable[T]], seconds: float | None = None) -> T:
     from task.store.database import LONGEST_SECONDS, PATIENCE, open_database
 
-    async def run() -> Any:
+    async def run() -> T:
         database = open_database(url, PATIENCE, seconds or LONGEST_SECONDS)
         try:
             return await work(database)
@@ -194,21 +219,11 @@ def _on_database(url: str, work: Any, seconds: float | None = None) -> Any:
     return asyncio.run(run())
 
 
-async def _place(database: Database) -> str:
-    return database.place
-
-
-async def _surveyed(database: Database) -> Survey:
-    from task.store.schema import survey
-
-    return await database.read(survey)
-
-
 async def _running(database: Database) -> int:
     from task.store.processes import DatabaseClock, Processes
-    from task.store.schema import FIRST
+    from task.store.schema import FIRST, survey
 
-    found = await _surveyed(database)
+    found = await database.read(survey)
     if found.version is None:
         return 0
     if found.version < FIRST:
@@ -223,3 +238,39 @@ def _held(found: Survey) -> str:
     if found.older or found.refusal:
         return f"Tables of version {found.version}, {size}"
     return f"Sessions: {found.sessions:,}, traces: {found.traces:,}, {size}"
+
+
+@keys.command()
+def create(
+    owner: Annotated[str, typer.Argument(help="Owner of the key's sessions, traces and files.")],
+    label: Annotated[str, typer.Option(help="A note about what the key is for.")] = "",
+    operator: Annotated[bool, typer.Option("--operator", help="Let the key read all owners' traces.")] = False,
+    config: Config = None,
+) -> None:
+    """Create a key and print its secret, which is shown only once."""
+    key, secret = with_store(config, lambda store: store.keys.create(owner, label, operator=operator))
+    print(f"{key.key_id} belongs to {owner}. The secret is shown only once:", file=sys.stderr)
+    print(secret)
+
+
+@keys.command("list")
+def list_keys(config: Config = None) -> None:
+    """List all keys, without their secrets."""
+    from task.cli.traces import columns
+    from task.store.records import iso
+
+    rows: list[tuple[str, ...]] = []
+    for key in with_store(config, lambda store: store.keys.list()):
+        state = f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid"
+        role = "operator" if key.operator else ""
+        rows.append((key.key_id, key.owner, role, iso(key.created_at), state, key.label))
+    print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
+
+
+@keys.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")], config: Config = None
+) -> None:
+    """Revoke a key permanently."""
+    with_store(config, lambda store: store.keys.revoke(key_id))
+    print(f"{key_id} is revoked", file=sys.stderr)

@@ -14,7 +14,7 @@ import orjson
 import typer
 
 from task.cli.exits import Exit
-from task.cli.keys import Config, with_store
+from task.cli.store import Config, with_store
 from task.conversation.messages import Message, Role
 from task.store.records import RunStatus, iso
 from task.store.trace_records import Rating, Trace, TracedTurn, TraceFilter

@@ -10,8 +10,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,11 +25,11 @@ from task.cli.addresses import base_url, core_is_ours, local_core_key, usable_po
 from task.cli.checks import CORE, DAPR, MODEL, NO_MODEL, PICTURES, REGISTER, Check, checked
 from task.cli.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.cli.core_config import replace_file
-from task.cli.model import announcement, at_terminal, wants_download
+from task.cli.model import announcement, wants_download
 from task.cli.model_choice import ChosenModel, choose_model
 from task.cli.tools import offered_tools
-from task.embedding.environment import EmbeddingEnvironment, State
-from task.processes import Child, Program, ProgramFailed, Supervisor, Write, until_stopped
+from task.embedding.environment import EmbeddingEnvironment
+from task.processes import Child, Program, ProgramFailed, Supervisor, until_stopped
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
@@ -78,7 +78,8 @@ class StartPlan:
 def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
     """Run until a signal comes or a program has to be given up; the exit code says which."""
     downloads = False
-    if at_terminal() and settings.core.model == "auto" and asyncio.run(choose_model(settings)).rule == "demo":
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if at_terminal and settings.core.model == "auto" and asyncio.run(choose_model(settings)).rule == "demo":
         downloads = wants_download(settings)
     if downloads:
         settings = settings.model_copy(update={"core": settings.core.model_copy(update={"model": "local"})})
@@ -98,23 +99,17 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     programs, background = plan.programs(), plan.background(downloads)
     lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
     try:
-        async with _installing(background, lines), Supervisor(programs, lines) as supervisor:
+        async with AsyncExitStack() as stack:
+            for program in background:  # beside the others, so that the product is ready before they end
+                child = await Child.start(program, lines)
+                stack.push_async_callback(child.end, grace=1)
+            supervisor = await stack.enter_async_context(Supervisor(programs, lines))
             work = _serve(settings, supervisor, plan, console, started, ready_file)
             await until_stopped(supervisor, work, lambda: console.print("Stopping …"))
     except ProgramFailed as failure:
         console.print(f"[red]{failure}[/red]")
         return failure.exit_code
     return 0
-
-
-@asynccontextmanager
-async def _installing(programs: Sequence[Program], write: Write) -> AsyncGenerator[None]:
-    # In processes beside the others, so that the product is ready before they end.
-    async with AsyncExitStack() as stack:
-        for program in programs:
-            child = await Child.start(program, write)
-            stack.push_async_callback(child.end, grace=1)
-        yield
 
 
 async def _plan(settings: Settings, config: Path | None) -> StartPlan:
@@ -133,12 +128,15 @@ async def _plan(settings: Settings, config: Path | None) -> StartPlan:
     if model.rule != "dial":
         core_port = usable_port(settings.core.host, settings.core_port, "--core-port", f"{PREFIX}CORE_PORT")
         core_url = base_url(settings.core.host, core_port)
+        # Where the services that Core's configuration names are on this machine.
+        started = {server.service: urlsplit(server.url).netloc for server in servers}
+        hosts = {**settings.core.host_map, **started, "agent": urlsplit(agent_url).netloc}
         shared |= {
             "DIAL_ENDPOINT": core_url,
             "DIAL_API_KEY": local_core_key(settings),
             f"{PREFIX}CORE_PORT": str(core_port),
             f"{PREFIX}CORE__MODEL": "auto" if model.rule == "dapr" else model.rule,
-            f"{PREFIX}CORE__HOST_MAP": json.dumps(_hosts(settings, agent_url, servers)),
+            f"{PREFIX}CORE__HOST_MAP": json.dumps(hosts),
         }
         if model.base_url:
             shared["OPENAI_BASE_URL"] = model.base_url
@@ -148,12 +146,6 @@ async def _plan(settings: Settings, config: Path | None) -> StartPlan:
     return StartPlan(
         agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None
     )
-
-
-def _hosts(settings: Settings, agent_url: str, servers: Sequence[Companion]) -> dict[str, str]:
-    # Where the services that Core's configuration names are on this machine.
-    started = {server.service: urlsplit(server.url).netloc for server in servers}
-    return {**settings.core.host_map, **started, "agent": urlsplit(agent_url).netloc}
 
 
 async def _serve(
@@ -182,10 +174,7 @@ async def _serve(
         }
         replace_file(ready_file, json.dumps(ready), 0o644, option="--ready-file")
     tools = await offered_tools(plan.agent_url)
-    servers = [(server.title, server.place(server.name in supervisor.pids)) for server in plan.companions]
-    embedding = plan.embedding.state() if plan.embedding else None
-    addresses = plan.agent_url, plan.core_url
-    console.print(overview(*addresses, plan.model, tools, seconds, servers, embedding, checks, page=plan.page))
+    console.print(overview(plan, tools, seconds, supervisor.pids, checks))
     console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
     await supervisor.keep()
 
@@ -216,55 +205,47 @@ class PrefixedLines:
 
 
 def overview(
-    agent_url: str,
-    core_url: str,
-    model: ChosenModel,
-    tools: list[str] | None,
+    plan: StartPlan,
+    tools: Sequence[str] | None,
     ready_seconds: float,
-    companions: Sequence[tuple[str, str]] = (),
-    embedding: State | None = None,
+    running: Collection[str] = (),
     checks: Sequence[Check] = (),
-    *,
-    page: bool = True,
 ) -> Table:
     """The table that is printed once.
 
-    `companions` are names and addresses, `embedding` is how far search in documents is, `checks` are those of Core and
-    the model, of which each that is bad or takes a tool away becomes a warning; `page`: there is a web page.
+    `running` names the programs that have started; of the `checks` of Core and the model, each that is bad or takes a
+    tool away becomes a warning.
     """
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    if page:
-        table.add_row("Web page", f"{agent_url}/")
-    table.add_row("Agent", f"{agent_url}\n{agent_url}{ROUTE}")
-    table.add_row("DIAL Core", core_url if model.rule == "dial" else f"{core_url} (local, no account needed)")
-    for name, url in companions:
-        table.add_row(name, url)
+    model, through_core = plan.model, plan.model.rule == "dial"
+    if plan.page:
+        table.add_row("Web page", f"{plan.agent_url}/")
+    table.add_row("Agent", f"{plan.agent_url}\n{plan.agent_url}{ROUTE}")
+    table.add_row("DIAL Core", plan.core_url if through_core else f"{plan.core_url} (local, no account needed)")
+    for server in plan.companions:
+        table.add_row(server.title, server.place(server.name in running))
     table.add_row("Model", Text(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}"))
     names = "could not be listed; `dial-agent tools` says why" if tools is None else ", ".join(tools)
     table.add_row("Tools", Text(names))
-    if embedding is not None and embedding.kind != "ready":
-        table.add_row("Documents", Text(f"Search in documents is {embedding.text}.{MEANWHILE}"))
+    if plan.embedding is not None and (state := plan.embedding.state()).kind != "ready":
+        table.add_row("Documents", Text(f"Search in documents is {state.text}.{MEANWHILE}"))
     if model.rule == "demo":
         table.add_row("Missing", Text(f"A real model. {NO_MODEL} Then start again."))
     for check in (check for check in checks if check.state == "bad" or check.name == PICTURES):
         table.add_row("Warning", Text(f"{check.found}. {check.fix}", "yellow"))
-    if model.rule == "dial" and not any(check.name == "deployments" for check in checks):
-        table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))
+    if through_core and not any(check.name == "deployments" for check in checks):
+        table.add_row("Needed", Text(f"{plan.core_url} must know this agent: {REGISTER}"))
     table.add_row("Stop", "Ctrl-C")
     return table
 
 
 def example(core_url: str, model: ChosenModel) -> str:
     """Commands to try; they are printed below the table, which would wrap them so that they cannot be copied."""
+    command, beside = "dial-agent", Path(sys.executable).with_name("dial-agent")
+    if not shutil.which("dial-agent") and beside.exists():
+        command = shlex.quote(os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside))
     usual = model.rule == "dial" or core_url == "http://127.0.0.1:8080"
-    ask = f"{_command()} {QUESTION}" if usual else f"{_command()} {QUESTION} --endpoint {core_url}"
+    ask = f"{command} {QUESTION}" if usual else f"{command} {QUESTION} --endpoint {core_url}"
     return ask if REPORT.exists() else f"{MAKE_REPORT}\n{ask}"
-
-
-def _command() -> str:
-    beside = Path(sys.executable).with_name("dial-agent")
-    if shutil.which("dial-agent") or not beside.exists():
-        return "dial-agent"
-    return shlex.quote(os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from task.cli import embedding
 from task.cli.doctor import results
+from task.cli.model import install_embedding
 from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.errors import SettingsError
@@ -252,7 +252,7 @@ async def test_with_embeddings_by_address_nothing_has_to_be_installed(capsys: py
     settings = Settings.model_validate({"rag": {"embeddings": "words", "python": "/no/embedding"}})
     [row] = await results(settings, "search in documents")
     assert (row.state, row.found) == ("ok", "embedded by words")
-    assert embedding.run(settings) == 0
+    assert install_embedding(settings) == 0
     assert "nothing has to be installed" in capsys.readouterr().out
     [tool] = [tool for tool in default_tools(settings) if isinstance(tool, RagTool)]
     assert (await tool.state()).kind == "ready"

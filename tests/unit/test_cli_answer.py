@@ -21,7 +21,7 @@ from task.cli.ask import AnswerReader
 from task.cli.checks import Check, missing_pictures
 from task.cli.companions import companions
 from task.cli.model_choice import ChosenModel, Rule
-from task.cli.up import PrefixedLines, example, overview
+from task.cli.up import PrefixedLines, StartPlan, example, overview
 from task.errors import SettingsError
 from task.runs.events import Attached, RunError, RunEvent, RunFinished, RunText, StageClosed, StageOpened, StageText
 from task.settings import Settings, load_settings
@@ -122,8 +122,8 @@ def test_when_nobody_reads_the_lines_the_process_ends_quietly() -> None:
 
 def printed(*, page: bool, rule: Rule = "demo", checks: Sequence[Check] = ()) -> list[str]:
     model = ChosenModel(rule, "scripted-demo", "no other was found")
-    addresses = "http://127.0.0.1:5030", "http://127.0.0.1:8080"
-    table = overview(*addresses, model, ["calculator"], 1.0, checks=checks, page=page)
+    plan = StartPlan("http://127.0.0.1:5030", "http://127.0.0.1:8080", model, {}, [], page, None)
+    table = overview(plan, ["calculator"], 1.0, checks=checks)
     paper = io.StringIO()
     Console(width=120, file=paper).print(table)
     return [" ".join(line.replace("│", " ").split()) for line in paper.getvalue().splitlines()]

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from task.cli.embedding import sparse
+from task.cli.model import sparse
 from task.embedding.client import Embedder, EmbedderOptions
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.embedding.model import EmbeddingUnavailable
