@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from task.cli.addresses import core_address, key_for
 from task.cli.core_client import CoreClient, CoreError, Unreachable
 from task.cli.exits import Exit
-from task.console.terminal.saving import saved
-from task.console.ui_manager import UNNUMBERED, AnswerView, JsonUserInterface, UserInterfaceManager
+from task.console.attachments import saved
+from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
 from task.conversation.messages import Attachment
 from task.conversation.state import PENDING_KEY, waits
 from task.core_client.files import UnpooledFiles
@@ -137,8 +137,8 @@ def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManage
     messages, conversation = [_user_message(question.text, attachments)], uuid4().hex
     while True:
         answer = AnswerReader()
-        with ui.answering() as view:
-            asyncio.run(_show(answer, client.ask(question.model, messages, conversation), view))
+        with ui.answering() as show:
+            asyncio.run(_show(answer, client.ask(question.model, messages, conversation), show))
         if not answer.asks:
             return Exit.FAILED if answer.failed or unsaved else Exit.DONE
         reply = ui.type_line(PROMPT) if ui.interactive else None
@@ -159,11 +159,11 @@ async def _uploaded(files: UnpooledFiles, api_key: str, paths: Sequence[Path]) -
     return attachments
 
 
-async def _show(answer: AnswerReader, payloads: AsyncGenerator[bytes], view: AnswerView) -> None:
+async def _show(answer: AnswerReader, payloads: AsyncGenerator[bytes], show: Show) -> None:
     # Closed here, and not by the end of the loop, where output is a pipe that nothing reads any more.
     async with aclosing(payloads), aclosing(answer.events(payloads)) as events:
         async for event in events:
-            view.show(Event(UNNUMBERED, event.type, data_of(event)))
+            show(Event(UNNUMBERED, event.type, data_of(event)))
 
 
 def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:

@@ -141,8 +141,8 @@ def _chat(controller: FrameworkController, prompt: str | None, resume: str | Non
         controller.run()
         if controller.ui.interactive:
             return Exit.DONE
-    last = controller.last.status if controller.last is not None else ""
-    return ENDS.get(last, Exit.FAILED if controller.failed else Exit.DONE)
+    last = controller.conversation.last
+    return ENDS.get(last.status if last is not None else "", Exit.FAILED if controller.failed else Exit.DONE)
 
 
 def _start_log(settings: Settings) -> None:

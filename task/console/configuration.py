@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from task.errors import ConfigError, SettingsError
-from task.llm.chat_request import AZURE, OPENAI, profile_for
+from task.product.backends import BACKENDS
 from task.settings import Settings, load_settings
 from task.settings.aliases import translated
 from task.tools.toolbox import TOOL_SECONDS
-
-_PROVIDERS = {OPENAI.name: "openai", AZURE.name: "azure_openai", "gemini": "gemini", "anthropic": "anthropic"}
 
 
 class ConfigurationManager:
@@ -20,7 +19,7 @@ class ConfigurationManager:
 
     Without a path it reads what every command reads: environment, `.env`, and the settings file there is. Environment
     and `.env` win over the file. `complete` adds what the settings leave open, such as the model. Files in `workspace`
-    that are not named are taken as somebody else's; see `load_settings`.
+    that are not named count as another user's; see `load_settings`.
 
     Raises:
         ConfigError: the configuration cannot be loaded or is not valid.
@@ -34,7 +33,7 @@ class ConfigurationManager:
         workspace: Path | None = None,
     ) -> None:
         self._path, self._complete, self._workspace = config_path, complete, workspace
-        self.settings = complete(_loaded(config_path, workspace))
+        self.reload()
 
     def load_config(self, config_path: str) -> dict[str, Any]:
         """Read another file in place of the first one, and give its settings in the documented shape.
@@ -42,8 +41,9 @@ class ConfigurationManager:
         Raises:
             ConfigError: it cannot be loaded or is not valid; what was there stays.
         """
-        settings = self._complete(_loaded(config_path))
-        self._path, self.settings = config_path, settings
+        with _config_errors():
+            settings = load_settings(Path(config_path))
+        self._path, self.settings = config_path, self._complete(settings)
         console, context, provider = self.settings.console, self.settings.context, self.get_llm_provider()
         return {
             "framework": {
@@ -58,7 +58,15 @@ class ConfigurationManager:
             "teps": self.get_teps_settings(),
             "message_history": self.get_message_history_settings(),
             "ui": self.get_ui_settings(),
-            "dcm": self._dcm_settings(),
+            "dcm": {
+                "context_definition_path": self.get_context_definition_path(),
+                "max_document_size": context.max_document_bytes,
+                "document_cache_enabled": context.cached_documents > 0,
+                "document_cache_size": context.cached_documents,
+                "allow_absolute_paths": context.allow_absolute_paths,
+                "allow_parent_traversal": context.allow_parent_traversal,
+                "section_identification_regex": context.section_pattern,
+            },
             "advanced": {
                 "state_file": _text(console.state_file),
                 "max_retries": self.settings.llm.attempts - 1,
@@ -73,23 +81,18 @@ class ConfigurationManager:
         Raises:
             ConfigError: one cannot be loaded or is not valid; what was there stays.
         """
-        self.settings = self._complete(_loaded(self._path, self._workspace))
+        with _config_errors():
+            settings = load_settings(Path(self._path) if self._path else None, workspace=self._workspace)
+        self.settings = self._complete(settings)
 
     def get_llm_provider(self) -> str:
         """The provider's name: `dial`, `ollama`, `dapr`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
-        if self.settings.backend != "openai":
-            return self.settings.backend
-        return _PROVIDERS.get(profile_for("", self.settings.openai_base_url).name, "openai")
+        return BACKENDS[self.settings.backend].name(self.settings)
 
     def get_llm_settings(self) -> dict[str, Any]:
         """Model, key, address and parameters of the provider in use; the key in clear text."""
         settings, model = self.settings, self.settings.llm
-        key, address = {
-            "dial": (settings.dial_api_key, settings.dial_endpoint),
-            "openai": (settings.openai_api_key, settings.openai_base_url),
-            "ollama": (settings.ollama_api_key, settings.ollama_local),
-            "dapr": (settings.dapr_api_token, settings.dapr_grpc_endpoint),
-        }[settings.backend]
+        key, address = BACKENDS[settings.backend].credentials(settings)
         return {
             "model": settings.deployment_name,
             "api_key": key.get_secret_value() if key else None,
@@ -116,18 +119,6 @@ class ConfigurationManager:
     def get_ui_settings(self) -> dict[str, Any]:
         return self.settings.console.model_dump(exclude={"name", "version", "state_file"})
 
-    def _dcm_settings(self) -> dict[str, Any]:
-        context = self.settings.context
-        return {
-            "context_definition_path": self.get_context_definition_path(),
-            "max_document_size": context.max_document_bytes,
-            "document_cache_enabled": context.cached_documents > 0,
-            "document_cache_size": context.cached_documents,
-            "allow_absolute_paths": context.allow_absolute_paths,
-            "allow_parent_traversal": context.allow_parent_traversal,
-            "section_identification_regex": context.section_pattern,
-        }
-
 
 def teps_tree(teps_settings: Mapping[str, Any]) -> Settings:
     """The settings that every command reads, with these in the documented shape for `teps`.
@@ -135,7 +126,7 @@ def teps_tree(teps_settings: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: a key is unknown, or a value is malformed.
     """
-    return _tree({"teps": _given(teps_settings)}, "teps")
+    return _tree("teps", {name: value for name, value in teps_settings.items() if value is not None})
 
 
 def model_tree(provider: str, llm_settings: Mapping[str, Any]) -> Settings:
@@ -144,23 +135,19 @@ def model_tree(provider: str, llm_settings: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: there is no such provider, a key is unknown, or a value is malformed.
     """
-    return _tree({"llm": {"provider": provider, provider: _given(llm_settings)}}, "llm")
+    own = {name: value for name, value in llm_settings.items() if value is not None}
+    return _tree("llm", {"provider": provider, provider: own})
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if value is not None}
+def _tree(section: str, content: Mapping[str, Any]) -> Settings:
+    with _config_errors():
+        return load_settings(given=translated({section: content}, section).content)
 
 
-def _tree(content: Mapping[str, Any], source: str) -> Settings:
+@contextmanager
+def _config_errors() -> Generator[None]:
     try:
-        return load_settings(given=translated(content, source).content)
-    except SettingsError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _loaded(config_path: str | None, workspace: Path | None = None) -> Settings:
-    try:
-        return load_settings(Path(config_path) if config_path else None, workspace=workspace)
+        yield
     except SettingsError as error:
         raise ConfigError(str(error)) from error
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from task.closing import run_blocking
+from task.console.attachments import AttachedFile, saved
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER, Answered, Conversation
+from task.console.conversation import OWNER, Conversation, decided_approval
 from task.console.error_handler import ErrorHandler, described
 from task.console.history import StateFile, Summaries
-from task.console.slash.attaching import AttachedFile
 from task.console.slash.completion import Completion
 from task.console.slash.table import COMMANDS, run_command, user_message
-from task.console.terminal.saving import saved
-from task.console.tool_requests import decided_approval
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, Message, Role
@@ -34,14 +33,15 @@ SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
 DELETED = "This conversation was deleted elsewhere. /clear starts another one."
 NOT_READY = "FrameworkController.initialize() comes first."
-NOBODY = "nobody is at a terminal to approve it"
+NO_TERMINAL = "nobody is at a terminal to approve it"
 STAYS_OPEN = "The question stays open: `approve {codes}` or `deny {codes}` answers it."
 
 
 class FrameworkController:
     """Orchestrates the console. Source: framework reference, Framework Controller.
 
-    `ui` replaces the terminal; `notes` are shown once, when somebody at a terminal starts to chat.
+    `ui` replaces the terminal; `notes` are shown once, when a user at a terminal starts to chat. `attached` files go
+    with the next message; `answering` is whether a turn is running, `failed` whether the last input went wrong.
     """
 
     def __init__(self, config_manager: ConfigurationManager, *, ui: UserInterfaceManager | None = None) -> None:
@@ -76,6 +76,7 @@ class FrameworkController:
 
     @property
     def session_id(self) -> str | None:
+        """The session of the conversation; None before the first message."""
         return self.conversation.session_id
 
     @session_id.setter
@@ -83,26 +84,6 @@ class FrameworkController:
         session = self.conversation.session(session_id)
         self.conversation.session_id, self.conversation.last = session_id, None
         self._mirrored = session.length if session is not None else 0
-
-    @property
-    def model(self) -> str:
-        return self.conversation.model or self.product.profile.model
-
-    @model.setter
-    def model(self, model: str) -> None:
-        self.conversation.model = model
-
-    @property
-    def persona(self) -> str:
-        return self.conversation.persona
-
-    @persona.setter
-    def persona(self, persona: str) -> None:
-        self.conversation.persona = persona
-
-    @property
-    def last(self) -> Answered | None:
-        return self.conversation.last
 
     def initialize(self) -> bool:
         """Initialise all components; what fails is one line, and the result False."""
@@ -151,7 +132,7 @@ class FrameworkController:
             self._report("Error", error)
 
     def send(self, message: Message) -> None:
-        """Take a turn with this message of the user; returns when it is answered, or waits for somebody elsewhere.
+        """Take a turn with this message of the user; returns when it is answered, or waits for an answer elsewhere.
 
         Raises:
             NotFound: the session was deleted elsewhere.
@@ -164,7 +145,8 @@ class FrameworkController:
         self.history.extend([message])
         if self._summaries.made:  # what a summary stands for would reach the model from the session
             self.session_id, self._summaries.made = None, 0
-        self.conversation.attach(message)
+        content = message.custom_content  # which the history does not keep
+        self.conversation.attachments = content.attachments if content is not None else ()
         sent = [message]
         if not self.session_id:
             sent = [item for item in self.history.conversation() if item.role is not Role.SYSTEM]
@@ -180,23 +162,24 @@ class FrameworkController:
         Raises:
             NotFound: there is no such session.
         """
-        session = self.conversation.open(session_id)
+        conversation = self.conversation
+        session = conversation.open(session_id)
         self._mirrored = 0
         self.history.clear_history()
         self._mirror()
         for message in session.visible_messages[-SHOWN:]:
             show = self.ui.display_user_message if message.role is Role.USER else self.ui.display_assistant_message
             show(message.text())
-        last = self.last
-        if last is not None and last.status == "interrupted":
+        status = conversation.last.status if conversation.last is not None else ""
+        if status == "interrupted":
             self.ui.display_system_message(INTERRUPTED)
-        elif last is not None and last.status in ("running", "suspended"):
-            waits = self.conversation.proceed if self.conversation.is_decided() else self.conversation.response
-            self._take_turn(self.conversation.rejoin if last.status == "running" else waits)
+        elif status in ("running", "suspended"):
+            waits = conversation.proceed if conversation.is_decided() else conversation.response
+            self._take_turn(conversation.rejoin if status == "running" else waits)
             self._mirror()
 
     def reload(self) -> str:
-        """Read configuration and context again; what is in use now, for people.
+        """Read configuration and context again; what is in use now, for the user.
 
         Raises:
             AgentError: they cannot be used; what was there stays.
@@ -204,17 +187,17 @@ class FrameworkController:
         earlier = self.config.settings
         self.config.reload()
         try:
-            product = self._new_product()
+            product = run_blocking(console_product, self.config.settings, self.folder)
         except AgentError:
             self.config.settings = earlier
             raise
         old, self._product = self._product, product
-        self._connect(product)
+        self._initialize_lial()
         kept, self.history = self.history.serialize(), self._new_history()
         self.history.deserialize({"messages": kept["messages"]})
         if old is not None:
             run_blocking(old.close)
-        return f"The configuration is in use: model {self.model}."
+        return f"The configuration is in use: model {self.conversation.model}."
 
     def quit(self) -> None:
         """End the program after this command, and with it a turn that runs."""
@@ -233,25 +216,39 @@ class FrameworkController:
             self._product = None
 
     def _initialize_dcm(self) -> bool:
-        self._product = self._new_product()  # the context is a part of it
+        self._product = run_blocking(console_product, self.config.settings, self.folder)  # the context is a part of it
         return True
 
     def _initialize_lial(self) -> bool:
-        self._connect(self.product)
+        key, product = self.config.settings.dial_api_key, self.product
+        runner = Runner(product.services, product.profile, describe=described)
+        caller = RunCaller(OWNER, key.get_secret_value() if key else "")
+        if self._conversation is None:
+            self._conversation = Conversation(product, runner, caller)
+        else:
+            self._conversation = replace(self._conversation, product=product, runner=runner, caller=caller)
         return True
 
     def _initialize_teps(self) -> bool:
         return True  # tools run in the conversation's runs, and their questions are asked here
 
     def _setup_initial_context(self) -> None:
+        def save(attachment: Attachment) -> Path | None:
+            folder = self.config.settings.data_dir / "attachments" / (self.session_id or "")
+            return run_blocking(saved, self.product.services.files, self.caller.core_key, attachment, folder)
+
+        def status() -> str:
+            conversation = self.conversation
+            tokens = f"{conversation.tokens:,} tokens" if conversation.tokens else ""
+            return " · ".join(filter(None, (conversation.model, conversation.persona, self.session_id, tokens)))
+
         self._summaries = Summaries(lambda: self.conversation)
         self.history = self._new_history()
         self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
         self.ui.complete = Completion(self).complete
         self.ui.during_turn = self._process_special_command
         self.ui.history_file = self.config.settings.data_dir / "chat_history"
-        self.ui.status = self._status
-        self.ui.save = self._save
+        self.ui.status, self.ui.save = status, save
         self._state = StateFile(self.config.settings.console.state_file)
         if session_id := self._state.load(self.history):
             with suppress(NotFound):  # without it the messages start another session
@@ -270,8 +267,8 @@ class FrameworkController:
                 if answer is None and self.ui.interactive:
                     conversation.expire(asked)
                 else:
-                    conversation.answer(asked, answer or Answer(False, NOBODY))
-            except Conflict:  # somebody else was faster
+                    conversation.answer(asked, answer or Answer(False, NO_TERMINAL))
+            except Conflict:  # another door was faster
                 return
             except InvalidRequest as error:  # arguments that do not fit
                 self._report("Approval Error", error)
@@ -279,36 +276,27 @@ class FrameworkController:
     def _process_special_command(self, user_input: str) -> bool:
         return run_command(self, user_input)
 
-    def _save(self, attachment: Attachment) -> Path | None:
-        folder = self.config.settings.data_dir / "attachments" / (self.session_id or "")
-        return run_blocking(saved, self.product.services.files, self.caller.core_key, attachment, folder)
-
-    def _status(self) -> str:
-        tokens = f"{self.conversation.tokens:,} tokens" if self.conversation.tokens else ""
-        return " · ".join(filter(None, (self.model, self.persona, self.session_id, tokens)))
-
     def _take_turn(self, respond: Callable[[], dict[str, Any]]) -> None:
-        self.failed = False
+        conversation, self.failed = self.conversation, False
         try:
             response = self._answered(respond)
             while (request := response["tool_request"]) is not None and not self._ended:
                 self._handle_tool_request(request)
-                waiting = self.conversation.response()
-                response = waiting if waiting["tool_request"] else self._answered(self.conversation.proceed)
+                waiting = conversation.response()
+                response = waiting if waiting["tool_request"] else self._answered(conversation.proceed)
         except AgentError as error:
             self._report("Turn Error", error)
         except KeyboardInterrupt:
-            if open_ones := self.conversation.questions():
+            if open_ones := conversation.questions():
                 self.ui.display_system_message(STAYS_OPEN.format(codes=" and ".join(item.code for item in open_ones)))
-        status = self.last.status if self.last is not None else ""
+        status = conversation.last.status if conversation.last is not None else ""
         self.failed = self.failed or status in ("failed", "interrupted")
         self._ended = self._ended or (status == "cancelled" and not self.ui.interactive)
 
     def _answered(self, respond: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self.answering = True
         try:
-            with self.ui.answering() as view:
-                self.conversation.show = view.show
+            with self.ui.answering() as self.conversation.show:
                 return respond()
         finally:
             self.answering = False
@@ -331,15 +319,3 @@ class FrameworkController:
 
     def _new_history(self) -> MessageManager:
         return MessageManager(self.config.get_message_history_settings(), summarise=self._summaries)
-
-    def _new_product(self) -> ConsoleProduct:
-        return run_blocking(console_product, self.config.settings, self.folder)
-
-    def _connect(self, product: ConsoleProduct) -> None:
-        settings, earlier = self.config.settings, self._conversation
-        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
-        self._conversation = Conversation(
-            product, Runner(product.services, product.profile, describe=described), RunCaller(OWNER, key)
-        )
-        if earlier is not None:
-            self._conversation.continue_from(earlier)

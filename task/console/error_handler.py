@@ -1,4 +1,4 @@
-"""ErrorHandler: every error of the console in one sentence for people, and its details in the log."""
+"""ErrorHandler: every error of the console in one sentence for the user, and its details in the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ErrorHandler:
         self.debug = False
 
     def handle_error(self, error_type: str, error_message: str, exception: Exception | None = None) -> str:
-        """Log the error; the sentence for people. Without an `error_message` it is the exception's own.
+        """Log the error; the sentence for the user. Without an `error_message` it is the exception's own.
 
         The words of an exception that was not raised deliberately stay in the log: they may hold keys and addresses.
         """

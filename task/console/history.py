@@ -76,25 +76,23 @@ class Summaries:
     made: int = 0
 
     def __call__(self, messages: Sequence[Message], tokens: int) -> str:
-        self.made += 1
-        return run_blocking(self._summary, messages, tokens)
+        conversation, quoted = self.conversation(), list[str]()
+        profile, self.made = conversation.product.profile, self.made + 1
+        for message in messages:
+            calls = [f"called {call.name} {call.function.arguments}" for call in message.tool_calls]
+            name = "result" if message.role is Role.TOOL else message.role.value
+            quoted.append(f"{name}: {' '.join(filter(None, (message.text(), *calls)))[:LONGEST]}")
+        asked = replace(user("\n\n".join(quoted)), scrub_pii=any(message.scrub_pii for message in messages))
 
-    async def _summary(self, messages: Sequence[Message], tokens: int) -> str:
-        conversation, received = self.conversation(), Accumulator()
-        profile, caller = conversation.product.profile, Caller(conversation.caller.core_key, self._principal)
-        model = profile.backend.chat_model(conversation.model or profile.model, caller)
-        quoted, scrubs = user("\n\n".join(map(_quoted, messages))), any(message.scrub_pii for message in messages)
-        asked = [system(SUMMARISE.format(tokens=tokens)), replace(quoted, scrub_pii=scrubs)]
-        async with asyncio.timeout(SUMMARY_SECONDS):
-            async for delta in model.stream(asked, [], profile.options_for(ModelOptions(max_tokens=tokens))):
-                received.add(delta)
-        return received.message().text()
+        async def principal() -> str:
+            return conversation.caller.owner
 
-    async def _principal(self) -> str:
-        return self.conversation().caller.owner
+        async def summary() -> str:
+            model = profile.backend.chat_model(conversation.model, Caller(conversation.caller.core_key, principal))
+            sent, received = [system(SUMMARISE.format(tokens=tokens)), asked], Accumulator()
+            async with asyncio.timeout(SUMMARY_SECONDS):
+                async for delta in model.stream(sent, [], profile.options_for(ModelOptions(max_tokens=tokens))):
+                    received.add(delta)
+            return received.message().text()
 
-
-def _quoted(message: Message) -> str:
-    calls = [f"called {call.name} {call.function.arguments}" for call in message.tool_calls]
-    name = "result" if message.role is Role.TOOL else message.role.value
-    return f"{name}: {' '.join(filter(None, (message.text(), *calls)))[:LONGEST]}"
+        return run_blocking(summary)

@@ -1,4 +1,4 @@
-"""UserInterfaceManager: what a person at the terminal reads and types."""
+"""UserInterfaceManager: what a user at the terminal reads and types."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from task.console.terminal.answer import Look, RunView, attachment_line, attachment_of, heading
-from task.console.terminal.cards import Asking
 from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
-from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, hanging, safe
-from task.console.terminal.typed import folded
+from task.console.terminal.cards import ask_for_permission
+from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, folded, hanging, safe
 from task.conversation.messages import Attachment
 from task.conversation.replies import Answer
 from task.errors import AgentError
@@ -35,12 +34,7 @@ if TYPE_CHECKING:
 UNWRAPPED = 2_000  # columns, where no terminal is
 WAITING_SECONDS = 0.25
 UNNUMBERED = 0  # the number of an event that no run of this process numbers
-
-
-class AnswerView(Protocol):
-    """Where the events of a run are shown, in their order, from any thread."""
-
-    def show(self, event: Event) -> None: ...
+Show = Callable[[Event], None]
 
 
 class UserInterfaceManager:
@@ -64,21 +58,21 @@ class UserInterfaceManager:
         self.save: Callable[[Attachment], Path | None] = lambda attachment: None
         self._prompt: str = settings.get("prompt_symbol", "> ")
         self._system_prefix: str = settings.get("system_prefix", "System: ")
-        self._look = Look(
-            settings.get("assistant_prefix", "Assistant: "), settings.get("error_prefix", "Error: "),
-            settings.get("tool_prefix", "Tool: "), bool(settings.get("show_timestamps", False)),
-        )  # fmt: skip
+        prefixes = {
+            name: settings[name] for name in ("assistant_prefix", "error_prefix", "tool_prefix") if name in settings
+        }
+        self._look = Look(**prefixes, timestamps=bool(settings.get("show_timestamps", False)))
         self._renderer = Renderer(colors_of(os.environ, enabled=bool(settings.get("color_enabled", True))))
         self._terminal: Terminal | None = None
         self._plain = plain
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody is there to answer: input and output are a terminal."""
+        """Whether a user is there to answer: input and output are a terminal."""
         return sys.stdin.isatty() and sys.stdout.isatty()
 
     def get_user_input(self) -> str:
-        """What the person typed, which may have several lines.
+        """What the user typed, which may have several lines.
 
         Raises:
             EOFError: Ctrl-D, or the end of the input.
@@ -105,7 +99,7 @@ class UserInterfaceManager:
         if not self.interactive:
             _write(f"{safe(message)}\n")
             return
-        for part in (Text(), *heading(self._look.assistant_prefix, self._look.timestamps), TerminalMarkdown(message)):
+        for part in (Text(), *heading(self._look), TerminalMarkdown(message)):
             self._show(part)
 
     def display_error_message(self, error_type: str, error_message: str) -> None:
@@ -122,29 +116,30 @@ class UserInterfaceManager:
         self._show(table)
 
     @contextmanager
-    def answering(self) -> Generator[AnswerView]:
-        """Show the events of a run while the block runs."""
+    def answering(self) -> Generator[Show]:
+        """Show the events of a run while the block runs: each is given, in its order, from any thread."""
         terminal, answer = self._drawn(), RunView(self._look, lambda: self.debug_mode)
-        if terminal is None:
-            view = PlainAnswer(answer, self._look.assistant_prefix if self.interactive else "", self._show)
-        else:
-            view = terminal
+        if terminal is not None:
             terminal.begin(answer)
+            show, end = terminal.post, terminal.end
+        else:
+            plain = PlainAnswer(answer, self._look.assistant_prefix if self.interactive else "", self._show)
+            show, end = plain.show, plain.end
         try:
-            yield view
+            yield show
         finally:
-            view.end()
+            end()
         for attachment in answer.attachments:
             self._show_file(attachment)
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
     ) -> Answer | None:
-        """The person's answer; None: none in time, nobody to ask, or it was answered elsewhere."""
+        """The user's answer; None: none in time, no user to ask, or it was answered elsewhere."""
         if not self.interactive or answered_elsewhere():
             return None
         self._discard_typed()
-        return Asking(question, time.monotonic() + seconds, answered_elsewhere, self._line, self._show).answer()
+        return ask_for_permission(question, time.monotonic() + seconds, answered_elsewhere, self._line, self._show)
 
     def type_line(self, prompt: str) -> str | None:
         """What the user types after this prompt; None at the end of the input."""
@@ -177,9 +172,10 @@ class UserInterfaceManager:
         except AgentError as error:
             path = None
             self.display_error_message("Attachment Error", str(error))
-        self._show_attachment(attachment, path)
+        self.display_attachment(attachment, path)
 
-    def _show_attachment(self, attachment: Attachment, path: Path | None) -> None:
+    def display_attachment(self, attachment: Attachment, path: Path | None) -> None:
+        """Show an attachment of an answer, and the file in which it was saved."""
         place = str(path or attachment.url or attachment.reference_url or "")
         self._show(attachment_line(attachment, place), error=not self.interactive)
 
@@ -188,9 +184,7 @@ class UserInterfaceManager:
         if self._plain or not self.interactive or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
             return None
         if self._terminal is None:
-            from task.console.terminal.application import (
-                Terminal,  # the lines below the output, which other doors do not need
-            )
+            from task.console.terminal.application import Terminal  # which other doors do not need
 
             self._terminal = Terminal(self._renderer, self._prompt, self)
         return self._terminal if self._terminal.alive else None
@@ -198,7 +192,7 @@ class UserInterfaceManager:
     def _show(self, part: RenderableType, *, error: bool = False) -> None:
         terminal = self._terminal
         if terminal is not None and terminal.alive:
-            terminal.print(part)
+            terminal.post(part)
         elif self.interactive:
             _write(self._renderer.ansi(part, get_terminal_size().columns), error=error)
         else:
@@ -222,13 +216,11 @@ class PlainAnswer:
             return
         self._answer.show(event)
         for part in self._answer.finished():
-            self._end_line()
+            self.end()
             self._show(part, error=True)
 
     def end(self) -> None:
-        self._end_line()
-
-    def _end_line(self) -> None:
+        """End the line of text that is open."""
         if self._line_open:
             _write("\n")
             self._line_open = False
@@ -242,10 +234,19 @@ class JsonUserInterface(UserInterfaceManager):
         return False
 
     @contextmanager
-    def answering(self) -> Generator[AnswerView]:
-        answer = _Lines(self._write)
-        yield answer
-        for attachment in answer.attachments:
+    def answering(self) -> Generator[Show]:
+        attachments: list[Attachment] = []
+
+        def show(event: Event) -> None:
+            line = sent(event)
+            if event.number == UNNUMBERED:
+                del line["id"]
+            self._write(line)
+            if event.type == "attachment" and event.data["stage"] is None:
+                attachments.append(attachment_of(event.data["attachment"]))
+
+        yield show
+        for attachment in attachments:
             self._show_file(attachment)
 
     def display_system_message(self, message: str) -> None:
@@ -263,26 +264,12 @@ class JsonUserInterface(UserInterfaceManager):
     def display_special_command_help(self, commands: Mapping[str, str]) -> None:
         self._write({"type": "commands", "commands": dict(commands)})
 
-    def _show_attachment(self, attachment: Attachment, path: Path | None) -> None:
+    def display_attachment(self, attachment: Attachment, path: Path | None) -> None:
         if path is not None:
             self._write(as_line(AttachmentSaved(attachment.title, attachment.url, str(path))))
 
     def _write(self, line: Mapping[str, Any]) -> None:
         print(json.dumps(line), flush=True)  # in ASCII: a terminal acts on some other characters
-
-
-class _Lines:
-    def __init__(self, write: Callable[[Mapping[str, Any]], None]) -> None:
-        self._write = write
-        self.attachments: list[Attachment] = []
-
-    def show(self, event: Event) -> None:
-        line = sent(event)
-        if event.number == UNNUMBERED:
-            del line["id"]
-        self._write(line)
-        if event.type == "attachment" and event.data["stage"] is None:
-            self.attachments.append(attachment_of(event.data["attachment"]))
 
 
 def _write(text: str, *, error: bool = False) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
+from pydantic import SecretStr
 
 from task.errors import SettingsError
 from task.llm.base import ChatModel
-from task.llm.chat_request import DAPR, OLLAMA, PROFILES, ProviderProfile, profile_for
+from task.llm.chat_request import AZURE, DAPR, OLLAMA, PROFILES, ProviderProfile, profile_for
 from task.llm.dial import DialChatModel, ModelListings
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, Recording, listed_models, transcription
@@ -176,18 +177,30 @@ def _retries(settings: Settings) -> Retries:
 class Provider:
     """A kind of backend that the settings can choose. `check` raises SettingsError where its client is not installed
     or its address cannot be one; `transcribes`: it can have speech as text; `of_core`: it needs a DIAL Core;
-    `sidecar`: it runs beside the agent, and local Core connects to it as well."""
+    `sidecar`: it runs beside the agent, and local Core connects to it as well. `credentials` are its key and its
+    address in the settings, `name` is what the framework calls it."""
 
     open: Callable[[Settings, aiohttp.ClientSession, ModelListings], Backend]
+    credentials: Callable[[Settings], tuple[SecretStr | None, str | None]]
+    name: Callable[[Settings], str] = lambda settings: settings.backend
     transcribes: bool = False
     of_core: bool = False
     sidecar: bool = False
     check: Callable[[Settings], object] = lambda _: None
 
 
+def _host_of_openai(settings: Settings) -> str:
+    found = profile_for("", settings.openai_base_url).name
+    return {AZURE.name: "azure_openai", "gemini": "gemini", "anthropic": "anthropic"}.get(found, "openai")
+
+
 BACKENDS: Mapping[str, Provider] = {
-    "dial": Provider(_dial, transcribes=True, of_core=True),
-    "openai": Provider(_openai, transcribes=True),
-    "ollama": Provider(_ollama),
-    "dapr": Provider(_dapr, sidecar=True, check=dapr_server),
+    "dial": Provider(_dial, lambda found: (found.dial_api_key, found.dial_endpoint), transcribes=True, of_core=True),
+    "openai": Provider(
+        _openai, lambda found: (found.openai_api_key, found.openai_base_url), name=_host_of_openai, transcribes=True
+    ),
+    "ollama": Provider(_ollama, lambda found: (found.ollama_api_key, found.ollama_local)),
+    "dapr": Provider(
+        _dapr, lambda found: (found.dapr_api_token, found.dapr_grpc_endpoint), sidecar=True, check=dapr_server
+    ),
 }

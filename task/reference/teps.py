@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from task.approvals.approvals import Approvals
 from task.closing import in_own_thread, run_blocking
 from task.console.configuration import teps_tree
-from task.console.conversation import OWNER
-from task.console.tool_requests import decided
+from task.console.conversation import OWNER, decided
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.messages import TOOL_RESULT, FunctionCall, Message, ToolCall, assistant
 from task.conversation.replies import Answer

@@ -39,10 +39,10 @@ def stream() -> None:
     """Show the answer at the pace of a fast model, until the process is ended."""
     ui = UserInterfaceManager()
     ui.display_system_message("ready")
-    with ui.answering() as view:
+    with ui.answering() as show:
         started = time.monotonic()
         for number, text in enumerate(answer(), 1):
-            view.show(Event(number, "text", {"text": text}))
+            show(Event(number, "text", {"text": text}))
             time.sleep(max(started + number / CHUNKS_A_SECOND - time.monotonic(), 0))
 
 

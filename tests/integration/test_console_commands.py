@@ -138,7 +138,7 @@ async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         unlisted = await console.types("/model")
         taken = await console.types("/model any-other")
-        assert console.model == "any-other"
+        assert console.conversation.model == "any-other"
     assert listed == ["Model: test-model. The provider has:\n- test-model (current)"]
     assert wrong == ["Command: The provider has no model 'test-modle'. Did you mean test-model?"]
     assert chosen == ["Model: test-model, from the next message on."]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from task.console.slash.completion import LONGEST, MOST, MOST_READ, Completion
-from task.console.terminal.typed import last_word
+from task.console.terminal.rendering import last_word
 from tests.support.command_console import command_console
 from tests.support.upstream import openai_upstream
 

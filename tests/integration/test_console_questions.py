@@ -272,7 +272,7 @@ async def test_a_session_that_waits_for_a_programs_own_tool_is_shown_and_continu
     lookup = {"name": "lookup", "description": "", "parameters": {"type": "object", "properties": {}}}
 
     async def asked_by_a_program(console: ListedConsole) -> str:
-        options = RunOptions("http", console.model, tools=(lookup,))
+        options = RunOptions("http", console.conversation.model, tools=(lookup,))
         request = await Preparing(*own(console)).in_session(console.caller, [user("Look it up.")], options)
         run = await Runner(*own(console), detach_seconds=30).start(request)
         ended = await (await console.product.services.store.get()).runs.ended(console.caller.owner, run.run_id)

@@ -15,10 +15,9 @@ import pytest
 
 from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER
+from task.console.conversation import OWNER, decided_approval
 from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
-from task.console.tool_requests import decided_approval
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.replies import Answer

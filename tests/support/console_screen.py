@@ -53,21 +53,21 @@ def _take(ui: UserInterfaceManager, text: str) -> None:
         answer = ui.ask_permission(QUESTION, float(number or 600), Path("elsewhere").exists)
         ui.display_system_message(f"answer {answer}")
     elif word == "picture":
-        with ui.answering() as view:
+        with ui.answering() as show:
             attachment = {"title": "A picture", "type": "image/png", "url": "files/b/a.png"}
-            view.show(Event(1, "attachment", {"stage": None, "attachment": attachment}))
+            show(Event(1, "attachment", {"stage": None, "attachment": attachment}))
         ui.display_system_message("complete ✓")
     elif text:
         ui.display_system_message(f"got {text!r}")
 
 
 def _stream(ui: UserInterfaceManager, words: int) -> None:
-    with ui.answering() as view:
+    with ui.answering() as show:
         for number in range(words):
             end = "\n\n" if number % 40 == 39 else " "
-            view.show(Event(number + 1, "text", {"text": f"w{number}{end}"}))
+            show(Event(number + 1, "text", {"text": f"w{number}{end}"}))
             time.sleep(PACE)
-        view.show(Event(words + 1, "finished", {"status": "finished", "run_id": "r", "session_id": None}))
+        show(Event(words + 1, "finished", {"status": "finished", "run_id": "r", "session_id": None}))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.console.terminal.saving import saved
+from task.console.attachments import saved
 from task.conversation.messages import Attachment
 from task.core_client.files import UnpooledFiles
 from task.errors import InvalidRequest

@@ -1,13 +1,14 @@
-"""What people can look up in the console: grants, tools with what is missing, tokens and cost."""
+"""What users look up in the console: sessions, grants, tools with what is missing, tokens and cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import datetime
 
-from task.console.slash.sessions import local_time
+from task.console.terminal.rendering import one_line
 from task.errors import InvalidRequest, ToolError
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
+from task.product import Services
 from task.product.framework import ConsoleProduct
 from task.product.profile import available
 from task.runs.request import RunCaller
@@ -24,16 +25,52 @@ MISSING = {
     SEARCH: "web search: no search server is connected; `dial-agent up` starts one, DDG_MCP_URL names one.",
 }
 NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
+NO_CORE = "files of DIAL Core: none is connected; files of the working directory and pictures can be attached."
+LISTED = 20  # sessions
 _TRACES = 200
+
+
+def _local_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+async def listed_sessions(services: Services, owner: str, current: str | None) -> str:
+    """The owner's sessions, numbered, the last used first."""
+    sessions = (await (await services.store.get()).sessions.list(owner, LISTED)).items
+    if not sessions:
+        return "There are no sessions yet."
+    lines = ["Sessions, the last used first:"]
+    for number, session in enumerate(sessions, 1):
+        marks = " (current)" * (session.session_id == current) + " (ended)" * (session.ended_at is not None)
+        details = f"{session.session_id}, {session.length} messages, {_local_time(session.updated_at)}"
+        lines.append(f"{number}. {one_line(session.title) or 'Untitled'}{marks}: {details}")
+    return "\n".join([*lines, "/resume NUMBER continues one."])
+
+
+async def session_named(services: Services, owner: str, which: str) -> str:
+    """The id of the session with this number in the list, this id, or an id that begins so.
+
+    Raises:
+        InvalidRequest: there is none, or several.
+    """
+    sessions = (await services.store.get()).sessions
+    if which.isdecimal() and len(which) < 4:
+        found = [item.session_id for item in (await sessions.list(owner, LISTED)).items]
+        if not 0 < int(which) <= len(found):
+            raise InvalidRequest(f"There is no session {which}; /resume lists {len(found)}.")
+        return found[int(which) - 1]
+    listed = [item.session_id for item in (await sessions.list(owner, 1000)).items]
+    found = [name for name in listed if name.startswith(which)]
+    if len(found) > 1 and which not in found:
+        raise InvalidRequest(f"{len(found)} sessions begin with {which!r}; write more of the id.")
+    return which if which in found or not found else found[0]
 
 
 async def grants(product: ConsoleProduct, owner: str, session_id: str | None) -> str:
     """The grants that count in this session, numbered."""
     found = await valid_grants(product, owner, session_id)
-    if not found:
-        return NOTHING_ALLOWED
     lines = [f"{number}. {_described(grant)} ({grant.grant_id})" for number, grant in enumerate(found, 1)]
-    return "\n".join(["Allowed without asking:", *lines])
+    return "\n".join(["Allowed without asking:", *lines]) if lines else NOTHING_ALLOWED
 
 
 async def revoke(product: ConsoleProduct, owner: str, session_id: str | None, which: str) -> str:
@@ -59,84 +96,62 @@ async def valid_grants(product: ConsoleProduct, owner: str, session_id: str | No
 
 
 def _described(grant: StoredGrant) -> str:
-    until = f", until {local_time(grant.expires_at)}" if grant.expires_at is not None else ""
+    until = f", until {_local_time(grant.expires_at)}" if grant.expires_at is not None else ""
     return f"{grant.data.get('description') or grant.data.get('tool', '')}{until}"
 
 
 async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
     """The tools of the next turn with their effects, source and size in every request, then what is missing and why."""
-    found, missing = await _found(product, caller)
-    offers = product.profile.rules.policy.offers
-    offered = {tool: source for tool, source in found.items() if offers(tool.name)}
-    if hidden := sorted(tool.name for tool in found if tool not in offered):
-        missing.append(f"not offered by the rules: {', '.join(hidden)}")
-    size = schema_tokens([tool.briefed_schema for tool in offered])
-    lines = [f"{len(offered)} tools, about {size} tokens of every request:"]
-    lines += [_listed(tool, source) for tool, source in offered.items()]
-    return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
 
-
-async def _found(product: ConsoleProduct, caller: RunCaller) -> tuple[dict[BaseTool, str], list[str]]:
     async def principal() -> str:
         return caller.owner
 
-    asking = Caller(caller.core_key, principal)
-    own, local = await product.profile.own_tools(), await product.profile.workspace_tools(asking)
-    usable = await available(product.services, product.profile, own, caller.core_key)
-    served = await product.services.mcp.discover(asking, named([*own, *local]))
-    found = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
+    services, profile, asking = product.services, product.profile, Caller(caller.core_key, principal)
+    own, local = await profile.own_tools(), await profile.workspace_tools(asking)
+    usable = await available(services, profile, own, caller.core_key)
+    served = await services.mcp.discover(asking, named([*own, *local]))
+    found: dict[BaseTool, str] = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
     found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
     missing = [*await product.tools.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]
     missing += [sentence for name, sentence in MISSING.items() if name not in named([*found])]
     if len(usable) < len(own):
-        missing.append(f"{PICTURES}: DIAL Core does not list the deployment {product.profile.painter}.")
-    return found, [*missing, *await _without_core(product, caller)]
-
-
-def _listed(tool: BaseTool, source: str) -> str:
-    aliases = sorted(names_of(tool.name) - {tool.name})
-    name = f"{tool.name} ({', '.join(aliases)})" if aliases else tool.name
-    effects, tokens = ", ".join(sorted(tool.effects)) or "no effects", schema_tokens([tool.briefed_schema])
-    return f"- {name}: {effects}; {source}; {tokens} tokens"
-
-
-async def _without_core(product: ConsoleProduct, caller: RunCaller) -> Sequence[str]:
+        missing.append(f"{PICTURES}: DIAL Core does not list the deployment {profile.painter}.")
     if caller.core_key:
         try:
-            await product.services.files.principal(caller.core_key)
+            await services.files.principal(caller.core_key)
         except ToolError as error:
-            return [f"files of DIAL Core: {error}"]
-        return []
-    return ["files of DIAL Core: none is connected; files of the working directory and pictures can be attached."]
+            missing.append(f"files of DIAL Core: {error}")
+    else:
+        missing.append(NO_CORE)
+    offered = {tool: source for tool, source in found.items() if profile.rules.policy.offers(tool.name)}
+    if hidden := sorted(tool.name for tool in found if tool not in offered):
+        missing.append(f"not offered by the rules: {', '.join(hidden)}")
+    size = schema_tokens([tool.briefed_schema for tool in offered])
+    lines = [f"{len(offered)} tools, about {size} tokens of every request:"]
+    for tool, source in offered.items():
+        aliases = sorted(names_of(tool.name) - {tool.name})
+        name = f"{tool.name} ({', '.join(aliases)})" if aliases else tool.name
+        effects, tokens = ", ".join(sorted(tool.effects)) or "no effects", schema_tokens([tool.briefed_schema])
+        lines.append(f"- {name}: {effects}; {source}; {tokens} tokens")
+    return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
 
 
 async def cost(product: ConsoleProduct, owner: str, session_id: str) -> str:
     """The tokens and the cost of the session's runs, by model."""
-    traces = await _traces(product, owner, session_id)
-    usage: dict[str, list[int]] = {}
-    for trace in traces:
-        for model, used in trace.usage.items():
-            prompt, completion = usage.setdefault(model, [0, 0])
-            usage[model] = [prompt + used.prompt_tokens, completion + used.completion_tokens]
-    total = sum(map(sum, usage.values()))
-    lines = [f"{total} tokens in {len(traces)} runs of the session {session_id}.", *map(_line, usage.items())]
+    store, traces, cursor = await product.services.store.get(), list[Trace](), ""
+    await store.flush()
+    while cursor is not None:
+        page = await store.traces.list(owner, _TRACES, cursor or None, TraceFilter(session_id))
+        traces, cursor = [*traces, *page.items], page.cursor
+    usage: dict[str, tuple[int, int]] = {}
+    for model, used in ((model, used) for trace in traces for model, used in trace.usage.items()):
+        prompt, completion = usage.get(model, (0, 0))
+        usage[model] = prompt + used.prompt_tokens, completion + used.completion_tokens
+    lines = [f"{sum(map(sum, usage.values()))} tokens in {len(traces)} runs of the session {session_id}."]
+    for model, (prompt, completion) in usage.items():
+        lines.append(f"- {model}: {prompt} in requests, {completion} in answers")
     priced = [trace.cost for trace in traces if trace.cost is not None]
     if not priced:
         return "\n".join([*lines, "Cost: unknown; the setting `prices` has the prices of models."])
     unpriced = f", without {len(traces) - len(priced)} runs of models without a price" * (len(priced) < len(traces))
     return "\n".join([*lines, f"Cost: {sum(priced):.6g}{unpriced}."])
-
-
-def _line(item: tuple[str, list[int]]) -> str:
-    model, (prompt, completion) = item
-    return f"- {model}: {prompt} in requests, {completion} in answers"
-
-
-async def _traces(product: ConsoleProduct, owner: str, session_id: str) -> list[Trace]:
-    store, found, cursor = await product.services.store.get(), list[Trace](), None
-    await store.flush()
-    while True:
-        page = await store.traces.list(owner, _TRACES, cursor, TraceFilter(session_id))
-        found += page.items
-        if (cursor := page.cursor) is None:
-            return found

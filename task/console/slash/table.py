@@ -6,20 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
 
 from task.closing import run_blocking
-from task.console.console import Console
-from task.console.slash.attaching import AttachedFile, attach, local_path, mentioned, message_with, unquoted
-from task.console.slash.inspecting import cost, grants, revoke, tools
-from task.console.slash.sessions import drop_last_turn, listed_sessions, retry, save, session_named
+from task.console.attachments import AttachedFile, attach, local_path, mentioned, message_with, unquoted
+from task.console.slash.inspecting import cost, grants, listed_sessions, revoke, session_named, tools
 from task.context.definition import persona_id
-from task.conversation.messages import Message
+from task.conversation.messages import Message, Role
 from task.errors import AgentError, InvalidRequest
+
+if TYPE_CHECKING:
+    from task.console.controller import FrameworkController
 
 COMMAND = "Command"  # the type of the errors shown
 NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
-USAGE = "Usage: {usage}"
+NO_MESSAGE = "There is no message to repeat."
 LONGEST_NAME = 40  # of a command that does not exist
+DEFAULT, OVERWRITE, REVOKE, DETACH = "default", "--overwrite", "revoke", "detach"
+HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Command:
 
     usage: str
     help: str
-    run: Callable[[Console, str], str]
+    run: Callable[[FrameworkController, str], str | None]
     during_turn: bool = False
 
     @property
@@ -36,15 +42,13 @@ class Command:
         return self.usage.split()[0]
 
 
-def run_command(console: Console, text: str) -> bool:
+def run_command(console: FrameworkController, text: str) -> bool:
     """Run the command that `text` is and show its result; False: it is none."""
     if not text.startswith("/"):
         return False
     name, argument = [*text.split(maxsplit=1), ""][:2]
-    command = COMMANDS.get(name.lower())
     try:
-        if command is None:
-            raise InvalidRequest(unknown(name))
+        command = _command(name)
         if console.answering and not command.during_turn:
             raise InvalidRequest(NO_TURN.format(name=command.name))
         if shown := command.run(console, argument.strip()):
@@ -56,7 +60,7 @@ def run_command(console: Console, text: str) -> bool:
     return True
 
 
-def user_message(console: Console, text: str) -> Message:
+def user_message(console: FrameworkController, text: str) -> Message:
     """The user's message with the attached files and with those that it names as `@path`.
 
     Raises:
@@ -69,106 +73,7 @@ def user_message(console: Console, text: str) -> Message:
     return message
 
 
-def unknown(name: str) -> str:
-    """What to say about a command that does not exist, with the nearest one."""
-    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-    near = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
-    advice = f"Did you mean {near[0]}?" if near else "Type /help for available commands."
-    return f"Unknown command: {name}. {advice}"
-
-
-def _help(console: Console, argument: str) -> str:
-    if not argument:
-        console.ui.display_special_command_help({command.usage: command.help for command in COMMANDS.values()})
-        return ""
-    command = COMMANDS.get(f"/{argument.lstrip('/').lower()}")
-    if command is None:
-        raise InvalidRequest(unknown(f"/{argument.lstrip('/')}"))
-    return f"{command.usage}: {command.help}"
-
-
-def _quit(console: Console, argument: str) -> str:
-    console.quit()
-    return ""
-
-
-def _clear(console: Console, argument: str) -> str:
-    console.history.clear_history(preserve_system=True)
-    console.attached.clear()
-    console.session_id = None
-    return "Conversation history cleared."
-
-
-def _system(console: Console, argument: str) -> str:
-    if not argument:
-        raise _wrong_use("/system")
-    console.history.add_system_message(argument)
-    return f"Added system message: {argument}"
-
-
-def _debug(console: Console, argument: str) -> str:
-    console.ui.debug_mode = not console.ui.debug_mode
-    return f"Debug mode {'enabled' if console.ui.debug_mode else 'disabled'}."
-
-
-def _persona(console: Console, argument: str) -> str:
-    context = console.product.profile.context
-    known = run_blocking(context.personas) if context is not None else []
-    usual = context.persona if context is not None else ""
-    if not argument:
-        if not known:
-            return "There are no personas: a context definition names them (setting `context.definition_path`)."
-        current = console.persona or usual
-        return "\n".join(["Personas:", *(_marked(name, name == current) for name in known)])
-    if argument == DEFAULT:
-        console.persona = ""
-        return f"Persona: {usual or 'none'}."
-    run_blocking(console.product.profile.context_prompt, argument)  # refuses one that does not exist
-    console.persona = persona_id(argument)
-    return f"Persona: {console.persona}."
-
-
-def _permissions(console: Console, argument: str) -> str:
-    action, _, which = argument.partition(" ")
-    if argument and (action != REVOKE or not which.strip()):
-        raise _wrong_use("/permissions")
-    if not argument:
-        return run_blocking(grants, console.product, console.caller.owner, console.session_id)
-    return run_blocking(revoke, console.product, console.caller.owner, console.session_id, which.strip())
-
-
-def _tools(console: Console, argument: str) -> str:
-    return run_blocking(tools, console.product, console.caller)
-
-
-def _model(console: Console, argument: str) -> str:
-    known = run_blocking(console.product.profile.listed_models, console.caller.core_key)
-    if not argument:
-        if not known:
-            return f"Model: {console.model}. Its provider lists no others; /model NAME takes any."
-        lines = [_marked(name, name in _spellings(console.model)) for name in known]
-        return "\n".join([f"Model: {console.model}. The provider has:", *lines])
-    if known and _spellings(argument).isdisjoint(known):
-        near = get_close_matches(argument, known, n=1)
-        advice = f"Did you mean {near[0]}?" if near else "/model lists them."
-        raise InvalidRequest(f"The provider has no model {argument!r}. {advice}")
-    console.model = argument
-    return f"Model: {argument}, from the next message on."
-
-
-def _files(console: Console, argument: str) -> str:
-    action, _, rest = argument.partition(" ")
-    if not argument:
-        if not console.attached:
-            return "No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."
-        return "\n".join(["Files of the next message:", *map(_listed_file, console.attached)])
-    if action == DETACH:
-        return _detach(console.attached, unquoted(rest.strip()))
-    found = attach_file(console, local_path(unquoted(argument), console.product.folder))
-    return f"Attached{_listed_file(found).removeprefix('-')}"
-
-
-def attach_file(console: Console, path: Path) -> AttachedFile:
+def attach_file(console: FrameworkController, path: Path) -> AttachedFile:
     """Attach a file to the next message, once.
 
     Raises:
@@ -179,96 +84,201 @@ def attach_file(console: Console, path: Path) -> AttachedFile:
     return found
 
 
-def _save(console: Console, argument: str) -> str:
-    words = argument.split(maxsplit=1)
-    overwrite = bool(words) and words[0] == OVERWRITE
-    name = (words[1] if len(words) > 1 else "") if overwrite else argument
+def _command(name: str) -> Command:
+    command = COMMANDS.get(name.lower())
+    if command is None:
+        name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+        near = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
+        advice = f"Did you mean {near[0]}?" if near else "Type /help for available commands."
+        raise InvalidRequest(f"Unknown command: {name}. {advice}")
+    return command
+
+
+def _wrong_use(name: str) -> InvalidRequest:
+    return InvalidRequest(f"Usage: {COMMANDS[name].usage}")
+
+
+def _marked(name: str, *, current: bool) -> str:
+    return f"- {name} (current)" if current else f"- {name}"
+
+
+def show_help(console: FrameworkController, argument: str) -> str | None:
+    if not argument:
+        console.ui.display_special_command_help({command.usage: command.help for command in COMMANDS.values()})
+        return None
+    command = _command(f"/{argument.lstrip('/')}")
+    return f"{command.usage}: {command.help}"
+
+
+def clear(console: FrameworkController, argument: str) -> str:
+    console.history.clear_history(preserve_system=True)
+    console.attached.clear()
+    console.session_id = None
+    return "Conversation history cleared."
+
+
+def add_system_message(console: FrameworkController, argument: str) -> str:
+    if not argument:
+        raise _wrong_use("/system")
+    console.history.add_system_message(argument)
+    return f"Added system message: {argument}"
+
+
+def switch_debug(console: FrameworkController, argument: str) -> str:
+    console.ui.debug_mode = not console.ui.debug_mode
+    return f"Debug mode {'enabled' if console.ui.debug_mode else 'disabled'}."
+
+
+def choose_persona(console: FrameworkController, argument: str) -> str:
+    profile, conversation = console.product.profile, console.conversation
+    usual = profile.context.persona if profile.context is not None else ""
+    if not argument:
+        known = run_blocking(profile.context.personas) if profile.context is not None else []
+        if not known:
+            return "There are no personas: a context definition names them (setting `context.definition_path`)."
+        current = conversation.persona or usual
+        return "\n".join(["Personas:", *(_marked(name, current=name == current) for name in known)])
+    if argument == DEFAULT:
+        conversation.persona = ""
+        return f"Persona: {usual or 'none'}."
+    run_blocking(profile.context_prompt, argument)  # refuses one that does not exist
+    conversation.persona = persona_id(argument)
+    return f"Persona: {conversation.persona}."
+
+
+def list_or_revoke_grants(console: FrameworkController, argument: str) -> str:
+    action, _, which = argument.partition(" ")
+    if argument and (action != REVOKE or not which.strip()):
+        raise _wrong_use("/permissions")
+    place = (console.product, console.caller.owner, console.session_id)
+    return run_blocking(revoke, *place, which.strip()) if argument else run_blocking(grants, *place)
+
+
+def choose_model(console: FrameworkController, argument: str) -> str:
+    conversation = console.conversation
+    known = run_blocking(console.product.profile.listed_models, console.caller.core_key)
+    spellings = {argument or conversation.model, f"{argument or conversation.model}:latest"}  # the second is Ollama's
+    if not argument:
+        if not known:
+            return f"Model: {conversation.model}. Its provider lists no others; /model NAME takes any."
+        lines = [_marked(name, current=name in spellings) for name in known]
+        return "\n".join([f"Model: {conversation.model}. The provider has:", *lines])
+    if known and spellings.isdisjoint(known):
+        near = get_close_matches(argument, known, n=1)
+        advice = f"Did you mean {near[0]}?" if near else "/model lists them."
+        raise InvalidRequest(f"The provider has no model {argument!r}. {advice}")
+    conversation.chosen_model = argument
+    return f"Model: {argument}, from the next message on."
+
+
+def change_files(console: FrameworkController, argument: str) -> str:
+    def listed(file: AttachedFile) -> str:
+        return f"{file.name} ({file.note})" if file.note else file.name
+
+    action, _, rest = argument.partition(" ")
+    if not argument:
+        if not console.attached:
+            return "No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."
+        return "\n".join(["Files of the next message:", *(f"- {listed(file)}" for file in console.attached)])
+    if action != DETACH:
+        return f"Attached {listed(attach_file(console, local_path(unquoted(argument), console.product.folder)))}"
+    name = unquoted(rest.strip())
+    gone = [file for file in console.attached if name in ("all", file.name, file.path.name, str(file.path))]
+    if not gone:
+        raise InvalidRequest(f"{name or 'No file'} is not attached; /files lists what is.")
+    console.attached[:] = [file for file in console.attached if file not in gone]
+    return f"Detached: {', '.join(file.name for file in gone)}."
+
+
+def save(console: FrameworkController, argument: str) -> str:
+    first, _, rest = argument.partition(" ")
+    overwrite, name = first == OVERWRITE, rest.strip() if first == OVERWRITE else argument
     if not name:
         raise _wrong_use("/save")
-    return save(console.history, local_path(unquoted(name), console.product.folder), overwrite=overwrite)
+    path, saved = local_path(unquoted(name), console.product.folder), console.history.serialize()
+    if path.suffix.lower() == ".json":
+        content = orjson.dumps(saved, option=orjson.OPT_INDENT_2)
+    else:
+        parts = ["# Conversation"]
+        for item in saved["messages"]:
+            tool = f" {item['tool_name']}" if item["role"] == "tool_result" else ""
+            parts.append(f"## {HEADINGS.get(item['role'], item['role'])}{tool}")
+            calls = [f"- called `{call['function']['name']}`" for call in item.get("tool_calls", ())]
+            parts += filter(None, (Message(Role.USER, item["content"]).text(), "\n".join(calls)))
+        content = ("\n\n".join(parts) + "\n").encode()
+    try:
+        with path.open("wb" if overwrite else "xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise InvalidRequest(f"{path} exists already; /save --overwrite {path} replaces it.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidRequest(f"{path} cannot be written: {reason}.") from error
+    return f"Saved {len(saved['messages'])} messages to {path}."
 
 
-def _resume(console: Console, argument: str) -> str:
+def resume(console: FrameworkController, argument: str) -> str | None:
     services, owner = console.product.services, console.caller.owner
     if not argument:
         return run_blocking(listed_sessions, services, owner, console.session_id)
     console.resume(run_blocking(session_named, services, owner, argument))
-    return ""
+    return None
 
 
-def _cost(console: Console, argument: str) -> str:
+def show_cost(console: FrameworkController, argument: str) -> str:
     if console.session_id is None:
         return "Nothing was asked in this conversation yet."
     return run_blocking(cost, console.product, console.caller.owner, console.session_id)
 
 
-def _reload(console: Console, argument: str) -> str:
-    return console.reload()
+def retry(console: FrameworkController, argument: str) -> None:
+    owner = console.caller.owner
 
+    async def branched(session_id: str) -> tuple[str, Message]:
+        sessions = (await console.product.services.store.get()).sessions
+        messages = (await sessions.get(owner, session_id)).messages
+        place = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role is Role.USER), None)
+        if place is None:
+            raise InvalidRequest(NO_MESSAGE)
+        return (await sessions.branch(owner, session_id, place)).session_id, messages[place]
 
-def _retry(console: Console, argument: str) -> str:
     if console.session_id is None:
-        raise InvalidRequest("There is no message to repeat.")
-    session_id, message = run_blocking(retry, console.product.services, console.caller.owner, console.session_id)
-    console.session_id = session_id
-    drop_last_turn(console.history)
+        raise InvalidRequest(NO_MESSAGE)
+    console.session_id, message = run_blocking(branched, console.session_id)
+    # The history forgets the user's last message and what follows it; system messages stay.
+    saved = console.history.serialize()
+    kept = saved["messages"]
+    asked = max((n for n, item in enumerate(kept) if item["role"] == "user"), default=len(kept))
+    later = [item for item in kept[asked:] if item["role"] == "system"]
+    console.history.deserialize({**saved, "messages": kept[:asked] + later})
     console.ui.display_user_message(message.text())
     console.send(message)
-    return ""
 
 
-DEFAULT, OVERWRITE, REVOKE, DETACH = "default", "--overwrite", "revoke", "detach"
-COMMANDS: Mapping[str, Command] = {
-    command.name: command
-    for command in (
-        Command("/help [command]", "Show this list, or the line of one command.", _help, during_turn=True),
-        Command("/quit", "End the program; the conversation is kept.", _quit, during_turn=True),
-        Command("/exit", "The same as /quit.", _quit, during_turn=True),
-        Command("/clear", "Clear the conversation but its system messages, and start a new session.", _clear),
-        Command("/system <message_content>", "Add a system message to the conversation.", _system),
-        Command("/debug", "Switch summaries of what goes to the model and to tools.", _debug, during_turn=True),
-        Command("/persona [name|default]", "List the personas, or choose one for the conversation.", _persona),
-        Command(
-            "/permissions [revoke number|id|all]", "List what was allowed for longer than one call, or revoke it.",
-            _permissions, during_turn=True,
-        ),
-        Command("/tools", "List the tools, and what is missing and why.", _tools, during_turn=True),
-        Command("/model [name]", "Show the models of the provider, or switch to one.", _model),
-        Command(
-            "/files [path | detach name|all]", "List the files of the next message, attach one, or detach it.", _files,
-            during_turn=True,
-        ),
-        Command(
-            "/save [--overwrite] <path>", "Write the conversation: JSON where the path ends in .json, else Markdown.",
-            _save, during_turn=True,
-        ),
-        Command("/resume [number|id]", "List the sessions, those of the web page too, or continue one.", _resume),
-        Command("/cost", "Show the tokens and the cost of this session.", _cost, during_turn=True),
-        Command("/reload", "Read configuration and context again.", _reload),
-        Command("/retry", "Repeat the last message in a branch of the session.", _retry),
-    )
-}  # fmt: skip
-
-
-def _wrong_use(name: str) -> InvalidRequest:
-    return InvalidRequest(USAGE.format(usage=COMMANDS[name].usage))
-
-
-def _spellings(model: str) -> set[str]:
-    return {model, f"{model}:latest"}  # the second is Ollama's
-
-
-def _marked(name: str, current: bool) -> str:
-    return f"- {name} (current)" if current else f"- {name}"
-
-
-def _listed_file(file: AttachedFile) -> str:
-    return f"- {file.name} ({file.note})" if file.note else f"- {file.name}"
-
-
-def _detach(attached: list[AttachedFile], name: str) -> str:
-    gone = [file for file in attached if name in ("all", file.name, file.path.name, str(file.path))]
-    if not gone:
-        raise InvalidRequest(f"{name or 'No file'} is not attached; /files lists what is.")
-    attached[:] = [file for file in attached if file not in gone]
-    return f"Detached: {', '.join(file.name for file in gone)}."
+_ALLOWED = "List what was allowed for longer than one call, or revoke it."
+_FILES = "List the files of the next message, attach one, or detach it."
+_SAVED = "Write the conversation: JSON where the path ends in .json, else Markdown."
+_ALL = (
+    Command("/help [command]", "Show this list, or the line of one command.", show_help, during_turn=True),
+    Command("/quit", "End the program; the conversation is kept.", lambda console, _: console.quit(), during_turn=True),
+    Command("/exit", "The same as /quit.", lambda console, _: console.quit(), during_turn=True),
+    Command("/clear", "Clear the conversation but its system messages, and start a new session.", clear),
+    Command("/system <message_content>", "Add a system message to the conversation.", add_system_message),
+    Command("/debug", "Switch summaries of what goes to the model and to tools.", switch_debug, during_turn=True),
+    Command("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
+    Command("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
+    Command(
+        "/tools",
+        "List the tools, and what is missing and why.",
+        lambda console, _: run_blocking(tools, console.product, console.caller),
+        during_turn=True,
+    ),
+    Command("/model [name]", "Show the models of the provider, or switch to one.", choose_model),
+    Command("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
+    Command("/save [--overwrite] <path>", _SAVED, save, during_turn=True),
+    Command("/resume [number|id]", "List the sessions, those of the web page too, or continue one.", resume),
+    Command("/cost", "Show the tokens and the cost of this session.", show_cost, during_turn=True),
+    Command("/reload", "Read configuration and context again.", lambda console, _: console.reload()),
+    Command("/retry", "Repeat the last message in a branch of the session.", retry),
+)
+COMMANDS: Mapping[str, Command] = {command.name: command for command in _ALL}

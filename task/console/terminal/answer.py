@@ -7,14 +7,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from task.console.terminal.blocks import MarkdownBlock, MarkdownBlocks
 from task.console.terminal.rendering import TerminalMarkdown, one_line, safe
 from task.conversation.messages import Attachment
 from task.conversation.sources import number_of
@@ -22,6 +20,8 @@ from task.store.records import Event
 
 RESULT_LINES, MOST_RESULT = 3, 20_000
 MOST_OPEN_CARDS = 8
+MOST_SUMMARY = 600
+MOST_LINES, MOST_CHARS = 40, 4_000  # of a block of Markdown that does not end: more of it is printed in parts
 _TOOK = re.compile(r" \[(\d+(?:\.\d+)?)s\]$")
 _RESPONSE = "## Response:"
 _SECRET = re.compile(  # also in JSON that is text in other JSON; bounded, because pieces of any size come
@@ -29,12 +29,15 @@ _SECRET = re.compile(  # also in JSON that is text in other JSON; bounded, becau
     r"(?:\\*\"[^\"]+|\\*'[^']+|(?:bearer\s|basic\s)?[^\s\"',;}&]+)"
     r"|\b(sk|pk|ghp|xox[abp]|AKIA)[-_]?[\w-]{12,}"
 )
-MOST_SUMMARY = 600
 _ENDS = {
     "cancelled": ("Stopped.", "yellow"),
     "limited": ("The limit of this turn was reached: {limit}.", "yellow"),
     "interrupted": ("The answer was interrupted.", "red"),
 }
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)")
+_DELIMITERS = re.compile(r" {0,3}\|?[ :|]*+-[ :|-]*$")
+_SENTENCE = re.compile(r"[.!?…。！？]\s+|\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,6 @@ class Look:
 class _Stage:
     title: str
     since: float
-    parent: _Stage | None
     text: str = ""
     seconds: float | None = None
     failed: bool = False
@@ -90,15 +92,25 @@ class RunView:
             case "reasoning":
                 self._thought = (self._thought + data["text"])[-200:]
             case "stage_opened":
-                self._open(data)
+                self._print_blocks(self._blocks.end())
+                stage = self._stages[data["stage"]] = _Stage(one_line(data["name"]), self._clock())
+                parent = self._stages.get(data["parent"]) if data["parent"] is not None else None
+                (parent.children if parent is not None else self._cards).append(stage)
             case "stage_text" if stage := self._stages.get(data["stage"]):
                 stage.text += data["text"][: max(MOST_RESULT - len(stage.text), 0)]
-            case "stage_closed":
-                self._close(data)
+            case "stage_closed" if stage := self._stages.pop(data["stage"], None):
+                took = _TOOK.search(data["name"])
+                stage.title = one_line(_TOOK.sub("", data["name"])) or stage.title
+                stage.seconds = float(took[1]) if took else self._clock() - stage.since
+                stage.failed = data["status"] == "failed"
+                # Calls of one step run in parallel: their cards are printed in the order in which they were opened.
+                while self._cards and self._cards[0].seconds is not None:
+                    self._print("card", self._card(self._cards.pop(0)))
             case "attachment" if data["stage"] is None:
-                self._attach(data["attachment"])
+                attachment = attachment_of(data["attachment"])
+                (self.attachments if number_of(attachment) is None else self._sources).append(attachment)
             case "error":
-                self._end_text()
+                self._print_blocks(self._blocks.end())
                 self._print("error", Text(self._look.error_prefix + safe(data["error"]["message"]), "red"))
             case "finished":
                 self._finish(data)
@@ -117,64 +129,38 @@ class RunView:
         shown: list[RenderableType] = []
         if self._blocks.pending.strip():
             shown += [Text(), TerminalMarkdown(self._blocks.pending)]
-        for stage in self._cards[:MOST_OPEN_CARDS]:
-            shown.append(self._card(stage))
+        shown += map(self._card, self._cards[:MOST_OPEN_CARDS])
         if len(self._cards) > MOST_OPEN_CARDS:
             shown.append(Text(f"  and {len(self._cards) - MOST_OPEN_CARDS} more calls", "dim"))
         return shown
 
     @property
     def activity(self) -> str:
-        """What the person waits for, in a line; empty once the run is over."""
+        """What the user waits for, in a line; empty once the run is over."""
         if self._over:
             return ""
         doing = one_line(self._thought)[-60:] if self._thought else ""
         took = f"{self._clock() - self._started:.0f} s"
         return f"Thinking: …{doing} · {took}" if doing else f"Working · {took}"
 
-    def _open(self, data: Mapping[str, Any]) -> None:
-        self._end_text()
-        parent = self._stages.get(data["parent"]) if data["parent"] is not None else None
-        stage = self._stages[data["stage"]] = _Stage(one_line(data["name"]), self._clock(), parent)
-        (parent.children if parent is not None else self._cards).append(stage)
-
-    def _close(self, data: Mapping[str, Any]) -> None:
-        stage = self._stages.pop(data["stage"], None)
-        if stage is None:
-            return
-        took = _TOOK.search(data["name"])
-        stage.title = one_line(_TOOK.sub("", data["name"])) or stage.title
-        stage.seconds = float(took[1]) if took else self._clock() - stage.since
-        stage.failed = data["status"] == "failed"
-        # Calls of one step run in parallel: their cards are printed in the order in which they were opened.
-        done = list(takewhile(lambda card: card.seconds is not None, self._cards))
-        del self._cards[: len(done)]
-        for card in done:
-            self._print("card", self._card(card))
-
     def _card(self, stage: _Stage, depth: int = 0) -> RenderableType:
         name, _, argument = stage.title.partition(": ")
         mark, style = ("✗", "red") if stage.failed else ("✓", "green") if stage.seconds is not None else ("●", "yellow")
-        seconds = stage.seconds if stage.seconds is not None else self._clock() - stage.since
-        line = Text.assemble(
-            (f"{mark} ", style), (self._look.tool_prefix if depth == 0 else "", "dim"), (name, "bold"),
-            f" {argument}" if argument else "", (f" · {_duration(seconds)}", "dim"), overflow="fold",
-        )  # fmt: skip
-        parts: list[RenderableType] = [line]
-        if stage.seconds is not None:
-            parts += [_cut(text, "red" if stage.failed else "dim") for text in result_lines(stage.text)]
+        took = stage.seconds if stage.seconds is not None else self._clock() - stage.since
+        lasted = f"{took:.2f} s" if took < 10 else f"{took:.0f} s" if took < 120 else f"{took / 60:.1f} min"
+        prefix = (self._look.tool_prefix if depth == 0 else "", "dim")
+        rest = (f" {argument}" if argument else "", (f" · {lasted}", "dim"))
+        parts: list[RenderableType] = [
+            Text.assemble((f"{mark} ", style), prefix, (name, "bold"), *rest, overflow="fold")
+        ]
+        for text in result_lines(stage.text) if stage.seconds is not None else ():
+            line = Text(text, "red" if stage.failed else "dim", no_wrap=True, overflow="ellipsis")
+            parts.append(Padding(line, (0, 0, 0, 2)))
         parts += [self._card(child, depth + 1) for child in stage.children]
         return Padding(Group(*parts), (0, 0, 0, 2 if depth else 0))
 
-    def _attach(self, data: Mapping[str, Any]) -> None:
-        attachment = attachment_of(data)
-        if number_of(attachment) is not None:
-            self._sources.append(attachment)
-        else:
-            self.attachments.append(attachment)
-
     def _finish(self, data: Mapping[str, Any]) -> None:
-        self._end_text()
+        self._print_blocks(self._blocks.end())
         for stage in self._cards:
             stage.seconds, stage.failed = self._clock() - stage.since, True
             self._print("card", self._card(stage))
@@ -185,9 +171,6 @@ class RunView:
             self._print("end", Text(ending[0].format(limit=data.get("limit") or "steps"), ending[1]))
         self._over = True
 
-    def _end_text(self) -> None:
-        self._print_blocks(self._blocks.end())
-
     def _print_blocks(self, blocks: Iterable[MarkdownBlock]) -> None:
         for block in blocks:
             self._print("continued" if block.continues else "text", TerminalMarkdown(block.text))
@@ -196,16 +179,17 @@ class RunView:
         if kind == "text" or kind not in (self._before, "continued"):
             self._printed.append(Text())
         if kind == "text" and not self._headed:
-            self._printed += heading(self._look.assistant_prefix, self._look.timestamps)
+            self._printed += heading(self._look)
             self._headed = True
         self._printed.append(part)
         self._before = "text" if kind == "continued" else kind
 
 
-def heading(prefix: str, timestamps: bool) -> list[Text]:
-    """The line above a message: who wrote it and, where wanted, when."""
-    parts = [(time.strftime("%H:%M:%S "), "dim")] if timestamps else []
-    return [Text.assemble(*parts, (prefix.rstrip(), "bold green"))] if parts or prefix.strip() else []
+def heading(look: Look) -> list[Text]:
+    """The line above an answer: who wrote it and, where wanted, when."""
+    parts = [(time.strftime("%H:%M:%S "), "dim")] if look.timestamps else []
+    prefix = look.assistant_prefix.rstrip()
+    return [Text.assemble(*parts, (prefix, "bold green"))] if parts or prefix else []
 
 
 def result_lines(text: str) -> list[str]:
@@ -238,16 +222,16 @@ def source_lines(sources: Iterable[Attachment]) -> list[Text]:
 
 
 def summary(event: Event) -> str:
-    """An event in a line, without secrets."""
-    text = json.dumps(_filled(event.data), ensure_ascii=False, default=str)
+    """An event in a line, without secrets and without empty fields."""
+
+    def filled(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        fields = {name: filled(item) for name, item in cast("Mapping[str, Any]", value).items()}
+        return {name: item for name, item in fields.items() if item not in (None, "", {}, [], ())}
+
+    text = json.dumps(filled(event.data), ensure_ascii=False, default=str)
     return f"debug: {event.type} {masked(one_line(text[: 10 * MOST_SUMMARY]))[:MOST_SUMMARY]}"
-
-
-def _filled(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    fields = {name: _filled(item) for name, item in cast("Mapping[str, Any]", value).items()}
-    return {name: item for name, item in fields.items() if item not in (None, "", {}, [], ())}
 
 
 def masked(text: str) -> str:
@@ -255,9 +239,86 @@ def masked(text: str) -> str:
     return _SECRET.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
-def _cut(text: str, style: str) -> RenderableType:
-    return Padding(Text(text, style, no_wrap=True, overflow="ellipsis"), (0, 0, 0, 2))
+@dataclass(frozen=True, slots=True)
+class MarkdownBlock:
+    """A finished part of the answer; `continues`: it goes on where the one before it stopped."""
+
+    text: str
+    continues: bool = False
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+@dataclass(slots=True)
+class MarkdownBlocks:
+    """Cuts streamed Markdown, in pieces of any size, into blocks that are finished, so that each is rendered once.
+
+    `pending` is the unfinished block; its size is bounded, however the text goes on.
+    """
+
+    _lines: list[str] = field(default_factory=list[str])
+    _open_line: str = ""
+    _fence: str = ""
+    _continues: bool = False
+
+    @property
+    def pending(self) -> str:
+        return "\n".join([*self._lines, self._open_line])
+
+    def add(self, text: str) -> list[MarkdownBlock]:
+        """The blocks that this piece has finished."""
+        finished: list[MarkdownBlock] = []
+        *lines, rest = text.split("\n")
+        for line in lines:
+            finished += self._add_line(self._open_line + line)
+            self._open_line = ""
+        self._open_line += rest
+        if len(self._open_line) > MOST_CHARS:
+            # A line without an end: up to its last space, so that no word is cut.
+            ends = [found.end() for found in _SENTENCE.finditer(self._open_line)]
+            cut = ends[-1] if ends else len(self._open_line)
+            self._lines.append(self._open_line[:cut])
+            self._open_line = self._open_line[cut:]
+            finished += self._take(carried=1 if self._fence and len(self._lines) > 1 else 0, continues=True)
+        return finished
+
+    def end(self) -> list[MarkdownBlock]:
+        """What is left, at the end of the text or before something else is shown."""
+        left, continues = self.pending, self._continues
+        self._lines, self._open_line, self._fence, self._continues = [], "", "", False
+        return [MarkdownBlock(left, continues)] if left.strip() else []
+
+    def _add_line(self, line: str) -> list[MarkdownBlock]:
+        finished: list[MarkdownBlock] = []
+        in_list, fence = bool(self._lines and _ITEM.match(self._lines[0])), _FENCE.match(line)
+        # After an empty line only what is indented, or a further item of a list, belongs to the block.
+        belongs = not line.strip() or line.startswith(("  ", "\t")) or (in_list and _ITEM.match(line))
+        if self._fence:
+            self._lines.append(line)
+            if fence and fence[1].startswith(self._fence) and not fence[2].strip():
+                self._fence = ""
+                return self._take()
+            return self._cut_overlong()
+        if fence and not (in_list and line.startswith(" ")):
+            finished, self._fence = self._take(), fence[1]
+        elif not fence and self._lines and not self._lines[-1].strip() and not belongs:
+            finished = self._take()
+        if line.strip() or self._lines:
+            self._lines.append(line)
+        return finished or self._cut_overlong()
+
+    def _cut_overlong(self) -> list[MarkdownBlock]:
+        if len(self._lines) <= MOST_LINES and sum(len(line) + 1 for line in self._lines) <= MOST_CHARS:
+            return []
+        first, *others = self._lines
+        if self._fence:
+            return self._take(carried=1, continues=True)
+        if others and "|" in first and _DELIMITERS.match(others[0]):
+            return self._take(carried=2, continues=True)
+        starts = [number for number, line in enumerate(others, 1) if _ITEM.match(line)] if _ITEM.match(first) else []
+        return self._take(starts[-1] if starts else None, continues=True)
+
+    def _take(self, count: int | None = None, carried: int = 0, *, continues: bool = False) -> list[MarkdownBlock]:
+        # `carried` lines, such as a table's head, begin the next part again.
+        taken, left = self._lines[:count], self._lines[count:] if count is not None else []
+        block = MarkdownBlock("\n".join(taken), self._continues)
+        self._lines, self._continues = [*taken[:carried], *left], continues
+        return [block] if block.text.strip() else []

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import termios
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import Empty, Queue
 from threading import Event as Signal
 from threading import Lock, Thread, current_thread, main_thread
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.input import create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
+from prompt_toolkit.layout import Float, FloatContainer, HSplit, Layout, Window
+from prompt_toolkit.layout.controls import FormattedTextControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
 from rich.console import RenderableType
 from rich.text import Text
 
 from task.console.terminal.answer import RunView
-from task.console.terminal.input_line import Draft, InputLine
-from task.console.terminal.rendering import Renderer, one_line
-from task.console.terminal.screen import Screen
-from task.console.terminal.typed import folded
+from task.console.terminal.input_line import MENU_LINES, Draft, InputLine
+from task.console.terminal.rendering import MOST_COLUMNS, Renderer, folded, one_line
 from task.store.records import Event
+
+if TYPE_CHECKING:
+    from task.console.ui_manager import UserInterfaceManager
 
 FRAME_SECONDS = 0.05  # between two pictures of an answer
 WORK_SECONDS = 0.004  # of one turn of the loop that may go into an answer before keys are read again
 IDLE_SECONDS = 0.25  # between two pictures of the clock in the live area
 LOST_SECONDS = 1.0  # until it is noticed that the terminal is gone, where no signal says so
+RESIZE_SECONDS = 0.2
+KEPT_ROWS = 8  # of the screen, which an unfinished answer leaves to the rest
 LEAVE = "Ctrl-C again, or Ctrl-D, ends the program."
+DEPTHS = {None: ColorDepth.DEPTH_1_BIT, "standard": ColorDepth.DEPTH_4_BIT, "256": ColorDepth.DEPTH_8_BIT}
+STYLE = Style.from_dict({"status": "ansibrightblack", "prompt": "bold ansicyan", "question": "bold ansiyellow"})
 _Item = RunView | Event | RenderableType | Signal
 _EndOfInput = type[EOFError] | type[KeyboardInterrupt]
 
@@ -45,23 +61,15 @@ class _Question:
     replies: Queue[str] = field(default_factory=Queue[str])
 
 
-class Hooks(Protocol):
-    """What the rest of the console fills in, now or later; see `UserInterfaceManager`."""
-
-    complete: Callable[[str], list[str]]
-    status: Callable[[], str]
-    during_turn: Callable[[str], object] | None
-    history_file: Path | None
-
-
 class Terminal:
     """An input line that stays alive in a thread of its own, whatever the rest of the program does.
 
-    What is printed goes above it. What is typed while an answer is shown, and is no command, is kept for `read`.
+    What is printed goes above it. What is typed while an answer is shown, and is not a command, is kept for `read`.
+    `ui` has what the rest of the console fills in, now or later.
     """
 
-    def __init__(self, renderer: Renderer, prompt: str, hooks: Hooks) -> None:
-        self._renderer, self._prompt, self._hooks = renderer, prompt, hooks
+    def __init__(self, renderer: Renderer, prompt: str, ui: UserInterfaceManager) -> None:
+        self._prompt, self._ui = prompt, ui
         self._entered: Queue[str | _EndOfInput] = Queue()
         self._inbox: deque[_Item] = deque()
         self._leaving = False  # Ctrl-C was pressed at the empty prompt
@@ -69,12 +77,26 @@ class Terminal:
         self._question: _Question | None = None
         self._answering, self._reading, self._reader = False, False, Lock()
         self._scheduled, self._drawn_at = False, 0.0
-        self._line = InputLine(
-            self._enter, self._prompted, self._complete, lambda: self._question is None,
-            hooks.history_file,
-        )  # fmt: skip
-        self._line.buffer.on_text_changed += self._typed
-        self._screen = Screen(renderer, self._line, self._status, self._keys())
+
+        def prompted() -> tuple[str, str]:
+            return ("class:question", self._question.prompt()) if self._question else ("class:prompt", self._prompt)
+
+        def typed(_: object) -> None:
+            self._leaving = False
+
+        def complete(text: str) -> list[str]:
+            return ui.complete(text)  # set after the terminal may be there
+
+        def completes() -> bool:
+            return self._question is None
+
+        self._line = InputLine(self._enter, prompted, complete, completes, ui.history_file)
+        self._line.buffer.on_text_changed += typed
+        keys = KeyBindings()
+        keys.add("c-c")(self._interrupt)
+        keys.add("c-d")(self._end_or_delete)
+        keys.add("c-z")(lambda event: event.app.suspend_to_background())
+        self._screen = Screen(renderer, self._line, lambda: LEAVE if self._leaving else ui.status(), keys)
         self._app = self._screen.app
         self._loop = asyncio.new_event_loop()
         if current_thread() is main_thread():  # which may have inherited to ignore it
@@ -98,36 +120,33 @@ class Terminal:
         entered: str | _EndOfInput | None = None
         while entered is None:
             with suppress(KeyboardInterrupt):  # of a Ctrl-C that meant what was under way before
-                entered = self._next()
+                with self._reader:
+                    self._reading = True
+                try:
+                    entered = self._entered.get()
+                finally:
+                    with self._reader:
+                        self._reading = False
         if isinstance(entered, str):
             return entered
         raise entered
 
-    def _next(self) -> str | _EndOfInput:
-        with self._reader:
-            self._reading = True
-        try:
-            return self._entered.get()
-        finally:
-            with self._reader:
-                self._reading = False
-
-    def print(self, part: RenderableType) -> None:
-        """Show this above the input, after what came before it."""
-        self._post(part)
+    def post(self, item: _Item) -> None:
+        """Show this above the input, after what came before it: a part, or an event of the answer that has begun."""
+        self._inbox.append(item)
+        if not self._scheduled:
+            self._scheduled = True
+            self._call(self._schedule)
 
     def begin(self, answer: RunView) -> None:
         self._answering = True
-        self._post(answer)
-
-    def show(self, event: Event) -> None:
-        self._post(event)
+        self.post(answer)
 
     def end(self) -> None:
         """Returns when everything is on the screen."""
         drawn = Signal()
         self._answering = False
-        self._post(drawn)
+        self.post(drawn)
         while self.alive and not drawn.wait(0.5):
             pass
 
@@ -137,7 +156,19 @@ class Terminal:
         What was typed before comes back when the question is over.
         """
         question = _Question(prompt, Draft(Document()))
-        self._call(lambda: self._open_question(question, default))
+
+        def opened() -> None:
+            question.draft = self._line.exchange(Draft(Document(default)))
+            self._question = question
+            self._frame()
+
+        def closed() -> None:
+            if self._question is not None:
+                self._line.exchange(self._question.draft)
+                self._question = None
+                self._frame()
+
+        self._call(opened)
         try:
             while self.alive and wait():
                 try:
@@ -146,7 +177,7 @@ class Terminal:
                     self._app.invalidate()  # the prompt may count down
             return None
         finally:
-            self._call(self._close_question)
+            self._call(closed)
 
     def close(self) -> None:
         """Give the terminal back, with what was printed on it."""
@@ -155,13 +186,29 @@ class Terminal:
             self._call(self._app.exit)
         self._thread.join(timeout=5)
 
+    def _call(self, action: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(action)
+
     # From here on: in the terminal's thread
 
     def _run(self) -> None:
+        def leave_if_lost() -> None:
+            try:
+                termios.tcgetattr(sys.stdin)
+            except termios.error:
+                self._app.exit(exception=EOFError())
+            else:
+                self._loop.call_later(LOST_SECONDS, leave_if_lost)
+
+        def started() -> None:
+            self._running.set()
+            self._loop.call_later(LOST_SECONDS, leave_if_lost)
+
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(
-                self._app.run_async(pre_run=self._started, handle_sigint=False, set_exception_handler=False)
+                self._app.run_async(pre_run=started, handle_sigint=False, set_exception_handler=False)
             )
         except (EOFError, OSError):
             pass  # the terminal is gone
@@ -169,38 +216,27 @@ class Terminal:
             self._running.set()
             self._entered.put(EOFError)
 
-    def _started(self) -> None:
-        self._running.set()
-        self._loop.call_later(LOST_SECONDS, self._leave_if_lost)
-
-    def _leave_if_lost(self) -> None:
-        try:
-            termios.tcgetattr(sys.stdin)
-        except termios.error:
-            self._app.exit(exception=EOFError())
-        else:
-            self._loop.call_later(LOST_SECONDS, self._leave_if_lost)
-
-    def _call(self, action: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(action)
-
-    def _post(self, item: _Item) -> None:
-        self._inbox.append(item)
-        if not self._scheduled:
-            self._scheduled = True
-            self._call(self._schedule)
-
     def _schedule(self) -> None:
         self._loop.call_later(max(self._drawn_at + FRAME_SECONDS - time.monotonic(), 0), self._frame)
 
     def _frame(self) -> None:
         """Show what has come in; the rest follows after keys were read, if it is much."""
         self._scheduled = False
-        above: list[str] = []
-        drawn: list[Signal] = []
+        above, drawn = list[str](), list[Signal]()
+        until = time.monotonic() + WORK_SECONDS
         try:
-            self._take_in(above, drawn)
+            while self._inbox and time.monotonic() < until:
+                item = self._inbox.popleft()
+                if isinstance(item, RunView):
+                    self._answer = item
+                elif isinstance(item, Signal):
+                    drawn.append(item)
+                    self._answer = None
+                elif not isinstance(item, Event):
+                    above.append(self._screen.ansi(item))
+                elif self._answer is not None:
+                    self._answer.show(item)
+                    above += map(self._screen.ansi, self._answer.finished())
             self._screen.draw("".join(above), self._live())
         finally:  # the program waits for them
             for signal_ in drawn:
@@ -210,31 +246,11 @@ class Terminal:
                 self._scheduled = True
                 self._schedule()
             elif self._answer is not None:
-                self._loop.call_later(IDLE_SECONDS, self._tick)
+                self._loop.call_later(IDLE_SECONDS, self._frame_if_idle)
 
-    def _take_in(self, above: list[str], drawn: list[Signal]) -> None:
-        until = time.monotonic() + WORK_SECONDS
-        while self._inbox and time.monotonic() < until:
-            item = self._inbox.popleft()
-            if isinstance(item, RunView):
-                self._answer = item
-            elif isinstance(item, Signal):
-                drawn.append(item)
-                self._answer = None
-            elif isinstance(item, Event):
-                above += map(self._screen.ansi, self._shown(item))
-            else:
-                above.append(self._screen.ansi(item))
-
-    def _tick(self) -> None:
+    def _frame_if_idle(self) -> None:
         if not self._scheduled and self._answer is not None and time.monotonic() >= self._drawn_at + IDLE_SECONDS:
             self._frame()
-
-    def _shown(self, event: Event) -> list[RenderableType]:
-        if self._answer is None:
-            return []
-        self._answer.show(event)
-        return self._answer.finished()
 
     def _live(self) -> list[RenderableType]:
         if self._answer is None or self._question is not None:
@@ -242,43 +258,22 @@ class Terminal:
         parts = self._answer.unfinished()
         if self._answer.activity:
             parts += [Text(), Text(f"{self._answer.activity} · Ctrl-C stops", "dim")]
-        waiting = [text for text in tuple(self._entered.queue) if isinstance(text, str)]
-        for text in waiting:
-            parts.append(Text(one_line(f"next: {folded(text)}"), "dim", no_wrap=True, overflow="ellipsis"))
+        for text in tuple(self._entered.queue):
+            if isinstance(text, str):
+                parts.append(Text(one_line(f"next: {folded(text)}"), "dim", no_wrap=True, overflow="ellipsis"))
         return parts
-
-    def _prompted(self) -> tuple[str, str]:
-        return ("class:question", self._question.prompt()) if self._question else ("class:prompt", self._prompt)
-
-    def _status(self) -> str:
-        return LEAVE if self._leaving else self._hooks.status()
-
-    def _complete(self, text: str) -> list[str]:
-        return self._hooks.complete(text)
-
-    def _keys(self) -> KeyBindings:
-        keys = KeyBindings()
-        keys.add("c-c")(self._interrupt)
-        keys.add("c-d")(self._end_or_delete)
-        keys.add("c-z")(lambda event: event.app.suspend_to_background())
-        return keys
-
-    def _typed(self, _: object) -> None:
-        self._leaving = False
 
     def _enter(self, text: str) -> None:
         if self._question is not None:
             self._question.replies.put(text)
             return
         self._line.remember(text)
-        if not (text.startswith("/") and self._in_turn()):
-            self._entered.put(text)
-        elif self._hooks.during_turn is not None:
-            Thread(target=self._hooks.during_turn, args=(text,), daemon=True).start()
-
-    def _in_turn(self) -> bool:
         # After the last event of a run the turn is just ending.
-        return self._answering and (self._answer is None or bool(self._answer.activity))
+        in_turn = self._answering and (self._answer is None or bool(self._answer.activity))
+        if not (text.startswith("/") and in_turn):
+            self._entered.put(text)
+        elif self._ui.during_turn is not None:
+            Thread(target=self._ui.during_turn, args=(text,), daemon=True).start()
 
     def _interrupt(self, event: KeyPressEvent) -> None:
         with self._reader:
@@ -298,13 +293,74 @@ class Terminal:
         else:
             self._entered.put(EOFError)
 
-    def _open_question(self, question: _Question, default: str) -> None:
-        question.draft = self._line.exchange(Draft(Document(default)))
-        self._question = question
-        self._frame()
 
-    def _close_question(self) -> None:
-        if self._question is not None:
-            self._line.exchange(self._question.draft)
-            self._question = None
-            self._frame()
+class Screen:
+    """The lower lines: what still changes of an answer, the input line, a line of status; the rest is above.
+
+    Each picture is drawn with one write, so that a terminal never shows half of one.
+    """
+
+    def __init__(self, renderer: Renderer, line: InputLine, status: Callable[[], str], keys: KeyBindings) -> None:
+        self._renderer = renderer
+        self._live: StyleAndTextTuples = []
+        self._live_lines = 0
+        # No questions about the cursor: a terminal that answers late would type the answer.
+        self._output = _Output(sys.stdout, _size, enable_cpr=False)
+
+        def status_line() -> str:
+            return one_line(status())[: max(_size().columns - 1, 0)]
+
+        def live_height() -> Dimension:
+            return Dimension.exact(self._live_lines)
+
+        live = Window(FormattedTextControl(lambda: self._live), height=live_height, dont_extend_height=True)
+        lowest = Window(FormattedTextControl(status_line), height=1, style="class:status")
+        body = HSplit([live, line.window(lambda: _size().rows), line.search, lowest])
+        menu = Float(CompletionsMenu(max_height=MENU_LINES, scroll_offset=1), xcursor=True, ycursor=True)
+        self.app: Application[None] = Application(
+            Layout(FloatContainer(body, [menu]), focused_element=line.control),
+            key_bindings=merge_key_bindings([line.keys(), keys]),
+            style=STYLE if renderer.colors else None,
+            color_depth=DEPTHS[renderer.colors],
+            include_default_pygments_style=False,
+            erase_when_done=True,
+            terminal_size_polling_interval=RESIZE_SECONDS,
+            input=create_input(),
+            output=self._output,
+            max_render_postpone_time=0.01,
+        )
+
+    def ansi(self, part: RenderableType) -> str:
+        return self._renderer.ansi(part, min(_size().columns, MOST_COLUMNS))
+
+    def draw(self, above: str, live: Sequence[RenderableType]) -> None:
+        """Print `above` once, and show the parts of `live` until the next picture."""
+        lines = "".join(map(self.ansi, live)).splitlines()[-max(_size().rows - KEPT_ROWS, 3) :]
+        self._live, self._live_lines = to_formatted_text(ANSI("\n".join(lines))), len(lines)
+        if not above:
+            self.app.invalidate()
+            return
+        self._output.held = True
+        try:
+            self.app.renderer.erase(leave_alternate_screen=False)
+            self._output.write_raw(above.replace("\n", "\r\n"))
+            self.app.renderer.render(self.app, self.app.layout)
+        finally:
+            self._output.held = False
+            self._output.flush()
+
+
+class _Output(Vt100_Output):
+    held = False
+
+    def flush(self) -> None:
+        if not self.held:
+            super().flush()
+
+
+def _size() -> Size:
+    try:
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        columns, rows = 0, 0
+    return Size(rows=rows or 24, columns=columns or 80)

@@ -33,51 +33,38 @@ class PermissionQuestion:
     grant: str = ""
 
 
-def card_rows(question: PermissionQuestion) -> dict[str, str]:
-    """The card by its labels; nothing in it is hidden, and nothing acts on the terminal."""
-    card = question.card
-    risk: Mapping[str, str] = card.get("risk_assessment") or {}
-    level = plain(str(risk.get("level", ""))).upper()
+def card(question: PermissionQuestion) -> RenderableType:
+    """The card in a frame, its border in the colour of the risk; nothing is hidden, nothing acts on the terminal."""
+    shown = question.card
+    risk: Mapping[str, str] = shown.get("risk_assessment") or {}
+    level = str(risk.get("level", ""))
     rows = {
-        "Intent": plain(str(card.get("intent", ""))) or "not given",
-        "Command": spelt_out(shortened(str(card.get("command", "")))),
-        "Expected": plain(str(card.get("expected_outcome", ""))) or "not given",
-        "Risk": f"{level} – {plain(str(risk.get('scope', '')))}".strip(" –"),
+        "Intent": plain(str(shown.get("intent", ""))) or "not given",
+        "Command": spelt_out(shortened(str(shown.get("command", "")))),
+        "Expected": plain(str(shown.get("expected_outcome", ""))) or "not given",
+        "Risk": f"{plain(level).upper()} – {plain(str(risk.get('scope', '')))}".strip(" –"),
         "Details": "\n".join(plain(line) for line in str(risk.get("details", "")).splitlines() if line.strip()),
         "Always": plain(question.grant),
         "Elsewhere": f"approve {plain(question.code)}, or deny it" if question.code else "",
     }
-    return {name: text for name, text in rows.items() if text}
-
-
-def card(question: PermissionQuestion) -> RenderableType:
-    """The card in a frame, its border in the colour of the risk."""
-    risk: Mapping[str, str] = question.card.get("risk_assessment") or {}
-    style = LEVELS.get(str(risk.get("level", "")), "yellow")
+    style = LEVELS.get(level, "yellow")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
-    for name, text in card_rows(question).items():
-        table.add_row(name, Text(text, style if name == "Risk" else "bold" if name == "Command" else ""))
-    name = plain(str(question.request.get("tool_name") or "this"))
-    return Panel(
-        table, title=Text(f"May I run {name}?", "bold"), title_align="left", border_style=style,
-        subtitle=Text("intent and expectation: the model's words", "dim not bold"), subtitle_align="right",
-    )  # fmt: skip
+    for name, text in rows.items():
+        if text:
+            table.add_row(name, Text(text, style if name == "Risk" else "bold" if name == "Command" else ""))
+    title = Text(f"May I run {plain(str(question.request.get('tool_name') or 'this'))}?", "bold")
+    note = Text("intent and expectation: the model's words", "dim not bold")
+    return Panel(table, title=title, title_align="left", border_style=style, subtitle=note, subtitle_align="right")
 
 
 def decision(answer: Answer, grant: str) -> Text:
     """The decision as a line."""
     if not answer.allowed:
         return Text(f"✗ Denied{f': {plain(answer.reason)}' if answer.reason else ''}", "red")
-    how = (
-        "always"
-        if answer.always and grant
-        else "with changed arguments"
-        if answer.arguments is not None
-        else "this once"
-    )
-    return Text(f"✓ Allowed {how}", "green")
+    once = "with changed arguments" if answer.arguments is not None else "this once"
+    return Text(f"✓ Allowed {'always' if answer.always and grant else once}", "green")
 
 
 def editable(arguments: Mapping[str, Any]) -> str:
@@ -99,66 +86,55 @@ def edited(text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("This JSON is nested too deeply.") from error
     if not isinstance(arguments, dict):
-        raise ValueError(  # noqa: TRY004 - the person's input is wrong, not a type of ours
-            'The arguments are a JSON object, such as {"path": "notes.txt"}.'
-        )
+        example = '{"path": "notes.txt"}'
+        raise ValueError(f"The arguments are a JSON object, such as {example}.")  # noqa: TRY004 - the input is wrong
     return arguments
 
 
-@dataclass(slots=True)
-class Asking:
-    """One question at the terminal, until `deadline` or until it is answered elsewhere.
+def ask_for_permission(
+    question: PermissionQuestion,
+    deadline: float,
+    answered_elsewhere: Callable[[], bool],
+    line: Callable[[Callable[[], str], str, Callable[[], bool]], str | None],
+    show: Callable[[RenderableType], None],
+) -> Answer | None:
+    """What the user decides until `deadline`, or until it is answered elsewhere; None: nothing.
 
     `line` reads a line below a prompt, with a text to start from, while a condition holds; `show` prints above it.
     """
+    ended = ""
 
-    question: PermissionQuestion
-    deadline: float
-    answered_elsewhere: Callable[[], bool]
-    line: Callable[[Callable[[], str], str, Callable[[], bool]], str | None]
-    show: Callable[[RenderableType], None]
-    _ended: str = ""
+    def is_open() -> bool:
+        nonlocal ended
+        ended = ELSEWHERE if answered_elsewhere() else EXPIRED if time.monotonic() >= deadline else ended
+        return not ended
 
-    def answer(self) -> Answer | None:
-        """What the user decided; None: nothing."""
-        for part in (Text(), card(self.question), Text(REPLIES, "dim")):
-            self.show(part)
-        answer = None
-        while answer is None:
-            line = self._typed("[y/n/a/e]")
-            if line is None:
-                self.show(Text(self._ended, "yellow"))
-                return None
-            answer = self._edited() if line.strip().lower() in ("e", "edit") else self._replied(line)
-        self.show(decision(answer, self.question.grant))
-        return answer
+    def typed(what: str, default: str = "") -> str | None:
+        def prompt() -> str:
+            seconds = max(0, round(deadline - time.monotonic()))
+            return f"{what} ({f'{seconds} s' if seconds < 120 else f'{seconds // 60} min'}) "
 
-    def _replied(self, line: str) -> Answer | None:
-        reply = typed_answer(line)
-        if reply is None:
-            self.show(Text(REPLIES, "dim"))
-        return reply
+        return line(prompt, default, is_open)
 
-    def _edited(self) -> Answer | None:
-        line: str | None = editable(self.question.request.get("parameters") or {})
-        self.show(Text(EDITING, "dim"))
-        while (line := self._typed("edit", line)) and line.strip():
+    def with_changes() -> Answer | None:
+        text: str | None = editable(question.request.get("parameters") or {})
+        show(Text(EDITING, "dim"))
+        while (text := typed("edit", text)) and text.strip():
             try:
-                return Answer(True, arguments=edited(line))
+                return Answer(True, arguments=edited(text))
             except ValueError as error:
-                self.show(Text(str(error), "red"))
+                show(Text(str(error), "red"))
         return None
 
-    def _typed(self, what: str, default: str = "") -> str | None:
-        return self.line(lambda: f"{what} ({self._left()}) ", default, self._open)
-
-    def _open(self) -> bool:
-        if self.answered_elsewhere():
-            self._ended = ELSEWHERE
-        elif time.monotonic() >= self.deadline:
-            self._ended = EXPIRED
-        return not self._ended
-
-    def _left(self) -> str:
-        seconds = max(0, round(self.deadline - time.monotonic()))
-        return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+    for part in (Text(), card(question), Text(REPLIES, "dim")):
+        show(part)
+    while (reply := typed("[y/n/a/e]")) is not None:
+        wants_changes = reply.strip().lower() in ("e", "edit")
+        answer = with_changes() if wants_changes else typed_answer(reply)
+        if answer is not None:
+            show(decision(answer, question.grant))
+            return answer
+        if not wants_changes:
+            show(Text(REPLIES, "dim"))
+    show(Text(ended, "yellow"))
+    return None

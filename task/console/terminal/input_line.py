@@ -1,4 +1,4 @@
-"""The line that a person types in: several lines, history, completion, and long pastes shown as a word."""
+"""The line that a user types in: several lines, history, completion, and long pastes shown as a word."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.widgets import SearchToolbar
 
-from task.console.terminal.rendering import one_line, safe
-from task.console.terminal.typed import is_long, last_word, size_of
+from task.console.terminal.rendering import is_long, last_word, one_line, safe, size_of
 
 KEPT_CHARS = 10_000  # of an input in the history of inputs
 MENU_LINES = 8
@@ -40,7 +39,7 @@ class Draft:
 class InputLine:
     """What is typed goes to `entered` with Enter. `prompt` is a style and the text before the input.
 
-    `completes` says whether candidates are offered while somebody types; Tab shows them in any case.
+    `completes` says whether candidates are offered while the user types; Tab shows them in any case.
     """
 
     def __init__(
@@ -51,15 +50,32 @@ class InputLine:
         completes: Callable[[], bool],
         history_file: Path | None,
     ) -> None:
-        self._entered, self._prompt, self._completes = entered, prompt, completes
+        self._entered, self._prompt = entered, prompt
         self._completing = False  # Tab was pressed
         self._pastes: dict[int, str] = {}
         self._paste_numbers = count(1)
+
+        def while_typing() -> bool:
+            text = self.buffer.document.text_before_cursor
+            return completes() and (text.startswith("/") or last_word(text).startswith("@"))
+
+        def changed(buffer: Buffer) -> None:
+            self._completing = False
+
+        def completed(buffer: Buffer) -> None:
+            # The first candidate of those that come: an earlier lookup may answer for the one that Tab asks for.
+            if self._completing and buffer.complete_state and buffer.complete_state.completions:
+                self._completing = False
+                buffer.complete_next()
+
         self.buffer = Buffer(
-            multiline=True, completer=ThreadedCompleter(_WordCompleter(complete)), history=_history(history_file),
-            complete_while_typing=Condition(self._completes_while_typing), on_text_changed=self._changed,
-            on_completions_changed=self._completed,
-        )  # fmt: skip
+            ThreadedCompleter(_WordCompleter(complete)),
+            history=_history(history_file),
+            multiline=True,
+            complete_while_typing=Condition(while_typing),
+            on_text_changed=changed,
+            on_completions_changed=completed,
+        )
         self.search = SearchToolbar()
         self.control = BufferControl(self.buffer, search_buffer_control=self.search.control)
 
@@ -70,16 +86,46 @@ class InputLine:
             least = MENU_LINES + 1 if self.buffer.complete_state else 1
             return Dimension(min=least, max=max(rows() // 2, least))
 
-        return Window(
-            self.control, height=height, dont_extend_height=True, wrap_lines=True, get_line_prefix=self._prefix
-        )
+        def prefix(line: int, wraps: int) -> StyleAndTextTuples:
+            style, text = self._prompt()
+            return [(style, safe(text))] if line == 0 and wraps == 0 else [("", "  ")]
+
+        return Window(self.control, height=height, dont_extend_height=True, wrap_lines=True, get_line_prefix=prefix)
 
     def keys(self) -> KeyBindings:
-        keys = KeyBindings()
-        keys.add("enter")(self._enter)
-        keys.add("escape", "enter")(lambda event: self.buffer.insert_text("\n"))
-        keys.add("tab")(self._tab)
-        keys.add(Keys.BracketedPaste)(self._paste)
+        keys, buffer = KeyBindings(), self.buffer
+
+        @keys.add("enter")
+        def enter(event: KeyPressEvent) -> None:
+            menu, document = buffer.complete_state, buffer.document
+            if menu and menu.current_completion and len(menu.completions) > 1:
+                buffer.complete_state = None
+            elif document.text_before_cursor.endswith("\\") and not document.text_after_cursor:
+                buffer.delete_before_cursor()
+                buffer.insert_text("\n")
+            else:
+                buffer.reset()
+                pastes, self._pastes = self._pastes, {}
+                self._entered(_PASTED.sub(lambda found: pastes.get(int(found[1]), found[0]), document.text))
+
+        @keys.add("tab")
+        def tab(event: KeyPressEvent) -> None:
+            if buffer.complete_state:
+                buffer.complete_next()
+            else:
+                self._completing = True
+                buffer.start_completion()
+
+        @keys.add(Keys.BracketedPaste)
+        def paste(event: KeyPressEvent) -> None:
+            text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+            if is_long(text):
+                number = next(self._paste_numbers)
+                self._pastes[number] = text
+                text = f"[pasted text #{number}: {size_of(text)}]"
+            buffer.insert_text(text)
+
+        keys.add("escape", "enter")(lambda event: buffer.insert_text("\n"))
         return keys
 
     def exchange(self, draft: Draft) -> Draft:
@@ -93,50 +139,6 @@ class InputLine:
         """Keep an input for the arrow keys."""
         if text.strip() and len(text) <= KEPT_CHARS:
             self.buffer.history.append_string(text)
-
-    def _prefix(self, line: int, wraps: int) -> StyleAndTextTuples:
-        style, text = self._prompt()
-        return [(style, safe(text))] if line == 0 and wraps == 0 else [("", "  ")]
-
-    def _completes_while_typing(self) -> bool:
-        text = self.buffer.document.text_before_cursor
-        return self._completes() and (text.startswith("/") or last_word(text).startswith("@"))
-
-    def _changed(self, buffer: Buffer) -> None:
-        self._completing = False
-
-    def _tab(self, event: KeyPressEvent) -> None:
-        if self.buffer.complete_state:
-            self.buffer.complete_next()
-        else:
-            self._completing = True
-            self.buffer.start_completion()
-
-    def _completed(self, buffer: Buffer) -> None:
-        # The first candidate of those that come: a lookup that was under way may answer for the one that Tab asks for.
-        if self._completing and buffer.complete_state and buffer.complete_state.completions:
-            self._completing = False
-            buffer.complete_next()
-
-    def _enter(self, event: KeyPressEvent) -> None:
-        menu, document = self.buffer.complete_state, self.buffer.document
-        if menu and menu.current_completion and len(menu.completions) > 1:
-            self.buffer.complete_state = None
-        elif document.text_before_cursor.endswith("\\") and not document.text_after_cursor:
-            self.buffer.delete_before_cursor()
-            self.buffer.insert_text("\n")
-        else:
-            self.buffer.reset()
-            pastes, self._pastes = self._pastes, {}
-            self._entered(_PASTED.sub(lambda found: pastes.get(int(found[1]), found[0]), document.text))
-
-    def _paste(self, event: KeyPressEvent) -> None:
-        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        if is_long(text):
-            number = next(self._paste_numbers)
-            self._pastes[number] = text
-            text = f"[pasted text #{number}: {size_of(text)}]"
-        self.buffer.insert_text(text)
 
 
 class _WordCompleter(Completer):

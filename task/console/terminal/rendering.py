@@ -46,6 +46,8 @@ _STYLES = Theme(  # of the colours that can be read on light and on dark backgro
         "markdown.block_quote": "italic",
     }
 )
+FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
+_WORDS = re.compile(r"(?:\\.|[^\s\\])++\\?|\s++|\\")  # and the blanks between them
 _MARK = re.compile(r" *(?:[-*•]|\d+\.) +")
 _ASCII = re.compile(r"[\n\t -~]*")
 
@@ -78,28 +80,23 @@ class Renderer:
 
     def ansi(self, renderable: RenderableType, columns: int) -> str:
         """The lines, each ended, with sequences for colours only."""
-        console = Console(
-            file=StringIO(), width=max(columns, 10), color_system=self.colors, force_terminal=True, highlight=False,
-            legacy_windows=False, no_color=False, theme=_STYLES,
-        )  # fmt: skip
-        system = console._color_system  # pyright: ignore[reportPrivateUsage]
+        plain: dict[str, Any] = {"highlight": False, "legacy_windows": False, "no_color": False, "theme": _STYLES}
+        system, width = self.colors, max(columns, 10)
+        console = Console(file=StringIO(), width=width, color_system=system, force_terminal=True, **plain)
+        depth = console._color_system  # pyright: ignore[reportPrivateUsage]
         pieces: list[str] = []
         for text, style, control in console.render(renderable):
             if control is None or not control:
                 # Markdown's entities (`&#27;`) become characters only here.
                 shown = safe(text)
-                pieces.append(style.render(shown, color_system=system) if style and self.colors else shown)
+                pieces.append(style.render(shown, color_system=depth) if style and self.colors else shown)
         lines = _BLANK_ENDS.sub(r"\1\n", "".join(pieces))  # a narrower window would wrap them
         if isinstance(renderable, Markdown):
-            lines = _without_empty_end(_EMPTY_START.sub("", lines))
+            *whole, rest = _EMPTY_START.sub("", lines).split("\n")
+            while not rest and len(whole) > 1 and _EMPTY_LINE.fullmatch(whole[-1]):
+                whole.pop()
+            lines = "\n".join([*whole, rest])
         return lines if lines.endswith("\n") or not lines else lines + "\n"
-
-
-def _without_empty_end(text: str) -> str:
-    *lines, rest = text.split("\n")
-    while not rest and len(lines) > 1 and _EMPTY_LINE.fullmatch(lines[-1]):
-        lines.pop()
-    return "\n".join([*lines, rest])
 
 
 class _PlainHeading(Heading):
@@ -113,7 +110,7 @@ class _PlainHeading(Heading):
 
 
 class _Code(CodeBlock):
-    """Code as it is: wrapped at its right end, on the terminal's own background."""
+    """Code: wrapped at its right end, on the terminal's own background."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip("\n")
@@ -154,9 +151,13 @@ class TerminalMarkdown(Markdown):
     """Markdown for a terminal: links show where they lead, images are their text and address."""
 
     elements: ClassVar[dict[str, type[Any]]] = {
-        **Markdown.elements, "heading_open": _PlainHeading, "fence": _Code, "code_block": _Code, "image": _Image,
+        **Markdown.elements,
+        "heading_open": _PlainHeading,
+        "fence": _Code,
+        "code_block": _Code,
+        "image": _Image,
         "list_item_open": _Item,
-    }  # fmt: skip
+    }
 
     def __init__(self, source: str) -> None:
         super().__init__(safe(source), code_theme="ansi_dark", hyperlinks=False)
@@ -172,3 +173,23 @@ def hanging(line: str) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row(Text(item[0]), Text(line[item.end() :]))
     return grid
+
+
+def last_word(text: str) -> str:
+    """The part of a typed text that a completion replaces; a blank after a backslash belongs to it."""
+    parts = [found[0] for found in _WORDS.finditer(text)]
+    return parts[-1] if parts and not parts[-1].isspace() else ""
+
+
+def is_long(text: str) -> bool:
+    """Whether only the size of a typed text is shown."""
+    return len(text) > FOLDED_CHARS or text.count("\n") >= FOLDED_LINES
+
+
+def folded(text: str) -> str:
+    """A typed text, in a line if it is long."""
+    return f"{' '.join(text[:60].split())}… [{size_of(text)}]" if is_long(text) else text
+
+
+def size_of(text: str) -> str:
+    return f"{len(text):,} characters, {text.count(chr(10)) + 1:,} lines"
