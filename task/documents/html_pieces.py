@@ -13,25 +13,9 @@ from task.documents.model import Piece, code, heading, item, table
 
 Event = tuple[Literal["start", "end", "text"], "Tag", str]
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    {
-        *(
-            "address",
-            "article",
-            "aside",
-            "blockquote",
-            "body",
-            "caption",
-            "center",
-            "dd",
-            "details",
-            "dialog",
-            "div",
-            "dl",
-        ),
-        *("dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "html", "legend", "li"),
-        *("main", "ol", "p", "section", "summary", "ul", "tbody", "thead", "tfoot"),
-    }
+_BLOCK = re.compile(
+    "address|article|aside|blockquote|body|caption|center|d[dlt]|details|dialog|div|fieldset|figcaption|figure|footer|form|"
+    "h[1-6]|header|hgroup|hr|html|legend|li|main|ol|p|pre|section|summary|table|tbody|td|tfoot|th|thead|tr|ul"
 )
 _SPACES = re.compile(r"[^\S\n]+")
 _AROUND_BREAK = re.compile(r"(?<! ) *+\n *+")
@@ -136,7 +120,7 @@ class _Writer:
         elif self._grid is not None and name in ("tr", "td", "th"):
             self.flush()
             self._grid.open(tag)
-        elif name in _BLOCKS or name in HEADINGS or name in ("pre", "table", "td", "th", "tr"):
+        elif _BLOCK.fullmatch(name):
             self.flush()
             if name in HEADINGS:
                 self._heading = HEADINGS[name]
@@ -174,7 +158,7 @@ class _Writer:
         elif name in HEADINGS:
             self.flush()
             self._heading = 0
-        elif name in _BLOCKS or name in ("td", "th", "tr"):
+        elif _BLOCK.fullmatch(name) and name not in ("pre", "table"):
             self.flush()
             self._marker = None
 

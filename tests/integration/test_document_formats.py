@@ -9,18 +9,11 @@ import pytest
 from task.llm.scripted import says
 from tests.support.document_turns import reads_the_file
 from tests.support.html_pages import SCENARIO_7
-from tests.support.office import (
-    COMPOUND,
-    TYPES,
-    add_slide,
-    new_document,
-    new_presentation,
-    new_workbook,
-    saved,
-    with_parts,
-    zipped,
-)
+from tests.support.office import COMPOUND, TYPES, new_document, saved, with_parts, zipped
 from tests.support.product import Product, product
+
+MACRO = {"word/vbaProject.bin": b"Sub AutoOpen()"}
+WITH_MACROS = "application/vnd.ms-word.document.macroEnabled.12"
 
 
 def letter() -> bytes:
@@ -28,12 +21,6 @@ def letter() -> bytes:
     document.add_heading("Offer", 1)
     document.add_paragraph("The price is 12.")
     return saved(document)
-
-
-def deck() -> bytes:
-    presentation = new_presentation()
-    add_slide(presentation, 5, "Plan")
-    return saved(presentation)
 
 
 async def extraction(p: Product, name: str, content: bytes, content_type: str) -> tuple[str, str]:
@@ -51,39 +38,21 @@ async def test_07_a_page_of_html_gives_its_text_and_no_script(tmp_path: Path) ->
     assert "alert(" not in "".join(str(request.body) for request in p.upstream.requests)
 
 
-async def test_office_files_give_their_texts(tmp_path: Path) -> None:
-    sales = saved(new_workbook([("Year", "Sales"), (2025, 7350)])[0])
-    files = {
-        "offer.docx": (letter(), "# Offer\n\nThe price is 12."),
-        "sales.xlsx": (sales, "## Sheet: Data\n\n| Year | Sales |\n| --- | --- |\n| 2025 | 7350 |"),
-        "plan.pptx": (deck(), "## Slide 1: Plan"),
-    }
-    async with product(*[reads_the_file, says("That.")] * len(files), tmp_path=tmp_path) as p:
-        for name, (content, expected) in files.items():
-            text, stage = await extraction(p, name, content, TYPES[name[-4:]])
-            assert text == expected
-            assert text in stage
-
-
-async def test_plain_files_are_read_under_every_type_that_browsers_report(tmp_path: Path) -> None:
+async def test_files_are_read_under_every_type_that_browsers_report(tmp_path: Path) -> None:
     files = [
         ("notes.md", b"# Plan", "text/markdown", "# Plan"),
         ("notes.md", b"# Plan", "text/x-markdown", "# Plan"),
         ("sales.csv", b"Year;Sales\n2025;7350", "application/vnd.ms-excel", "| 2025 | 7350 |"),
         ("sales.tsv", b"Year\tSales\n2025\t7350", "text/tab-separated-values", "| 2025 | 7350 |"),
         ("rates.json", b'{"rate": 7}', "application/json", '"rate": 7'),
+        ("offer.docx", letter(), TYPES["docx"], "# Offer\n\nThe price is 12."),
+        ("offer.docm", with_parts(letter(), MACRO), WITH_MACROS, "**Report**: contains macros; they were not run"),
     ]
     async with product(*[reads_the_file, says("That.")] * len(files), tmp_path=tmp_path) as p:
         for name, content, content_type, expected in files:
-            text, _ = await extraction(p, name, content, content_type)
+            text, stage = await extraction(p, name, content, content_type)
             assert expected in text
-
-
-async def test_macros_are_reported_to_the_model(tmp_path: Path) -> None:
-    content = with_parts(letter(), {"word/vbaProject.bin": b"Sub AutoOpen()"})
-    async with product(reads_the_file, says("It has macros."), tmp_path=tmp_path) as p:
-        text, _ = await extraction(p, "offer.docm", content, "application/vnd.ms-word.document.macroEnabled.12")
-    assert text == "**Report**: contains macros; they were not run\n\n# Offer\n\nThe price is 12."
+            assert text in stage
 
 
 @pytest.mark.fault("office: a zip bomb in DOCX, XLSX or PPTX")

@@ -15,7 +15,7 @@ from task.tools.files.file_content_extraction_tool import FileContentExtractionT
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
-from tests.support.pdfs import blank, drawn, encrypted_pdf, lines, text_pdf, wrapped_text_pdf
+from tests.support.pdfs import blank, drawn, encrypted_pdf, text_pdf, wrapped_text_pdf
 from tests.support.tool_calls import call_of, called, params_of
 
 REPORT = "files/bucket/report.csv"
@@ -56,18 +56,12 @@ async def test_a_table_reaches_the_model_and_the_stage(tool_over: ToolOver, file
     )
 
 
-async def test_the_first_page_of_three_says_so(tool_over: ToolOver, files: MemoryFiles) -> None:
-    answer = await called(tool_over(files), file_url=MANUAL)
-    text, _, footer = answer.text().rpartition("\n\n")
-    assert footer == "**Page #1. Total pages: 3**"
-    assert manual().startswith(text)
-    assert len(text) <= 10_000
-
-
 async def test_the_pages_together_are_the_document(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
     answers = [await called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3)]
-    assert "".join(answer.text().rpartition("\n\n**Page #")[0] for answer in answers) == manual()
+    pages = [answer.text().rpartition("\n\n") for answer in answers]
+    assert "".join(text for text, _, _ in pages) == manual()
+    assert [footer for *_, footer in pages] == [f"**Page #{page}. Total pages: 3**" for page in (1, 2, 3)]
     assert files.downloads == [MANUAL]
 
 
@@ -135,13 +129,6 @@ async def test_a_page_in_letters_of_many_bytes_keeps_the_stage_short_and_the_ans
     emoji = await called(tool_over(MemoryFiles({MANUAL: ("😀" * 10_000).encode()})), choice=choice, file_url=MANUAL)
     assert emoji.text() == "😀" * 10_000
     assert max(len(stage.content.encode()) for stage in choice.stages) < 40_000
-
-
-async def test_nothing_is_sent_to_the_model_above_a_page_and_its_footer(tool_over: ToolOver) -> None:
-    tool = tool_over(MemoryFiles({MANUAL: b"Sample text line. \n" * 5_000}))
-    answers = [await called(tool, file_url=MANUAL, page=page) for page in range(1, 11)]
-    assert answers[9].text().endswith("**Page #10. Total pages: 10**")
-    assert max(len(answer.text()) for answer in answers) <= 10_000 + len("\n\n**Page #10. Total pages: 10**")
 
 
 async def test_a_cached_document_is_served_only_to_those_who_may_read_it(
@@ -247,15 +234,6 @@ async def test_a_file_deleted_after_it_was_listed_is_named(tool_over: ToolOver) 
     answer = await called(tool_over(VanishingFiles({PDF: text_pdf(1)})), file_url=PDF)
     assert answer.failed
     assert answer.text() == f"Error: There is no {PDF}"
-
-
-async def test_several_files_are_read_at_once_each_for_itself(tool_over: ToolOver) -> None:
-    contents = {f"files/b/{number}.pdf": drawn(lines([f"File {number}"])) for number in range(6)}
-    tool = tool_over(MemoryFiles(contents | {"files/b/bad.pdf": b"%PDF-1.4"}))
-    async with asyncio.timeout(20):
-        answers = await asyncio.gather(*(called(tool, file_url=url) for url in [*contents, "files/b/bad.pdf"]))
-    assert [f"File {number}" in answer.text() for number, answer in enumerate(answers)] == [True] * 6 + [False]
-    assert "'bad.pdf' cannot be read: it is damaged" in answers[-1].text()
 
 
 def test_the_schema_is_the_documented_one(tool_over: ToolOver, files: MemoryFiles) -> None:

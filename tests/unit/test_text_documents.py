@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 
 import pytest
@@ -141,9 +140,3 @@ def test_json_that_would_grow_too_large_is_not_indented() -> None:
     content = b"[" + b",".join([nested] * 100) + b"]"
     found = extract("a.json", content)
     assert (found.text, found.notes) == (content.decode(), ())
-
-
-def test_readers_can_be_sent_to_another_process() -> None:
-    found = extract("a.csv", b"a;b\n1;2\n")
-    assert pickle.loads(pickle.dumps(found)) == found
-    assert pickle.loads(pickle.dumps(dict(READERS))).keys() == READERS.keys()
