@@ -23,8 +23,8 @@ from task.api.runs import RunEvent
 from task.api.schemas import SCHEMA_REFERENCE
 from task.api.service import Service
 from task.product import Profile, Services
-from task.runs.preparing import Preparing
 from task.runs.runner import Runner
+from task.runs.table import Preparing
 from task.runs.titles import Titles
 from task.tools.schemas import WEB_SEARCH
 

@@ -15,8 +15,8 @@ from task.api.service import AGENT, DONE, CurrentKey, CurrentService, Service, r
 from task.api.traces import TraceBody
 from task.errors import NotFound
 from task.llm.base import Usage
+from task.runs.events import RunState, usage_data
 from task.runs.runner import LiveRun, Runner
-from task.runs.state import RunState, usage_data
 from task.store.records import RunStatus, json_bytes
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]

@@ -16,8 +16,8 @@ from task.api.service import CurrentKey, CurrentService, Service, router, stream
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role
 from task.errors import Conflict, InvalidRequest, NotFound
+from task.runs.events import RunState, state_of
 from task.runs.request import RunRequest
-from task.runs.state import RunState, state_of
 from task.store.records import Event
 
 if TYPE_CHECKING:

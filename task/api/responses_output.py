@@ -12,8 +12,8 @@ from task.api.service import sse
 from task.conversation.messages import Attachment
 from task.conversation.sources import marker_of, number_of
 from task.core_client.urls import file_id_of
+from task.runs.events import BROKEN_OFF, RunState
 from task.runs.runner import LiveRun, Runner
-from task.runs.state import BROKEN_OFF, RunState
 from task.store.records import Run
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason

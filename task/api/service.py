@@ -33,9 +33,9 @@ from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.product import Profile, Services
-from task.runs.preparing import Preparing
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Runner
+from task.runs.table import Preparing
 from task.store.records import RequestKey, json_bytes
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from task.conversation.replies import Answer
 from task.errors import AgentError, InvalidRequest
 from task.product.framework import ConsoleProduct
 from task.product.profile import CONSOLE
-from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.runs.runner import Runner
+from task.runs.table import Preparing
 from task.store.records import Approval, Event, Run, RunStatus, Session
 from task.tools.schemas import FRAMEWORK
 

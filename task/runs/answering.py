@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from task.approvals.questions import said_in
 from task.approvals.stored import RunApprovals
-from task.conversation.messages import Message, ToolCall
+from task.conversation.messages import ToolCall
 from task.core_client.urls import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
@@ -31,9 +30,8 @@ from task.runs.events import (
     StageText,
 )
 from task.runs.request import RunOptions, RunRequest, handed_out_id, session_title
-from task.store.records import Approval, Run, Session, iso
+from task.store.records import Run, iso
 from task.tools.declare import ClientTool
-from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
 
 if TYPE_CHECKING:
@@ -59,14 +57,10 @@ async def answer(
         approvals = await RunApprovals.of(
             store, profile.rules, request.caller.owner, session_id, request.answered, run.run_id
         )
-        caller, options = request.caller, request.options
-
-        async def principal() -> str:
-            return caller.owner
-
+        options = request.options
         turn = TurnRequest(
             (*approvals.history(request.history), *request.new),
-            Caller(caller.core_key, principal, approvals.conversation, dict(caller.headers), request.files),
+            request.caller.of_tools(approvals.conversation, request.files),
             approvals,
             own_tools=tuple(map(ClientTool, options.tools)),
             door=options.door,
@@ -77,7 +71,7 @@ async def answer(
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
             asking = asyncio.ensure_future(_suspend(outcome, approvals, request, run, choice, store, turn.own_names))
-            with suppress(asyncio.CancelledError):  # a stop comes too late: somebody may have read the question
+            with suppress(asyncio.CancelledError):  # a stop comes too late: the user may have read the question
                 await asyncio.shield(asking)
             session_id = await asking
         if outcome.status not in ("cancelled", "failed"):
@@ -111,9 +105,8 @@ def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:
         return "content_filter" if ended == CONTENT_FILTER else "stop" if ended == EMPTY_ANSWER else None
     if calls:
         return "tool_calls"
-    return (
-        "length" if outcome.cut or outcome.status == "cancelled" else "stop"
-    )  # OpenAI has no value for a stopped answer
+    cut = outcome.cut or outcome.status == "cancelled"  # OpenAI has no value for a stopped answer
+    return "length" if cut else "stop"
 
 
 async def _suspend(
@@ -125,31 +118,28 @@ async def _suspend(
     store: Store,
     own: set[str],
 ) -> str | None:
-    """Hand out the caller's calls, or else ask a person about the others; the session in which that is answered.
+    """Hand out the caller's calls, or else ask the user about the others; the session in which that is answered.
 
-    Where there are both, the caller's come first: a program sends its results at once, where the person's decision
+    Where there are both, the caller's come first: a program sends its results at once, where the user's decision
     would be expected. The other calls stay open, and the run that the results start asks about them.
     """
     theirs = [item.call for item in outcome.pending if item.call.name in own]
     if theirs:
         choice.emit(RunCalls([call.as_dict() for call in theirs]))
         return run.session_id
-    session_id = run.session_id or (await _new_session(request, outcome.added, store)).session_id
-    text, asked = await approvals.ask(outcome.pending, session_id, said_in(outcome.added))
-    choice.emit(RunAsks([_described(item) for item in asked], text))
+    session_id, owner = run.session_id, request.caller.owner
+    if session_id is None:
+        asked = [*request.history, *request.new]
+        session = await store.sessions.start(owner, session_title(asked))
+        await store.sessions.append(owner, session.session_id, [*asked, *outcome.added], session.version)
+        session_id = session.session_id
+    text, questions = await approvals.ask(outcome.pending, session_id, said_in(outcome.added))
+    described: list[dict[str, Any]] = []
+    for item in questions:
+        data = {name: value for name, value in asdict(item).items() if name != "owner"}
+        described.append({**data, "asked_at": iso(item.asked_at), "expires_at": iso(item.expires_at)})
+    choice.emit(RunAsks(described, text))
     return session_id
-
-
-def _described(asked: Approval) -> dict[str, Any]:
-    described = {name: value for name, value in asdict(asked).items() if name != "owner"}
-    return {**described, "asked_at": iso(asked.asked_at), "expires_at": iso(asked.expires_at)}
-
-
-async def _new_session(request: RunRequest, added: Sequence[Message], store: Store) -> Session:
-    owner, messages = request.caller.owner, [*request.history, *request.new, *added]
-    session = await store.sessions.start(owner, session_title([*request.history, *request.new]))
-    await store.sessions.append(owner, session.session_id, messages, session.version)
-    return session
 
 
 def _named_after(run: Run, outcome: RunOutcome, own: set[str]) -> RunOutcome:
@@ -160,14 +150,12 @@ def _named_after(run: Run, outcome: RunOutcome, own: set[str]) -> RunOutcome:
     def renamed(call: ToolCall) -> ToolCall:
         return replace(call, id=names.get(call.id, call.id))
 
-    last = max((place for place, message in enumerate(outcome.added) if message.tool_calls), default=-1)
-    added = tuple(
-        replace(message, tool_calls=tuple(map(renamed, message.tool_calls))) if place == last else message
-        for place, message in enumerate(outcome.added)
-    )
-    return replace(
-        outcome, added=added, pending=tuple(replace(item, call=renamed(item.call)) for item in outcome.pending)
-    )
+    added = list(outcome.added)
+    places = [place for place, message in enumerate(added) if message.tool_calls]
+    for last in places[-1:]:
+        added[last] = replace(added[last], tool_calls=tuple(map(renamed, added[last].tool_calls)))
+    pending = tuple(replace(item, call=renamed(item.call)) for item in outcome.pending)
+    return replace(outcome, added=tuple(added), pending=pending)
 
 
 class RunChoice:

@@ -122,22 +122,20 @@ def message_of(turn: TracedTurn) -> Message:
 
 
 def _replies(trace: Trace) -> list[Reply]:
-    # An answer without usage was broken off.
-    answers = [turn for turn in trace.turns[trace.asked :] if turn.role == "assistant"]
-    replies = [Reply((*_text(t.content), *_calls(t.tool_calls), t.usage)) for t in answers if t.usage is not None]
-    broken = next((turn for turn in answers if turn.usage is None), None)
+    replies, broken = list[Reply](), list[TextDelta]()
+    for turn in trace.turns[trace.asked :]:
+        if turn.role != "assistant":
+            continue
+        text = [TextDelta(turn.content)] if isinstance(turn.content, str) and turn.content else []
+        calls = enumerate(turn.tool_calls)
+        deltas = [ToolCallDelta(place, call["id"], call["name"], call["arguments"]) for place, call in calls]
+        if turn.usage is not None:
+            replies.append(Reply((*text, *deltas, turn.usage)))
+        else:  # the answer was broken off
+            broken = broken or text
     if trace.status == "failed":
-        text = broken.content if broken is not None else None
-        replies.append(Reply((*_text(text), ProviderError(trace.error or "the model failed"))))
+        replies.append(Reply((*broken, ProviderError(trace.error or "the model failed"))))
     return replies
-
-
-def _text(text: Any) -> tuple[TextDelta, ...]:
-    return (TextDelta(text),) if isinstance(text, str) and text else ()
-
-
-def _calls(calls: Sequence[Any]) -> list[ToolCallDelta]:
-    return [ToolCallDelta(place, call["id"], call["name"], call["arguments"]) for place, call in enumerate(calls)]
 
 
 def _steps(trace: Trace) -> int:
@@ -199,12 +197,10 @@ class _RecordedGate:
 
 
 def _compared(turn: TracedTurn) -> dict[str, Any]:
-    calls = [{"name": call["name"], "arguments": _arguments(call["arguments"])} for call in turn.tool_calls]
+    calls: list[dict[str, Any]] = []
+    for call in turn.tool_calls:
+        arguments = call["arguments"]
+        with suppress(orjson.JSONDecodeError):
+            arguments = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+        calls.append({"name": call["name"], "arguments": arguments})
     return {"role": turn.role, "calls": calls, "content": turn.content or ""}
-
-
-def _arguments(text: Any) -> Any:
-    try:
-        return orjson.loads(text) if isinstance(text, str) else text
-    except orjson.JSONDecodeError:
-        return text

@@ -9,6 +9,7 @@ from typing import Any
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role
+from task.core_client.models import Caller
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.store.records import Approval, Session
@@ -24,6 +25,14 @@ class RunCaller:
     owner: str
     core_key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def of_tools(self, conversation_id: str = "", files: Sequence[Attachment] = ()) -> Caller:
+        """The same caller as tools and models know it."""
+
+        async def principal() -> str:
+            return self.owner
+
+        return Caller(self.core_key, principal, conversation_id, dict(self.headers), tuple(files))
 
 
 @dataclass(frozen=True, slots=True)

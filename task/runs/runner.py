@@ -16,9 +16,19 @@ from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
 from task.loop import RunOutcome
 from task.product import Profile, Services
 from task.runs.answering import RunChoice, answer, finish_reason
-from task.runs.events import Emit, RunError, RunEvent, RunFinished, RunStarted, RunUsage, data_of
+from task.runs.events import (
+    Emit,
+    RunError,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    RunState,
+    RunUsage,
+    data_of,
+    state_of,
+    usage_data,
+)
 from task.runs.request import RunRequest
-from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.records import ENDING_SECONDS, FINISHED, AlreadyStarted, Event, RequestKey, Run
 from task.store.trace_records import Trace
@@ -43,7 +53,7 @@ def described(error: BaseException, _: str) -> RunError:
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that somebody follows. `ended` is done when all of it is on disk, or with `unstored` could not be stored in
+    """A run that can be followed. `ended` is done when all of it is on disk, or with `unstored` could not be stored in
     time; `detaches`: it continues for a while without a listener."""
 
     state: RunState
@@ -62,18 +72,19 @@ class LiveRun:
 
     def stop(self) -> None:
         """End the answer. One that has ended is being stored, which nothing may interrupt."""
+
+        def cancel() -> None:
+            if self.task is not None and not self.state.over:
+                self.task.cancel()
+
         # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
-        asyncio.get_running_loop().call_soon(self._cancel)
+        asyncio.get_running_loop().call_soon(cancel)
 
     def keep(self) -> None:
         """No longer end the answer because its listener left."""
         if self.leaving is not None:
             self.leaving.cancel()
             self.leaving = None
-
-    def _cancel(self) -> None:
-        if self.task is not None and not self.state.over:
-            self.task.cancel()
 
 
 class Runner:
@@ -169,7 +180,7 @@ class Runner:
 
     @asynccontextmanager
     async def listening(self, live: LiveRun) -> AsyncGenerator[None]:
-        """Keep the run alive while somebody listens.
+        """Keep the run alive while it has a listener.
 
         When the last listener leaves, a run in a session, or of a request with a key, continues for a while, and any
         other is cancelled.
@@ -272,7 +283,12 @@ class Runner:
             question=questions[-1] if questions else "",
         )
         observer = TraceRecorder(store.traces, start, run.trace_id)
-        stopping = asyncio.create_task(self._stop_on_request(live))
+
+        async def stop_on_request() -> None:
+            await store.runs.cancel_requested(run.run_id)
+            live.stop()
+
+        stopping = asyncio.create_task(stop_on_request())
         try:
             before = len(request.history)
             emit(RunStarted(run.run_id, run.session_id, run.trace_id, options.model, before, options.as_dict()))
@@ -308,10 +324,6 @@ class Runner:
         self._live.pop(run.run_id)
         live.ended.set_result(None)
         self._ended(request, live.state)
-
-    async def _stop_on_request(self, live: LiveRun) -> None:
-        await live.store.runs.cancel_requested(live.run.run_id)
-        live.stop()
 
     def _over(self, live: LiveRun, task: asyncio.Task[None]) -> None:
         if live.ended.done():

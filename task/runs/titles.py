@@ -13,12 +13,11 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import DEMO_NAME, ModelOptions, Usage
 from task.local.model.weights import CODER
 from task.product import Profile, Services
+from task.runs.events import RunState
 from task.runs.request import RunRequest, session_title
-from task.runs.state import RunState
 from task.runs.traces import TraceStart, recorded
 from task.store.records import short_title
 from task.telemetry.operations import RunInfo, model_request
-from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)
 
@@ -81,17 +80,12 @@ class Titles:
     async def _generated(self, request: RunRequest, text: str, model: str) -> str:
         caller, options = request.caller, self._profile.options_for(ModelOptions(max_tokens=MOST_TOKENS))
         messages, started = (system(PROMPT), user(text)), time.monotonic()
-
-        async def principal() -> str:
-            return caller.owner
-
-        named = Caller(caller.core_key, principal, headers=dict(caller.headers))
-        chat_model, made = self._profile.backend.chat_model(model, named), Accumulator()
+        chat_model, made = self._profile.backend.chat_model(model, caller.of_tools()), Accumulator()
         # Without content and session: the conversation's own traces are those of its answers.
         start = TraceStart(caller.owner, DOOR, model, replace(options, stop=None), messages, content=False)
         async with recorded(self._services.store, start) as observer:
             with self._services.telemetry.run(
-                RunInfo(DOOR, model, self._profile.backend.provider), named.headers
+                RunInfo(DOOR, model, self._profile.backend.provider), caller.headers
             ) as measured:
                 with model_request(model) as asked:
                     async for delta in chat_model.stream(messages, (), options):

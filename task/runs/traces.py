@@ -145,8 +145,16 @@ class TraceObserver(LoopObserver):
 
     def end(self, status: str, error: BaseException | str | None = None) -> None:
         """End the trace, unless it has ended."""
-        if self._end is None:
-            self._end = (self._clock(), status, self._error(error))
+        if self._end is not None:
+            return
+        text = str(error) if error is not None else None
+        if isinstance(error, BaseException):
+            if not self._start.content:  # a provider's text may quote the request
+                text = type(error).__name__
+                if isinstance(error, ProviderError):
+                    text = f"the model failed (status {error.status_code}, code {error.code})"
+            text = with_reference(text or "", reference_of(error))
+        self._end = (self._clock(), status, text)
 
     def changed(self) -> None:
         """Called when there is something new that is worth saving."""
@@ -155,28 +163,37 @@ class TraceObserver(LoopObserver):
         """The trace as it is now."""
         start, (at, status, error) = self._start, self._end or (None, "running", None)
         usage = usage_by_model(start.model, self._usage, self._usage_of_tools)
-        cost = cost_of(start.model, usage, self._prices)
         return Trace(
-            self.trace_id, start.owner, start.door, start.model, status, self._started_at, at,
-            _in_call_order(self._turns), tuple(self._calls), config_of(start.options, content=start.content),
-            usage, cost,
-            tuple(self._limits), tuple(self._decisions), error, start.session_id, start.run_id, start.experiment,
-            start.history, start.content, len(start.asked), tuple(self._warnings),
-            start.asked_last or None, start.response_id,
-        )  # fmt: skip
+            self.trace_id,
+            start.owner,
+            start.door,
+            start.model,
+            status,
+            self._started_at,
+            at,
+            turns=_in_call_order(self._turns),
+            tool_calls=tuple(self._calls),
+            config=config_of(start.options, content=start.content),
+            usage=usage,
+            cost=cost_of(start.model, usage, self._prices),
+            limits=tuple(self._limits),
+            decisions=tuple(self._decisions),
+            error=error,
+            session_id=start.session_id,
+            run_id=start.run_id,
+            experiment=start.experiment,
+            history=start.history,
+            content=start.content,
+            asked=len(start.asked),
+            warnings=tuple(self._warnings),
+            question=start.asked_last or None,
+            response_id=start.response_id,
+        )
 
     def _turn(
         self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None
     ) -> TracedTurn:
         return TracedTurn.of(message, at, seconds, usage, content=self._start.content)
-
-    def _error(self, error: BaseException | str | None) -> str | None:
-        if error is None or isinstance(error, str):
-            return error
-        text = str(error) if self._start.content else type(error).__name__
-        if isinstance(error, ProviderError) and not self._start.content:  # its text may quote the request
-            text = f"the model failed (status {error.status_code}, code {error.code})"
-        return with_reference(text, reference_of(error))
 
 
 class TraceRecorder(TraceObserver):

@@ -104,16 +104,6 @@ async def completed(client: AsyncDial, messages: list[Any], *, stream: bool) -> 
     return {"content": content, "custom_content": custom}
 
 
-@pytest.mark.fault("approval: an approval by another user")
-async def test_a_person_may_only_approve_what_they_were_asked(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p:
-        await p.reader.ask("Note 1")
-        p.other.messages = copy.deepcopy(p.reader.messages)
-        refused = await p.other.ask("approve")
-    assert "cannot be accepted" in refused.content
-    assert notes(tmp_path) == []
-
-
 @pytest.mark.fault("approval: an approval used twice")
 async def test_a_second_try_of_an_approval_is_refused_by_every_process(tmp_path: Path) -> None:
     async with noting(tmp_path, state_secret="of both") as p:
@@ -147,17 +137,6 @@ async def test_without_a_core_this_process_remembers_what_was_approved() -> None
     async with aiohttp.ClientSession() as session:
         claims = CoreClaims(session, "http://127.0.0.1:9")
         assert [await claims.take("a-turn", 2e9, "key") for _ in range(2)] == [True, False]
-
-
-async def test_a_person_lists_and_takes_back_what_is_always_allowed(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p:
-        await p.reader.press("Always allow", await p.reader.ask("Note 1"))
-        listed = await p.reader.ask("/permissions")
-        assert "1. every call of write" in listed.content.replace("\\_note", "")
-        taken = await p.reader.press("Revoke 1", listed)
-        assert taken.content.startswith("Revoked: every call of write")
-        assert "May I do this?" in (await p.reader.ask("Note 1")).content
-    assert notes(tmp_path) == ["1"]
 
 
 @pytest.mark.fault("state: a chat that was renamed")

@@ -14,9 +14,9 @@ from task.conversation.replies import Answer
 from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
 from task.product import Profile, Services, opened
-from task.runs.preparing import Preparing
 from task.runs.request import RunOptions, RunRequest
 from task.runs.runner import Runner
+from task.runs.table import Preparing
 from tests.support.command_console import AtTheTerminal, ListedConsole, command_console
 from tests.support.upstream import Upstream, openai_upstream
 

@@ -25,9 +25,7 @@ from tests.support.stores import opened, sqlite_url
 from tests.support.upstream import (
     Item,
     Received,
-    always,
     broken_off,
-    cut_arguments,
     error_in_stream,
     hanging,
     http_error,
@@ -188,39 +186,10 @@ async def test_further_steps_are_grouped_so_that_three_stages_show(tmp_path: Pat
     assert {stage.status for stage in answer.stages.values()} == {"completed"}
 
 
-@pytest.mark.fault("calls: endless identical calls")
-async def test_a_model_that_never_stops_calling_ends_at_the_limit_with_an_explanation(tmp_path: Path) -> None:
-    async with product(then=always(SUM), tmp_path=tmp_path, limits={"steps": 4}) as p:
-        answer = await p.reader.ask("Keep generating random numbers until you find 123456789")
-    assert (len(p.upstream.requests), answer.error, answer.finish_reason) == (5, None, "stop")
-    assert "limit of 4 steps" in answer.content
-
-
 async def test_a_person_learns_that_the_model_stopped_at_its_limit_of_tokens(tmp_path: Path) -> None:
     async with product(SUM, Reply((TextDelta("It is 11"), Finish("length"))), tmp_path=tmp_path) as p:
         answer = await p.reader.ask("25*47?")
     assert answer.content == "It is 11\n\n[The answer was cut off at the model's token limit.]"
-
-
-@pytest.mark.fault("calls: an unknown tool")
-async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tmp_path: Path) -> None:
-    tries: list[Item] = [
-        wants("calculator", expression=2),
-        cut_arguments("calculator", '{"expression":'),
-        wants("compute", expression="25*47"),
-        SUM,
-        says("1175"),
-    ]
-    async with product(*tries, tmp_path=tmp_path) as p:
-        answer = await p.reader.ask("25*47?")
-    results = [request.messages[-1]["content"] for request in p.upstream.requests[1:]]
-    assert "2 is not of type 'string'" in results[0]
-    assert "cut off by the length limit" in results[1]
-    assert "There is no tool 'compute'" in results[2]
-    assert (results[3], answer.content) == ("1175", "1175")
-    group = next(stage for stage in answer.stages.values() if stage.name.startswith("Further steps"))
-    assert [stage.status for stage in answer.stages.values() if stage is not group] == [*["failed"] * 3, "completed"]
-    assert (group.name, group.status) == ("Further steps (1 failed)", "failed")
 
 
 @pytest.mark.fault("calls: 200 parallel calls")
@@ -497,11 +466,3 @@ async def test_people_who_ask_at_once_get_their_own_answers(people: int, tmp_pat
     async with product(then=marked, tmp_path=tmp_path) as p:
         answers = await asyncio.gather(*(asked(number) for number in range(people)))
     assert answers == [f"You said: marker {number}" for number in range(people)]
-
-
-async def test_health_and_readiness(tmp_path: Path) -> None:
-    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
-        async with session.get(f"{p.agent_url}/health") as response:
-            assert await response.json() == {"status": "ok"}
-        async with session.get(f"{p.agent_url}/ready") as response:
-            assert (await response.json())["status"] == "ready"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from task.conversation.messages import Message
-from task.runs.state import RunState, state_of
+from task.runs.events import RunState, state_of
 from task.store.records import Approval, Run
 from task.store.store import Store
 from task.store.trace_records import Trace

@@ -7,9 +7,9 @@ import sys
 from task.conversation.messages import user
 from task.errors import AgentError
 from task.product import Profile, Services, opened
-from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
+from task.runs.table import Preparing
 from task.settings import Settings
 from task.store.records import Run
 

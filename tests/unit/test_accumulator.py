@@ -58,65 +58,57 @@ def test_reasoning_and_attachments_stay_with_the_message() -> None:
     assert message.custom_content.attachments == (attachment,)
 
 
-def test_fragments_in_the_standard_form_make_one_call() -> None:
-    assert calls(Call(0, "a", "f", ""), Call(0, None, None, '{"x"'), Call(0, None, None, ": 1}")) == [
-        ("a", "f", {"x": 1})
-    ]
+CALLS: dict[str, tuple[list[Call], list[tuple[str, str, dict[str, Any]]]]] = {
+    "fragments in the standard form": (
+        [Call(0, "a", "f", ""), Call(0, None, None, '{"x"'), Call(0, None, None, ": 1}")],
+        [("a", "f", {"x": 1})],
+    ),
+    "interleaved, in the order of their first pieces": (
+        [Call(5, "a", "f", '{"x"'), Call(2, "b", "g", "{"), Call(5, None, None, ": 1}"), Call(2, None, None, "}")],
+        [("a", "f", {"x": 1}), ("b", "g", {})],
+    ),
+    "an unknown id at a used index": (
+        [Call(0, "a", "f", '{"x": 1}'), Call(0, "b", "f", '{"x": 2}')],
+        [("a", "f", {"x": 1}), ("b", "f", {"x": 2})],
+    ),
+    "an id that comes later": ([Call(0, None, "f", '{"x"'), Call(0, "a", None, ": 1}")], [("a", "f", {"x": 1})]),
+    "a late id after complete arguments": (
+        [Call(0, None, "f", '{"x": 1}'), Call(0, "a", "f", '{"x": 2}')],
+        [("new_1", "f", {"x": 1}), ("a", "f", {"x": 2})],
+    ),
+    "complete, without id and index": (
+        [Call(name="f", arguments={"x": 1}), Call(name="f", arguments={"x": 2}), Call(name="g")],
+        [("new_1", "f", {"x": 1}), ("new_2", "f", {"x": 2}), ("new_3", "g", {})],
+    ),
+    "an empty last piece": (
+        [Call(0, "", "f", '{"x": 1}'), Call(0, "", None, ""), Call(0, "", "f", '{"x": 2}')],
+        [("new_1", "f", {"x": 1}), ("new_2", "f", {"x": 2})],
+    ),
+    "repeated names and ids": (
+        [Call(0, "a", "f", '{"x"'), Call(0, "a", "f", ": "), Call(0, "a", "f", "1}"), Call(0, "a", "f", "")],
+        [("a", "f", {"x": 1})],
+    ),
+    **{
+        f"two complete ones with one id, index {index}": (
+            [Call(0, "same", "f", '{"x": 1}'), Call(index, "same", "f", '{"x": 2}')],
+            [("same", "f", {"x": 1}), ("new_1", "f", {"x": 2})],
+        )
+        for index in (0, 1, None)
+    },
+    "two in pieces with one id": (
+        [Call(0, "same", "f", ""), Call(0, arguments='{"x": 1}'), Call(1, "same", "f", ""), Call(1, arguments="{}")],
+        [("same", "f", {"x": 1}), ("new_1", "f", {})],
+    ),
+    "the same complete one twice": (
+        [Call(0, "a", "f", '{"x": 1}'), Call(0, "a", "f", '{"x": 1}')],
+        [("a", "f", {"x": 1})],
+    ),
+}
 
 
-def test_interleaved_calls_are_separated_and_ordered_by_first_appearance() -> None:
-    assert calls(
-        Call(5, "a", "f", '{"x"'), Call(2, "b", "g", "{"), Call(5, None, None, ": 1}"), Call(2, None, None, "}")
-    ) == [("a", "f", {"x": 1}), ("b", "g", {})]
-
-
-def test_an_unknown_id_at_a_used_index_is_a_new_call() -> None:
-    assert calls(Call(0, "a", "f", '{"x": 1}'), Call(0, "b", "f", '{"x": 2}')) == [
-        ("a", "f", {"x": 1}), ("b", "f", {"x": 2})
-    ]  # fmt: skip
-
-
-def test_a_call_without_id_adopts_an_id_that_comes_later() -> None:
-    assert calls(Call(0, None, "f", '{"x"'), Call(0, "a", None, ": 1}")) == [("a", "f", {"x": 1})]
-
-
-def test_a_late_id_after_complete_arguments_belongs_to_another_call() -> None:
-    assert calls(Call(0, None, "f", '{"x": 1}'), Call(0, "a", "f", '{"x": 2}')) == [
-        ("new_1", "f", {"x": 1}), ("a", "f", {"x": 2})
-    ]  # fmt: skip
-
-
-def test_complete_calls_without_id_and_index_are_separated_by_arguments_or_names() -> None:
-    assert calls(Call(name="f", arguments={"x": 1}), Call(name="f", arguments={"x": 2}), Call(name="g")) == [
-        ("new_1", "f", {"x": 1}), ("new_2", "f", {"x": 2}), ("new_3", "g", {})
-    ]  # fmt: skip
-
-
-def test_an_empty_last_piece_does_not_hide_that_a_call_is_complete() -> None:
-    deltas = Call(0, "", "f", '{"x": 1}'), Call(0, "", None, ""), Call(0, "", "f", '{"x": 2}')
-    assert [arguments for _, _, arguments in calls(*deltas)] == [{"x": 1}, {"x": 2}]
-
-
-def test_repeated_names_and_ids_do_not_start_new_calls() -> None:
-    assert calls(
-        Call(0, "a", "f", '{"x"'), Call(0, "a", "f", ": "), Call(0, "a", "f", "1}"), Call(0, "a", "f", "")
-    ) == [("a", "f", {"x": 1})]
-
-
-@pytest.mark.parametrize("index", [0, 1, None])
-def test_two_complete_calls_with_one_id_end_with_two_ids(index: int | None) -> None:
-    assert calls(Call(0, "same", "f", '{"x": 1}'), Call(index, "same", "f", '{"x": 2}')) == [
-        ("same", "f", {"x": 1}), ("new_1", "f", {"x": 2})
-    ]  # fmt: skip
-
-
-def test_two_calls_in_pieces_with_one_id_are_separated_by_their_indexes() -> None:
-    pieces = Call(0, "same", "f", ""), Call(0, arguments='{"x": 1}'), Call(1, "same", "f", ""), Call(1, arguments="{}")
-    assert calls(*pieces) == [("same", "f", {"x": 1}), ("new_1", "f", {})]
-
-
-def test_the_same_complete_call_sent_twice_is_one_call() -> None:
-    assert calls(Call(0, "a", "f", '{"x": 1}'), Call(0, "a", "f", '{"x": 1}')) == [("a", "f", {"x": 1})]
+@pytest.mark.parametrize(("deltas", "made"), CALLS.values(), ids=CALLS)
+def test_pieces_become_calls(deltas: list[Call], made: list[tuple[str, str, dict[str, Any]]]) -> None:
+    assert calls(*deltas) == made
 
 
 def test_asking_twice_gives_the_same_message() -> None:

@@ -109,14 +109,6 @@ async def test_several_calls_are_asked_together_and_answered_one_by_one_in_call_
     }
 
 
-async def test_what_is_not_checked_does_not_run() -> None:
-    async with scene(ASK_TWO, says("Done.")) as s:
-        await s.chat.say("Note a and b")
-        await s.chat.say("approve the checked ones", {"decision": 4, "calls": ["1"]})
-    assert s.written == ["a"]
-    assert "the user did not approve it" in s.sent_texts(1)[-1]
-
-
 @pytest.mark.fault("approval: twenty approvals at once")
 async def test_twenty_calls_are_approved_at_once() -> None:
     calls = wants("write", text="0")

@@ -51,12 +51,6 @@ async def test_the_conversation_grows_by_everything_the_run_adds() -> None:
     assert outcome.added == tuple(messages[1:])
 
 
-async def test_text_before_a_call_is_set_apart_from_the_answer_after_it() -> None:
-    choice = RecordingChoice()
-    await run(loop(ScriptedModel(says("Let me see.") & wants("add"), says("It is 4."))), choice=choice)
-    assert choice.content == "Let me see.\n\nIt is 4."
-
-
 class Timed(LoopObserver):
     """Keeps the seconds that each answer of the model took."""
 
@@ -88,22 +82,6 @@ async def test_a_wait_that_ends_with_a_failure_is_a_failed_stage() -> None:
     failing = Reply((Waiting("Loading the model"), ProviderError("There is no memory for it.")))
     outcome = await run(loop(ScriptedModel(failing)), choice=choice)
     assert (outcome.status, choice.stages[0].status) == ("failed", "failed")
-
-
-async def test_usage_of_all_requests_is_summed() -> None:
-    used = Usage(10, 1)
-    outcome = await run(loop(ScriptedModel(says("", usage=used) & wants("add"), says("4", usage=used))))
-    assert outcome.usage == Usage(20, 2)
-
-
-async def test_a_model_that_always_calls_is_stopped_after_the_limit_and_one_last_question() -> None:
-    model = ScriptedModel(then=lambda *_: wants("add"))
-    choice = RecordingChoice()
-    outcome = await run(loop(model, answering("add", "4"), steps=4), choice=choice)
-    assert (outcome.status, outcome.limit, len(model.requests)) == ("limited", "the limit of 4 steps", 5)
-    assert model.tools[-1] == []
-    assert "limit of 4 steps" in choice.content
-    assert outcome.answer.content == choice.content
 
 
 async def test_at_the_limit_the_model_gives_its_last_answer_without_tools() -> None:
@@ -283,19 +261,6 @@ async def test_the_same_call_with_the_same_result_is_warned_of_and_then_withdraw
     offered = [[tool["function"]["name"] for tool in tools] for tools in model.tools]
     assert (offered[4], offered[5]) == (["add", "other"], ["other"])
     assert "withdrawn for this turn" in results[5]
-
-
-async def test_two_hundred_parallel_calls_are_answered_in_order() -> None:
-    async def echo(number: int) -> str:
-        return f"n{number}"
-
-    shape = {"type": "object", "properties": {"number": {"type": "integer"}}}
-    asked = wants("echo", number=0)
-    for number in range(1, 200):
-        asked = asked & wants("echo", number=number)
-    model = ScriptedModel(asked, says("Done."))
-    await run(loop(model, MadeTool("echo", echo, shape)))
-    assert [message.content for message in model.requests[1][-200:]] == [f"n{number}" for number in range(200)]
 
 
 async def test_independent_calls_run_at_the_same_time() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from time import process_time
 from typing import Any
 
 import pytest
@@ -103,20 +102,6 @@ def test_roles_are_included_and_excluded_and_the_rest_is_valid_for_a_model() -> 
     ]  # fmt: skip
     for without in (["tool_result"], ["tool"], ["assistant"], ["user"]):
         assert fault_of({"messages": made.get_messages(exclude_roles=without, for_llm=True)}) is None
-
-
-@pytest.mark.fault("history: forty tool steps over a limit of seven messages")
-def test_the_history_stays_within_its_length_over_forty_tool_steps() -> None:
-    made = manager(config={"max_length": 7})
-    made.add_system_message("S")
-    made.add_user_message("goal")
-    for number in range(40):
-        call = ToolCall(f"c{number}", FunctionCall("look"))
-        made.add_assistant_message("", [call])
-        made.add_tool_result_message("look", "seen", call.id)
-        assert len(made) <= 7
-        assert valid(made)
-    assert texts(made)[:2] == ["S", "goal"]
 
 
 @pytest.mark.fault("history: as many system messages as the limit")
@@ -263,14 +248,3 @@ def test_a_wrong_configuration_names_its_key(config: dict[str, Any], says: str) 
     with pytest.raises(ConfigError) as caught:
         MessageManager(config)
     assert says in str(caught.value)
-
-
-@pytest.mark.fault("history: a history of 2,000 messages")
-def test_two_thousand_messages_are_added_and_read_quickly() -> None:
-    started = process_time()
-    made = MessageManager({"max_length": 5000, "max_tokens": 10**7})
-    for number in range(1000):
-        made.add_user_message(f"question {number} " * 20)
-        made.add_assistant_message(f"answer {number} " * 20)
-    assert len(made.get_messages(for_llm=True)) == 2000
-    assert process_time() - started < 2

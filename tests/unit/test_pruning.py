@@ -63,21 +63,11 @@ def test_in_one_long_turn_the_newest_steps_stay_with_their_calls() -> None:
     assert [message.tool_calls[0].name for message in kept if message.tool_calls] == ["t38", "t39"]
 
 
-def test_as_many_system_messages_as_the_limit_are_pruned_too() -> None:
-    kept = pruned([system(str(number)) for number in range(25)], Budget(messages=5))
-    assert texts(kept) == ["0", "21", "22", "23", "24"]
-
-
 def test_system_messages_leave_half_of_the_room_to_the_conversation() -> None:
     messages = [*(system(str(number)) for number in range(25)), *turn("1"), *turn("2"), *turn("3")]
     kept = pruned(messages, Budget(messages=10))
     assert texts(kept)[:5] == ["0", "21", "22", "23", "24"]
     assert texts(kept)[5:] == ["question 1", "question 2", "answer 2", "question 3", "answer 3"]
-
-
-def test_system_messages_can_be_given_up() -> None:
-    messages = [system("S"), *turn("1"), *turn("2")]
-    assert texts(pruned(messages, Budget(messages=3), keep_system=False)) == ["question 1", "question 2", "answer 2"]
 
 
 def test_tokens_limit_as_messages_do() -> None:
@@ -163,55 +153,46 @@ def call(name: str, call_id: str | None = None) -> ToolCall:
     return ToolCall(call_id or name, FunctionCall(name))
 
 
-def test_a_valid_conversation_stays_as_it_is() -> None:
-    a, b = call("a"), call("b")
-    messages = [system("S"), user("U"), assistant("t", [a, b]), tool_message(a, "1"), tool_message(b, "2")]
-    assert repaired(messages) == messages
+A, B, X, X2 = call("a"), call("b"), call("one", "x"), call("two", "x")
+REPAIRS: dict[str, tuple[list[Message], list[Message]]] = {
+    "results in another order": (
+        [assistant("t", [A, B]), tool_message(B, "2"), tool_message(A, "1")],
+        [assistant("t", [A, B]), tool_message(A, "1"), tool_message(B, "2")],
+    ),
+    "a call without a result": (
+        [assistant(None, [A]), user("V")],
+        [assistant(None, [A]), tool_message(A, INTERRUPTED, failed=True), user("V")],
+    ),
+    "a second result for one call": (
+        [assistant(None, [A]), tool_message(A, "1"), tool_message(A, "again")],
+        [assistant(None, [A]), tool_message(A, "1")],
+    ),
+    "one id for two calls": (
+        [assistant(None, [X, X2]), tool_message(X, "1"), tool_message(X2, "2")],
+        [
+            assistant(None, [X, replace(X2, id="x_2")]),
+            tool_message(X, "1"),
+            tool_message(replace(X2, id="x_2"), "2"),
+        ],
+    ),
+    "an id that is used again in a later turn": (
+        [assistant(None, [A]), tool_message(A, "1")] * 2,
+        [assistant(None, [A]), tool_message(A, "1")] * 2,
+    ),
+    "an empty answer": ([user("U"), assistant(""), user("V")], [user("U"), user("V")]),
+}
 
 
-def test_results_are_put_into_call_order() -> None:
-    a, b = call("a"), call("b")
-    messages = repaired([assistant(None, [a, b]), tool_message(b, "2"), tool_message(a, "1")])
-    assert [message.content for message in messages[1:]] == ["1", "2"]
-
-
-def test_an_unanswered_call_gets_the_result_interrupted() -> None:
-    assert [message.content for message in repaired([user("U"), assistant(None, [call("a")]), user("V")])] == [
-        "U",
-        None,
-        INTERRUPTED,
-        "V",
-    ]
+@pytest.mark.parametrize(("messages", "valid"), REPAIRS.values(), ids=REPAIRS)
+def test_what_a_model_would_refuse_is_repaired_and_the_rest_stays(
+    messages: list[Message], valid: list[Message]
+) -> None:
+    assert repaired(messages) == repaired(valid) == valid
 
 
 def test_a_call_that_waits_for_approval_stays_unanswered() -> None:
-    messages = [user("U"), assistant(None, [call("a")])]
+    messages = [user("U"), assistant(None, [A])]
     assert repaired(messages, ["a"]) == messages
-
-
-def test_a_second_result_for_one_call_is_left_out() -> None:
-    a = call("a")
-    assert repaired([assistant(None, [a]), tool_message(a, "1"), tool_message(a, "again")]) == [
-        assistant(None, [a]),
-        tool_message(a, "1"),
-    ]
-
-
-def test_calls_that_share_an_id_get_ids_of_their_own_with_their_results() -> None:
-    one, two = call("one", "x"), call("two", "x")
-    messages = repaired([assistant(None, [one, two]), tool_message(one, "1"), tool_message(two, "2")])
-    assert [item.id for item in messages[0].tool_calls] == ["x", "x_2"]
-    assert [(message.tool_call_id, message.content) for message in messages[1:]] == [("x", "1"), ("x_2", "2")]
-
-
-def test_an_id_may_be_used_again_in_a_later_turn() -> None:
-    a = call("a", "call_0")
-    turn = [assistant(None, [a]), tool_message(a, "1")]
-    assert repaired([*turn, *turn]) == [*turn, *turn]
-
-
-def test_an_empty_assistant_message_is_left_out() -> None:
-    assert repaired([user("U"), assistant(""), user("V")]) == [user("U"), user("V")]
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -225,22 +206,14 @@ def test_any_sequence_becomes_valid_and_repairing_twice_changes_nothing(seed: in
         lambda: tool_message(dice.choice(calls), "result"),
     ]
     messages = repaired([dice.choice(kinds)() for _ in range(dice.randrange(30))])
-    assert valid(messages)
-    assert repaired(messages) == messages
-
-
-def valid(messages: list[Message]) -> bool:
-    position = 0
-    while position < len(messages):
-        message = messages[position]
-        if message.role is Role.TOOL:
-            return False
+    for place, message in enumerate(messages):
         ids = [item.id for item in message.tool_calls]
-        answers = messages[position + 1 : position + 1 + len(ids)]
-        if [answer.tool_call_id for answer in answers] != ids or len(set(ids)) != len(ids):
-            return False
-        position += 1 + len(ids)
-    return True
+        answers = messages[place + 1 : place + 1 + len(ids)]
+        assert [answer.tool_call_id for answer in answers] == ids
+        assert len(set(ids)) == len(ids)
+    results = [message for message in messages if message.role is Role.TOOL]
+    assert len(results) == sum(len(message.tool_calls) for message in messages)
+    assert repaired(messages) == messages
 
 
 def test_open_calls_are_those_at_the_end_without_a_result() -> None:

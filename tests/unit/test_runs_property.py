@@ -25,9 +25,9 @@ from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect
 from task.product import Backend, Services, opened
-from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
+from task.runs.table import Preparing
 from task.settings import Settings
 from task.store import tables
 from task.store.access import StoreAccess

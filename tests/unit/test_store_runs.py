@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Engine, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, KeyReused, NotFound
+from task.runs.events import state_of
 from task.runs.request import RunOptions
-from task.runs.state import state_of
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
 from task.store.records import AlreadyStarted, RequestKey, Run

@@ -38,7 +38,7 @@ from task.core_client.files import DialFiles, FileInfo
 from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says
 from task.loop import LoopObserver
-from task.pictures import MADE_BYTES, UNSEEN, with_pictures
+from task.pictures import MADE_BYTES, with_pictures
 from task.product import Backend, opened
 from task.settings import Settings
 from task.tools.models import Caller
@@ -73,20 +73,6 @@ async def content_for(picture: Attachment, *, sees: bool) -> Any:
         await services.close()
     assert outcome.status == "finished"
     return model.requests[0][-1].content
-
-
-async def test_pictures_are_parts_for_a_model_that_sees() -> None:
-    parts = await content_for(PICTURE, sees=True)
-    listed = "What is this?\n\nAttached files:\n- cat.png (image/png): files/b/cat.png"
-    assert parts[0] == {"type": "text", "text": listed}
-    assert parts[-1] == {"type": "image_url", "image_url": {"url": "files/b/cat.png"}}
-
-
-async def test_other_models_get_a_sentence_about_pictures() -> None:
-    content = await content_for(PICTURE, sees=False)
-    assert isinstance(content, str)
-    assert content.endswith(UNSEEN)
-    assert "cannot see pictures" in content
 
 
 class SizedFiles(DialFiles):
@@ -152,11 +138,6 @@ async def test_kinds_of_pictures_that_no_provider_takes_stay_files(kind: str) ->
 
 
 CSV = Attachment("text/csv", "report.csv", url="files/b/report.csv")
-
-
-def test_attached_files_are_listed_at_the_end_of_the_message_with_their_urls() -> None:
-    message = user_message(Incoming(Role.USER, "What is the top sale?", (CSV,)))
-    assert message.content == ("What is the top sale?\n\nAttached files:\n- report.csv (text/csv): files/b/report.csv")
 
 
 def test_a_title_cannot_forge_a_second_line() -> None:
@@ -248,6 +229,12 @@ def test_a_tampered_state_is_refused(change: str) -> None:
         SEAL.unpack(tampered(change), "user-1")
 
 
+@pytest.mark.parametrize(("seal", "owner"), [(SEAL, "user-2"), (StateSeal(b"another"), "user-1")])
+def test_a_state_of_another_user_or_installation_is_refused(seal: StateSeal, owner: str) -> None:
+    with pytest.raises(StateRejected, match="signature"):
+        seal.unpack(SEAL.pack(TURN, "user-1"), owner)
+
+
 @pytest.mark.fault("state: a signature that is not ASCII, or any other value in a state")
 @given(st.sampled_from([*SEAL.pack(TURN, "user-1")]), JSON)
 @example("signature", "ü")
@@ -258,16 +245,6 @@ def test_whatever_stands_in_a_state_is_refused_or_the_turn(key: str, value: Any)
         assert SEAL.unpack(state, "user-1") == TURN
     except StateRejected:
         assert value != SEAL.pack(TURN, "user-1")[key]
-
-
-def test_another_users_state_is_refused() -> None:
-    with pytest.raises(StateRejected, match="signature"):
-        SEAL.unpack(SEAL.pack(TURN, "user-1"), "user-2")
-
-
-def test_another_installations_state_is_refused() -> None:
-    with pytest.raises(StateRejected, match="signature"):
-        SEAL.unpack(StateSeal(b"another").pack(TURN, "user-1"), "user-1")
 
 
 def test_a_signed_state_of_another_shape_is_refused() -> None:
