@@ -29,8 +29,7 @@ from task.errors import (
     with_reference,
 )
 from task.llm.failures import reported
-from task.runs.events import RunError
-from task.runs.state import RunState
+from task.runs.events import RunError, RunState
 
 logger = logging.getLogger(__name__)
 FILE_TOO_LARGE = (

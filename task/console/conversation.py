@@ -121,7 +121,7 @@ class Conversation:
     def answer(self, asked: Approval, answer: Answer) -> None:
         """Answer the question; the first answer counts.
 
-        Raises: as `task.runs.preparing.Preparing.answer`.
+        Raises: as `task.runs.table.Preparing.answer`.
         """
         run_blocking(self._preparing.answer, self.caller, asked.approval_id, answer)
 
