@@ -160,7 +160,7 @@ def _interpreter_command(settings: Settings) -> tuple[str, ...]:
         "--data": settings.data_dir / "interpreter",
         "--python": _kernel_python(chosen),
     }
-    same = ("seconds", "sessions", "running", "idle_minutes", "memory_mib", "drain_seconds")
-    given |= {f"--{name.replace('_', '-')}": getattr(chosen, name) for name in same}
+    same = chosen.model_dump(exclude={"port", "python", "unsafe"})
+    given |= {f"--{name.replace('_', '-')}": value for name, value in same.items()}
     options = [text for name, value in given.items() for text in (name, str(value))]
     return (*INTERPRETER, *options, *(["--unsafe"] if chosen.unsafe else []))

@@ -53,9 +53,7 @@ class HistorySettings(Section):
     )
     max_length: int | None = setting(None, "Messages of a model request; empty: any, 100 in `MessageManager`.", ge=1)
     pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
-        "remove_oldest",
-        "What `MessageManager` does with older messages; see [History](history.md#messagemanager).",
-        console=True,
+        "remove_oldest", "What `MessageManager` does with older messages; see [History](history.md).", console=True
     )
     prioritize_system_messages: bool = setting(True, "Never drop system messages (`MessageManager`).", console=True)
     summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, console=True)
@@ -70,7 +68,7 @@ class ShellSettings(Section):
     allowed_commands: Beginnings | None = setting(None, "How allowed commands begin; not set: all not blocked.")
     blocked_commands: Beginnings = setting([], "How commands that never run begin.")
     working_directory: Folder | None = setting(
-        None, "Folder in which commands run; empty: the working directory.", console=True
+        None, "Folder in which commands run; empty: the project's.", console=True
     )
 
 
@@ -93,12 +91,11 @@ class TepsSettings(Section):
 
     permission_required: bool = setting(True, "Ask before a call that no rule decides; off: it runs.", console=True)
     allowed_tools: Texts | None = setting(
-        None, "Names of the tools that are offered and may be called; with `permissions.tools`: those in both."
+        None, "Tools that are offered and may be called; with `permissions.tools`: those in both."
     )
     secure_mode: bool = setting(
         True,
-        "Confine file tools and commands to the working directory; off: other files after a question, and commands also"
-        " where no sandbox works.",
+        "Confine file tools and commands to the folder; off: other files after a question, commands without a sandbox.",
         console=True,
     )
     remember_confirmations: bool = setting(True, "Offer *always* with a question; off: each call asks.", console=True)

@@ -29,12 +29,8 @@ class LimitSettings(Section):
     """How far one run may go and how much one file may weigh."""
 
     steps: int = setting(15, "Model requests with tools in one run.", ge=1, le=1000)
-    tool_seconds: float | None = setting(
-        None, "Seconds any tool call may take; empty: the tool's own limit, else 300.", gt=0
-    )
-    run_seconds: float = setting(
-        1500, "Seconds one run with its tool calls may take; the key of Core lives 1800.", gt=0
-    )
+    tool_seconds: float | None = setting(None, "Seconds any tool call may take; empty: its own, else 300.", gt=0)
+    run_seconds: float = setting(1500, "Seconds one run with its calls may take; the key of Core lives 1800.", gt=0)
     run_tokens: int | None = setting(None, "Tokens one run may use; empty: no limit.", ge=1)
     offload_chars: int = setting(40_000, "Longer results and arguments of tools are stored and read in parts.", ge=1000)
     max_upload_bytes: int = setting(50 * 2**20, "Largest file the agent uploads.", ge=1)
@@ -122,9 +118,7 @@ class InterpreterSettings(Section):
     idle_minutes: float = setting(30, "Minutes after which an unused session ends.", gt=0)
     memory_mib: int = setting(2048, "Memory of one process, in MiB.", ge=256)
     drain_seconds: float = setting(
-        0,
-        "Seconds that running calls have after SIGTERM, while new ones are refused; 0: the server ends at once.",
-        ge=0,
+        0, "Seconds that running calls have after SIGTERM, while new ones are refused; 0: none.", ge=0
     )
     unsafe: bool = setting(False, "Run code even where no sandbox works, with all your rights: each call asks.")
 
@@ -145,17 +139,13 @@ class RagSettings(Section):
     python: Folder | None = setting(None, "Python of the embedding process; empty: `.venv-embedding`.")
     torch_index: str = setting("", "Index of torch's builds for CPUs only, used to install it; empty: pip's own.")
     embeddings: str = setting(
-        "",
-        "What makes the vectors: a deployment of DIAL Core, or an OpenAI-compatible address such as "
-        "https://host/v1/embeddings; empty: the packaged model in a process of its own.",
+        "", "What makes the vectors: a deployment, or https://host/v1/embeddings; empty: the packaged model."
     )
     embeddings_model: str = setting("", "Model at the address of `AGENT_RAG__EMBEDDINGS`.")
     embeddings_key: SecretStr | None = setting(None, "Key for that address, sent as a bearer token; empty: none.")
     embeddings_batch: int = setting(64, "Most texts in one request for embeddings; halved if refused.", ge=1, le=2048)
     index_url: SecretStr | None = setting(
-        None,
-        "PostgreSQL with pgvector that keeps the vectors of documents for all replicas: "
-        "postgresql://user:password@host/name; empty: in memory.",
+        None, "PostgreSQL with pgvector for the vectors: postgresql://user:password@host/name; empty: in memory."
     )
     store_url: RedisUrl | None = setting(None, "The former name of `AGENT_REDIS_URL`.")
     precision: Literal["auto", "float32", "bfloat16"] = setting(
@@ -163,9 +153,7 @@ class RagSettings(Section):
     )
     threads: int = setting(0, "Threads of the embedding process; 0: one for every core.", ge=0)
     process_dir: Folder | None = setting(
-        None,
-        "Folder of the embedding process's socket, shared by agents that share the process; empty: one of "
-        "this user's in the temporary folder.",
+        None, "Folder of the embedding process's socket, for agents that share it; empty: a temporary one."
     )
 
     @field_validator("embeddings")
@@ -216,8 +204,7 @@ class StoreSettings(Section):
     """The database of sessions, runs, traces, approvals and keys."""
 
     url: SecretStr | None = setting(
-        None,
-        "`sqlite:///folder/file.db` or `postgresql://user:password@host/name`; empty: `store.db` in `AGENT_DATA_DIR`.",
+        None, "`sqlite:///folder/file.db` or `postgresql://user:password@host/name`; empty: `store.db` in the data."
     )
     migrate: bool = setting(True, "Upgrade an older store at the start; `off`: `dial-agent store migrate` does.")
     days: float = setting(30, "Days that sessions and traces are kept after their last use.", gt=0)
@@ -244,31 +231,26 @@ class HttpSettings(Section):
     """The HTTP API and the web page; see [HTTP API](http-api.md)."""
 
     mode: Literal["open", "keys", "dial"] = setting(
-        "open",
-        "Who may use the HTTP API: `open` everyone on this machine, `keys` owners of keys made with "
-        "`dial-agent keys`, `dial` callers with a key of DIAL Core or a user's token.",
+        "open", "Who may call: `open` this machine, `keys` owners of `dial-agent keys`, `dial` callers of DIAL Core."
     )
     ui: bool = setting(True, "Serve the web page at `/`.")
     origins: Texts = setting([], "Web origins of others that may call the HTTP API from a browser.")
     hosts: Texts = setting([], "Further names by which the HTTP API may be called in the mode `open`.")
     requests_per_minute: int = setting(600, "Requests of one key in a minute.", ge=1)
     runs_per_caller: int = setting(
-        100, "Runs that one caller may have in progress, over all agents of the store; at the DIAL route in each.", ge=1
+        100, "Runs that one caller may have in progress, over all agents of the store; with DIAL in each.", ge=1
     )
     body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
     steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)
     transcription: str | None = setting(
         None,
-        "A deployment that writes down speech, for a microphone button on the page: of `/audio/transcriptions` with "
-        "`AGENT_BACKEND=openai`, a chat model that takes sound with `dial`. Not set: no button, no microphone.",
+        "A deployment that writes down speech, for a microphone button on the page: with `AGENT_BACKEND=dial` a chat "
+        "model that takes sound, with `openai` one of `/audio/transcriptions`.",
         min_length=1,
     )
     detach_seconds: float = setting(120, "Seconds a run in a session continues without a listener.", ge=0)
     titles: str = setting(
-        "model",
-        "Which deployment names a conversation of the page after its first answer: `model` the one that has answered, "
-        "`off` none, or a deployment's name.",
-        min_length=1,
+        "model", "Who names a conversation: `model` the one that answers, `off` none, or a deployment.", min_length=1
     )
 
 
@@ -327,7 +309,7 @@ class CodingSettings(Section):
     """Workspaces for the HTTP API and DIAL, and commands; see [Permissions](permissions.md#workspaces)."""
 
     workspaces: Annotated[list[WorkspaceSettings], AsJson] = setting(
-        [], "Folders in which the named owners get the workspace tools, as a list of `path` and `owners`; empty: none."
+        [], "Folders in which the named owners get the workspace tools: a list of `path` and `owners`."
     )
     apply: bool = setting(False, "Change such a folder without a question, like `run --apply`; off: ask.")
     command_seconds: float = setting(60, "Seconds one command of a workspace or of `run` may take.", gt=0, le=3600)
@@ -346,7 +328,7 @@ class LocalCoreSettings(Section):
         "machine where there is one (`local`), else the demo; `config` serves those of Core's configuration.",
     )
     host_map: TextMap = setting(
-        {"agent": "127.0.0.1", "python-interpreter": "127.0.0.1", "search": "127.0.0.1"},
+        dict.fromkeys(("agent", "python-interpreter", "search"), "127.0.0.1"),
         "Hosts of the configuration's endpoints and where they are when run locally.",
     )
     allowed_hosts: Texts = setting([], "Further names by which local Core may be called.")
@@ -370,11 +352,7 @@ class OllamaSettings(Section):
     """How Ollama runs the models it serves; see [Ollama](ollama.md)."""
 
     context_tokens: int | None = setting(
-        None,
-        "Most tokens of context that a model is loaded with, within its own limit; empty: 1,024 for each GiB of this"
-        " machine's memory, from 8,192 to 65,536.",
-        ge=2048,
-        le=2**24,
+        None, "Most tokens of context; empty: 1,024 for each GiB of memory, 8,192 to 65,536.", ge=2048, le=2**24
     )
     keep_alive: str | None = setting(
         None,

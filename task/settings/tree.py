@@ -11,26 +11,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import PrivateAttr, SecretStr
 
 from task.errors import SettingsError
+from task.settings import framework, sections
 from task.settings.aliases import translated
 from task.settings.document import expanded, read_document
-from task.settings.framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
-from task.settings.sections import (
-    CodingSettings,
-    DaprSettings,
-    DeploymentSettings,
-    HttpSettings,
-    InterpreterSettings,
-    LimitSettings,
-    LocalCoreSettings,
-    LocalModelSettings,
-    McpServerSettings,
-    MetricsSettings,
-    OllamaSettings,
-    PermissionSettings,
-    PriceSettings,
-    RagSettings,
-    StoreSettings,
-)
 from task.settings.sources import (
     CONFIG_VARIABLE,
     Sources,
@@ -72,9 +55,7 @@ class Settings(Section):
     deployment_name: str = bare("gpt-4o", "Model the agent asks.", min_length=1)
     dial_api_key: SecretStr | None = bare(None, "Key for calls of Core outside a request; empty: local Core's own.")
     openai_api_key: SecretStr | None = bare(None, "Key of an OpenAI-compatible upstream.")
-    openai_base_url: HttpUrl | None = bare(
-        None, "OpenAI-compatible upstream; empty with a key: https://api.openai.com/v1."
-    )
+    openai_base_url: HttpUrl | None = bare(None, "OpenAI-compatible upstream; with a key alone: api.openai.com.")
     ollama_local: HttpUrl = bare("http://127.0.0.1:11434", "Ollama's address, where `make run` looks for it.")
     ollama_api_key: SecretStr | None = bare(None, "Key of Ollama's cloud; it is sent to `TURBO_HOST` only.")
     turbo_host: HttpUrl = bare("https://ollama.com", "Ollama host of the planner; it gets `OLLAMA_API_KEY`.")
@@ -90,17 +71,13 @@ class Settings(Section):
     ddg_mcp_url: HttpUrl | None = bare(None, "MCP address of a search server; empty: `dial-agent up` starts one.")
     embedding_model: str = bare("", "Folder or hub name of a sentence-transformers model; empty: the installed one.")
     otel_exporter_otlp_endpoint: HttpUrl | None = bare(
-        None,
-        "OpenTelemetry collector that gets spans, without texts: http://host:4318; see [Observability]"
-        "(observability.md). Needs the extra `otel`.",
+        None, "Collector of spans, such as http://host:4318; needs `otel`: see [Observability](observability.md)."
     )
     otel_exporter_otlp_traces_endpoint: HttpUrl | None = bare(None, "Whole address for spans, in place of that one.")
     mcp_token: SecretStr | None = setting(
-        None,
-        "Bearer token of the interpreter and the search server; `dial-agent up` generates one. It is sent to this"
-        " machine and to hosts without a dot in their name only.",
+        None, "Token of the interpreter and the search server, sent to this machine and hosts without a dot only."
     )
-    mcp_servers: Annotated[list[McpServerSettings], Listed] = setting(
+    mcp_servers: Annotated[list[sections.McpServerSettings], Listed] = setting(
         [], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md)."
     )
     host: str = setting("127.0.0.1", "Address the agent listens on.", min_length=1)
@@ -109,14 +86,10 @@ class Settings(Section):
     core_port: Port = setting(8080, "Port local Core listens on; 0: any free one.")
     search_port: Port = setting(8051, "Port of the search server; 0: any free one.")
     data_dir: Folder = setting(
-        Path("~/.local/share") / APPLICATION,
-        "Folder of the product's own files; under `XDG_DATA_HOME` where that is set.",
-        validate_default=True,
+        Path("~/.local/share") / APPLICATION, "Folder of own files; see `XDG_DATA_HOME`.", validate_default=True
     )
     cache_dir: Folder = setting(
-        Path("~/.cache") / APPLICATION,
-        "Folder of what can be downloaded again; under `XDG_CACHE_HOME` where that is set.",
-        validate_default=True,
+        Path("~/.cache") / APPLICATION, "Folder of downloads; see `XDG_CACHE_HOME`.", validate_default=True
     )
     log_level: LogLevel = setting("INFO", "Least severe log lines shown: DEBUG, INFO, WARNING or ERROR.")
     log_file: Folder | None = setting(None, "File to which the agent's log is appended; empty: standard error.")
@@ -124,15 +97,12 @@ class Settings(Section):
     heartbeat_seconds: float = setting(15, "Seconds of silence after which a stream gets a heartbeat.", gt=0)
     keep_alive_seconds: int = setting(
         330,
-        "Seconds for which the product's servers keep idle connections open. DIAL Core keeps its own for up to 300, and"
-        " a request on one that is just being closed is lost (502 `No route`).",
+        "Seconds for which servers keep idle connections; DIAL Core, which keeps its own for 300, must close first.",
         ge=5,  # longer than `task.llm.transport.KEEP_ALIVE_SECONDS`, so that the product's own clients let go first
     )
     shutdown_seconds: int = setting(10, "Seconds that answers get when the agent is stopped; with `up` 3.", ge=0)
     backend: Literal["dial", "openai", "ollama", "dapr"] = setting(
-        "dial",
-        "How the agent reaches its model: through DIAL Core, an OpenAI-compatible upstream, Ollama at"
-        " `OLLAMA_LOCAL`, or a Dapr sidecar.",
+        "dial", "How the agent reaches its model: DIAL Core, an OpenAI-compatible upstream, Ollama, a Dapr sidecar."
     )
     dial_body_bytes: int = setting(32 * 2**20, "Largest request body at the DIAL route, pictures included.", ge=1024)
     fast_chunks: bool = setting(True, "Write answers by our own fast route; off: the DIAL SDK's route.")
@@ -143,36 +113,33 @@ class Settings(Section):
     system_prompt: str | None = setting(None, "System prompt in place of the product's own.")
     tool_paths: Texts = setting([], "Further tools: `package.module:attribute` or `.py` files, with commas.")
     state_secret: SecretStr | None = setting(None, "Signs hidden state, on every replica the same; empty: made once.")
-    errors_in_stream: bool = setting(
-        False, "For Core 0.25 and older: mistakes of callers are reported inside the stream; see also `core-config`."
-    )
+    errors_in_stream: bool = setting(False, "For Core 0.25 and older: report mistakes of callers inside the stream.")
     trace_content: bool = bare(False, "Keep the texts of DIAL conversations in traces too.")
     redis_url: RedisUrl | None = setting(
         None,
-        "Redis that agents share: it keeps limits, MCP listings, listeners, and texts and indexes of documents. "
-        "redis://host:6379/0, rediss://… with TLS, or unix://…; see [Operations](operations.md#redis).",
+        "Redis that agents share: redis://host:6379/0, rediss://…, unix://…; see [Operations](operations.md#redis).",
     )
-    prices: Annotated[dict[str, PriceSettings], AsJson] = setting(
+    prices: Annotated[dict[str, sections.PriceSettings], AsJson] = setting(
         {}, "Prices of a million tokens: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
     )
-    store: StoreSettings = StoreSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    http: HttpSettings = HttpSettings()
-    limits: LimitSettings = LimitSettings()
-    deployments: DeploymentSettings = DeploymentSettings()
-    interpreter: InterpreterSettings = InterpreterSettings()
-    rag: RagSettings = RagSettings()
-    local_model: LocalModelSettings = LocalModelSettings()
-    ollama: OllamaSettings = OllamaSettings()
-    dapr: DaprSettings = DaprSettings()
-    core: LocalCoreSettings = LocalCoreSettings()
-    llm: ModelSettings = ModelSettings()
-    context: ContextSettings = ContextSettings()
-    history: HistorySettings = HistorySettings()
-    permissions: PermissionSettings = PermissionSettings()
-    coding: CodingSettings = CodingSettings()
-    teps: TepsSettings = TepsSettings()
-    console: ConsoleSettings = ConsoleSettings()
+    store: sections.StoreSettings = sections.StoreSettings()
+    metrics: sections.MetricsSettings = sections.MetricsSettings()
+    http: sections.HttpSettings = sections.HttpSettings()
+    limits: sections.LimitSettings = sections.LimitSettings()
+    deployments: sections.DeploymentSettings = sections.DeploymentSettings()
+    interpreter: sections.InterpreterSettings = sections.InterpreterSettings()
+    rag: sections.RagSettings = sections.RagSettings()
+    local_model: sections.LocalModelSettings = sections.LocalModelSettings()
+    ollama: sections.OllamaSettings = sections.OllamaSettings()
+    dapr: sections.DaprSettings = sections.DaprSettings()
+    core: sections.LocalCoreSettings = sections.LocalCoreSettings()
+    llm: framework.ModelSettings = framework.ModelSettings()
+    context: framework.ContextSettings = framework.ContextSettings()
+    history: framework.HistorySettings = framework.HistorySettings()
+    permissions: sections.PermissionSettings = sections.PermissionSettings()
+    coding: sections.CodingSettings = sections.CodingSettings()
+    teps: framework.TepsSettings = framework.TepsSettings()
+    console: framework.ConsoleSettings = framework.ConsoleSettings()
     _for_the_console: tuple[str, ...] = PrivateAttr(())
     _ignored: tuple[str, ...] = PrivateAttr(())
     _files: tuple[Path, ...] = PrivateAttr(())

@@ -1,7 +1,7 @@
 """The operations of a run, measured as they happen: the run, its model requests, its tool calls.
 
-A run is opened by the `Telemetry` of its process. What works for it finds it in the context of its task; where nothing
-is measured, there is none, and the functions here do nothing.
+A run is opened by the `Telemetry` of its process. What works for it finds it in the context of its task; where there is
+no run, the functions here do nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ Value = str | int | float | bool
 # Each with its labels: the verdict of the gate; what became of a question to a person; a cache and `hit` or `miss`; the
 # tier of the sandbox in which code ran.
 Event = Literal["decision", "approval", "cache_request", "sandbox"]
-
-
 REQUEST_ID = "x-request-id"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Source: W3C Trace Context; zeros and the version ff are not valid.
@@ -131,21 +129,6 @@ class Operation:
                 self.telemetry.metrics.first_chunk(self, self.first_at - self.started)
 
 
-class Unmeasured:
-    """In place of an operation where nothing is measured."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> Unmeasured:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-    def failed(self, error: BaseException | str) -> None: ...
-    def used(self, prompt: int, completion: int, cached: int, cost: float | None = None) -> None: ...
-    def ended(self, status: str) -> None: ...
-
-
-UNMEASURED = Unmeasured()
 _current: ContextVar[Operation | None] = ContextVar("operation", default=None)
 
 
@@ -156,10 +139,8 @@ class Telemetry:
     metrics: PrometheusMetrics | None = None
     spans: OtelSpans | None = None
 
-    def run(self, info: RunInfo, headers: Mapping[str, str]) -> Operation | Unmeasured:
+    def run(self, info: RunInfo, headers: Mapping[str, str]) -> Operation:
         """The operation of a run, which is part of the trace that the request's `headers` name."""
-        if self.metrics is None and self.spans is None:
-            return UNMEASURED
         return Operation(self, "invoke_agent", info.model, info, headers=headers)
 
     async def close(self) -> None:
@@ -168,18 +149,21 @@ class Telemetry:
             await asyncio.to_thread(self.spans.close)
 
 
-def model_request(model: str) -> Operation | Unmeasured:
+def model_request(model: str) -> Operation:
     """The operation of a request to a model, within the current run."""
-    run = _current.get()
-    return UNMEASURED if run is None else Operation(run.telemetry, "chat", model, run.run, run)
+    return _part("chat", model)
 
 
-def tool_call(name: str, call_id: str) -> Operation | Unmeasured:
+def tool_call(name: str, call_id: str) -> Operation:
     """The operation of a tool's execution, within the current run."""
+    return _part("execute_tool", name, {"gen_ai.tool.call.id": call_id})
+
+
+def _part(kind: Kind, name: str, attributes: Mapping[str, Value] | None = None) -> Operation:
     run = _current.get()
     if run is None:
-        return UNMEASURED
-    return Operation(run.telemetry, "execute_tool", name, run.run, run, {"gen_ai.tool.call.id": call_id})
+        return Operation(Telemetry(), kind, name, RunInfo("", "", ""))
+    return Operation(run.telemetry, kind, name, run.run, run, attributes or {})
 
 
 def first_chunk() -> None:

@@ -33,7 +33,6 @@ from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, Tex
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
 from task.telemetry.operations import (
     REQUEST,
-    UNMEASURED,
     RequestInfo,
     RunInfo,
     Telemetry,
@@ -78,11 +77,13 @@ def test_what_a_caller_does_not_sample_is_not_sent_and_says_so_to_the_model() ->
 
 
 def test_without_a_run_or_without_anything_to_measure_nothing_is_done() -> None:
-    with Telemetry().run(RUN, {}) as run, model_request("gpt-4o") as asked, tool_call("calculator", "1") as called:
-        headers = {"traceparent": "theirs"}
+    headers = {"traceparent": "theirs"}
+    with Telemetry().run(RUN, {}), model_request("gpt-4o"), tool_call("calculator", "1"):
         join_trace(headers)
-    assert (run, asked, called) == (UNMEASURED, UNMEASURED, UNMEASURED)
-    assert headers == {"traceparent": "theirs"}
+    with model_request("gpt-4o") as asked:
+        join_trace(headers)
+        asked.used(1, 2, 3)
+    assert (headers, operations.trace_id()) == ({"traceparent": "theirs"}, None)
 
 
 @pytest.mark.fault("observability: thousands of names of tools, models and errors")
