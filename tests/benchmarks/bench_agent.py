@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from typing import Any
 import uvloop
 
 from tests.benchmarks import processes
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load, Timing, request
 from tests.benchmarks.upstream import ANSWER_WORDS
 
@@ -196,11 +195,6 @@ async def measured(folder: Path) -> list[Figure]:
         ]
 
 
-def main() -> None:
-    processes.keep_to(-1)
-    with tempfile.TemporaryDirectory() as folder:
-        report(uvloop.run(measured(Path(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    processes.keep_to(-1)
+    measure_and_report(measured, uvloop.run)

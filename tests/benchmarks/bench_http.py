@@ -6,7 +6,6 @@ The rounds are those of `bench_agent`: the application and the bare loop do the 
 from __future__ import annotations
 
 import statistics
-import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import uvloop
 
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import CHUNKS, TURNS, Bench, per_unit, wall
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load
 
 ROUTE = "/v1/chat/completions"
@@ -48,11 +47,6 @@ async def measured(folder: Path) -> list[Figure]:
         return await figures(Bench(app, bare, load, direct, ROUTE, rest_seconds=0))
 
 
-def main() -> None:
-    processes.keep_to(-1)
-    with tempfile.TemporaryDirectory() as folder:
-        report(uvloop.run(measured(Path(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    processes.keep_to(-1)
+    measure_and_report(measured, uvloop.run)

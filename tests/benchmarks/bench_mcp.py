@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from pathlib import Path
 from time import perf_counter, process_time
 
 from task.tools.mcp.mcp_client import MCPClient
-from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
+from tests.benchmarks.figures import Figure, measure_and_report, median_seconds, quiet_machine
 from tests.support.mcp_processes import mcp_peer
 
 CALLS = 300
@@ -34,10 +33,5 @@ async def measure(folder: Path) -> list[Figure]:
     return figures
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        report(asyncio.run(measure(Path(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_report(measure)

@@ -1,29 +1,62 @@
-"""How soon a long conversation can be read and continued on the page, in Debian's chromium.
-
-`python -m tests.benchmarks.bench_page`; without chromium it measures nothing.
+"""The web page in Debian's chromium: how soon it is painted, what it loads, whether a technical answer holds it up, and
+how soon a long conversation can be read and continued. Without chromium nothing is measured.
 """
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import statistics
-import tempfile
+import sys
 from pathlib import Path
 from time import perf_counter
 
+from playwright.async_api import expect
+
 from task.api.identity import LOCAL_OWNER
 from task.conversation.messages import assistant, user
+from task.llm.scripted import says
 from task.store.store import open_store
-from tests.benchmarks.figures import Figure, quiet_machine, report
+from tests.benchmarks.figures import Figure, measure_and_report, quiet_machine
 from tests.support.browser import visit
 from tests.support.http_api import http_api
+from tests.support.web import TECHNICAL, WATCHED, person
 
+LOADS, PARTS, PIECE = 7, 30, 6
+PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {
+    const [paint] = list.getEntriesByName("first-contentful-paint");
+    if (paint) done(paint.startTime);
+}).observe({ type: "paint", buffered: true }))"""
+LOADED = """performance.getEntries().filter((entry) => entry.transferSize !== undefined && !entry.name.includes("/v1/"))
+    .reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
 MESSAGES, REPEATS = 500, 5
 ANSWER = "The answer has **bold words**, a list:\n\n- one\n- two\n\nand `code`.\n\n```python\nprint('hello')\n```\n"
 
 
-async def measure(folder: Path) -> list[Figure]:
+async def rendering(folder: Path) -> list[Figure]:
+    text = TECHNICAL * PARTS
+    chunks = [text[place : place + PIECE] for place in range(0, len(text), PIECE)]
+    async with person(says(*chunks, pause=0.005), tmp_path=folder) as p:
+        await expect(p.field).to_be_visible()
+        size = await p.page.evaluate(LOADED)
+        await p.page.context.unroute_all()  # the check that nothing leaves this machine takes longer than the page
+        paints: list[float] = []
+        for _ in range(LOADS):
+            await p.page.reload()
+            paints.append(await p.page.evaluate(PAINTED))
+        await p.page.evaluate(WATCHED)
+        await p.asks("Explain")
+        await expect(p.prose.locator(".katex-display")).to_have_count(PARTS)
+        tasks = await p.page.evaluate("window.longTasks")
+    judged = quiet_machine()
+    return [
+        Figure("page: loaded before the first answer", size / 1000, "kB", 120),
+        Figure("page: first paint", statistics.median(paints), "ms", 150, judged=judged),
+        Figure(f"page: tasks over 50 ms, {len(chunks)} chunks", len(tasks), "tasks", 0.8, judged=judged),
+        Figure("page: the longest of them", max(tasks, default=0), "ms", judged=judged),
+    ]
+
+
+async def long_conversation(folder: Path) -> list[Figure]:
     async with http_api(tmp_path=folder) as api:
         session_id = await _kept(folder)
         async with visit(api.url) as visited:
@@ -52,12 +85,14 @@ async def _kept(folder: Path) -> str:
         await store.close()
 
 
-def main() -> None:
-    if shutil.which("chromium") is None:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        report(asyncio.run(measure(Path(folder))))
+async def measured(folder: Path) -> list[Figure]:
+    (long := folder / "long").mkdir()
+    (short := folder / "short").mkdir()
+    return [*await long_conversation(long), *await rendering(short)]
 
 
 if __name__ == "__main__":
-    main()
+    if shutil.which("chromium") is None:
+        print("there is no chromium: the page was not measured", file=sys.stderr)
+    else:
+        measure_and_report(measured)

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import statistics
 import subprocess
-import tempfile
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -27,9 +26,9 @@ from task.search.document_cache import DocumentCache
 from task.search.index_store import packed
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
-from tests.benchmarks.document_upstream import WORDS, prose
-from tests.benchmarks.figures import Figure, quiet_machine, report
+from tests.benchmarks.figures import Figure, measure_and_report, quiet_machine
 from tests.benchmarks.live_streams import STALL, cold_searches, quiet_and_indexing
+from tests.benchmarks.upstream import NOUNS, prose
 
 ROUNDS, QUESTIONS, DOCUMENTS = 3, 40, 200
 CHUNKS, MANY_CHUNKS, CHUNK_CHARS = 160, 20_000, 455
@@ -105,7 +104,7 @@ async def warm_question(embedder: Embedder, index: DocumentIndex) -> float:
     """Median seconds from a question to the excerpts the model will read."""
     times: list[float] = []
     for number in range(QUESTIONS):
-        question = f"How is the {WORDS[number % len(WORDS)]}{number} repaired?"
+        question = f"How is the {NOUNS[number % len(NOUNS)]}{number} repaired?"
         started = perf_counter()
         [vector] = await embedder.embed([question])
         hits = await asyncio.to_thread(search, [index], question, vector)
@@ -200,10 +199,5 @@ async def measured(folder: Path) -> list[Figure]:
     ]
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        report(uvloop.run(measured(Path(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_report(measured, uvloop.run)

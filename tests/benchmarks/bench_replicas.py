@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
 from tests.benchmarks.costs import Cost
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load, request
 from tests.benchmarks.replicas import Replicas, replicas
 
@@ -86,5 +85,4 @@ def parts(name: str, spent: list[Cost]) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        report(asyncio.run(measured(Path(folder))))
+    measure_and_report(measured)

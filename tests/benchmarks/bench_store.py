@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
@@ -27,7 +26,7 @@ from task.store.records import SessionFilter, packed
 from task.store.search import reindex
 from task.store.store import Store, open_store
 from task.store.trace_records import TraceFilter
-from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
+from tests.benchmarks.figures import Figure, measure_and_report, median_seconds, quiet_machine
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4
 CONVERSATIONS = 500  # that one transaction adds
@@ -192,10 +191,5 @@ def _run_turns(observer: TraceObserver, turns: int) -> None:
     observer.end("finished")
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        report(uvloop.run(measure(Path(folder))))
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_report(measure, uvloop.run)

@@ -7,7 +7,6 @@ real agent, PostgreSQL and nginx. docs/scaling.md says what follows from the fig
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import defaultdict
 from itertools import count, product
 from pathlib import Path
@@ -20,10 +19,10 @@ from task.runs.traces import CHECKPOINT_SECONDS
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
 from tests.benchmarks.costs import Cost, median
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load, request
-from tests.benchmarks.planned_upstream import planned
 from tests.benchmarks.replicas import Replicas, replicas
+from tests.benchmarks.upstream import planned
 
 DOORS = {"dial": "DIAL", "sessions": "HTTP API"}
 CONVERSATIONS, TURNS, ROUNDS = 24, 2, 3
@@ -73,7 +72,7 @@ async def _asked(running: Replicas, key: str, door: str, text: str) -> bytes:
 
 async def measured(folder: Path) -> list[Figure]:
     async with (
-        processes.upstream(module="tests.benchmarks.planned_upstream", core=None) as upstream,
+        processes.upstream(core=None) as upstream,
         replicas(folder, 1, upstream) as running,
     ):
         load, [key] = Load(running.port), await running.keys(1)
@@ -123,5 +122,4 @@ def parts(name: str, cost: Cost) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        report(asyncio.run(measured(Path(folder))))
+    measure_and_report(measured)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import uvloop
 
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load, request
 from tests.support.workers import ready_workers
 
@@ -60,5 +59,4 @@ async def measured(folder: Path) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        report(uvloop.run(measured(Path(folder))))
+    measure_and_report(measured, uvloop.run)

@@ -6,13 +6,17 @@ figure is more than its tolerance over its goal; with JSON=1 it prints one JSON 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import statistics
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from tests.benchmarks.calibration import slowness
 
@@ -93,6 +97,15 @@ async def median_seconds(
         await work()
         seconds.append(clock() - started)
     return statistics.median(seconds)
+
+
+def measure_and_report(
+    measured: Callable[[Path], Coroutine[Any, Any, Sequence[Figure]]],
+    run: Callable[[Coroutine[Any, Any, Sequence[Figure]]], Sequence[Figure]] = asyncio.run,
+) -> None:
+    """Report what is measured in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        report(run(measured(Path(folder))))
 
 
 def report(figures: Sequence[Figure], slow: float | None = None, *, check: bool = False) -> None:

@@ -38,9 +38,8 @@ class Gaps:
 
 async def quiet_and_indexing(folder: Path, characters: int, rounds: int) -> list[tuple[Gaps, Gaps]]:
     """In each round the gaps of streams alone, and of streams beside one that has a new document searched."""
-    module = "tests.benchmarks.document_upstream"
     async with (
-        processes.upstream(str(characters), module=module, core=None) as upstream,
+        processes.upstream(str(characters), core=None) as upstream,
         processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=str(folder / "embedder")) as app,
     ):
         await app.at_rest()
@@ -69,8 +68,8 @@ async def cold_searches(folder: Path, rounds: int) -> tuple[float, float]:
     url = "files/b1/manual-0.txt"
     document = {"type": "text/plain", "title": "manual-0.txt", "url": url}
     taken: dict[bool, list[float]] = {True: [], False: []}
-    module, place = "tests.benchmarks.document_upstream", str(folder / "cold")
-    async with processes.upstream("0", module=module, core=None) as upstream:
+    place = str(folder / "cold")
+    async with processes.upstream(core=None) as upstream:
         for attached in (True, False) * rounds:
             async with processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=place) as app:
                 await app.at_rest()

@@ -142,11 +142,9 @@ async def application(
 
 
 @asynccontextmanager
-async def upstream(
-    *arguments: str, module: str = "tests.benchmarks.upstream", core: int | None = -1
-) -> AsyncGenerator[int]:
+async def upstream(*arguments: str, core: int | None = -1) -> AsyncGenerator[int]:
     port = free_port()
-    async with process("-m", module, str(port), *arguments, core=core):
+    async with process("-m", "tests.benchmarks.upstream", str(port), *arguments, core=core):
         await port_open(port)
         yield port
 

@@ -2,19 +2,22 @@
 
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
 `chain 5` (five turns with one call of `noop`, then an answer), `parallel 8` (eight calls of `slow` in one turn, then an
-answer), `note x` (a call of `write_note`, then its result), `record x 50 20` (the same with `record`, after 50 chunks)
-or `add 3` (code that adds to a variable, then what it has printed). The progress of a script is read from the tool
-messages after that user message, so no state is kept.
-Like DIAL Core it also returns a bucket and the limits of its models. `python -m tests.benchmarks.upstream PORT`
+answer), `note x` (a call of `write_note`, then its result), `record x 50 20` (the same with `record`, after 50 chunks),
+`add 3` (code that adds to a variable, then what it has printed), `search 3` (document number 3 is searched), `consider
+3` (the same after as long as models take to decide) or a `plan`, whose times `planned` gives. The progress of a script
+is read from the tool messages after that user message, so no state is kept.
+Like DIAL Core it also returns a bucket, the limits of its models and the files of documents, which have CHARACTERS.
+`python -m tests.benchmarks.upstream PORT [CHARACTERS]`
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import httptools
 import orjson
@@ -26,6 +29,31 @@ _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-
 _JSON_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 _LISTINGS = {b"/v1/bucket": b'{"bucket":"b1"}', b"/openai/models/": b'{"limits":{"max_total_tokens":128000}}'}
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+_FILE = re.compile(rb"/v1/(metadata/)?files/b1/manual-(\d+)\.txt")
+_FILE_HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\nETag: "%d"\r\n\r\n'
+FIRST_CHARACTERS = 20_000  # document 0 is short
+CONSIDERING_SECONDS = 3.0
+NOUNS = (
+    "oven", "door", "glass", "tray", "soapy", "water", "timer", "defrost", "meat", "poultry", "seal", "roller",
+    "warranty", "month", "spring", "repair",
+)  # fmt: skip
+Answer = tuple[tuple[bytes, ...], float, float]  # its frames, the seconds between them, those before the first word
+
+
+def planned(
+    calls: Sequence[tuple[float, float]], first: float, words: int, pause: float, kilobytes: float = 0.0
+) -> str:
+    """The question with a prompt of this size that has the model do this: for each of its `calls` of `wait` the seconds
+    until it has written it, and those that it is to wait; then an answer of so many words, `pause` seconds apart."""
+    plan = orjson.dumps({"calls": calls, "first": first, "words": words, "pause": pause}).decode()
+    return f"plan {plan}\n{WORD * round((kilobytes * 1000 - len(plan)) / len(WORD))}"
+
+
+def prose(number: int, characters: int) -> str:
+    """About this many characters of sentences, all different."""
+    words = [f"{NOUNS[(place * 7 + number) % len(NOUNS)]}{place % 97}" for place in range(characters // 8)]
+    sentences = (" ".join(words[at : at + 12]).capitalize() + "." for at in range(0, len(words), 12))
+    return f"Manual {number}.\n\n{' '.join(sentences)}"
 
 
 def frame(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -55,55 +83,66 @@ def calls(tool: str, turn: int, count: int) -> tuple[bytes, ...]:
     return (*frames, frame({}, "tool_calls"))
 
 
-@cache
-def code(number: int) -> tuple[bytes, ...]:
-    lines = f"total = globals().get('total', 0) + {number}\nprint(f'sum={{total}};')"
-    function = {"name": "execute_code", "arguments": orjson.dumps({"code": lines}).decode()}
-    call = {"index": 0, "id": "call_code", "type": "function", "function": function}
-    return frame({"role": "assistant", "content": ""}), frame({"tool_calls": [call]}), frame({}, "tool_calls")
-
-
-def writing(tool: str, text: str, count: int = 0) -> tuple[bytes, ...]:
-    """So many words, and a call of a tool that takes a text."""
-    function = {"name": tool, "arguments": orjson.dumps({"text": text}).decode()}
-    call = frame({"tool_calls": [{"index": 0, "id": "call_0", "type": "function", "function": function}]})
+def calling(tool: str, words: int = 0, number: int = 0, **arguments: Any) -> tuple[bytes, ...]:
+    """So many words, and a call of a tool with these arguments."""
+    function = {"name": tool, "arguments": orjson.dumps(arguments).decode()}
+    call = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
     return (
         frame({"role": "assistant", "content": ""}),
-        *[frame({"content": WORD})] * count,
-        call,
+        *[frame({"content": WORD})] * words,
+        frame({"tool_calls": [call]}),
         frame({}, "tool_calls"),
     )
 
 
-def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], float]:
-    """The frames of the answer, and the seconds between them."""
+def scripted(script: str, results: int, last: str) -> Answer:
+    """The answer to a script of which so many results of tools are there, the last one with this text."""
+    match script.split():
+        case ["words", count]:
+            return words(int(count)), 0.0, 0.0
+        case ["paced", count, milliseconds, *_]:
+            return words(int(count)), int(milliseconds) / 1000, 0.0
+        case ["chain", turns] if results < int(turns):
+            return calls("noop", results, 1), 0.0, 0.0
+        case ["parallel", count] if not results:
+            return calls("slow", 0, int(count)), 0.0, 0.0
+        case ["add", number, *_] if not results:
+            lines = f"total = globals().get('total', 0) + {number}\nprint(f'sum={{total}};')"
+            return calling("execute_code", code=lines), 0.0, 0.0
+        case ["note", text] if not results:
+            return calling("write_note", text=text), 0.0, 0.0
+        case ["record", text, count, milliseconds] if not results:
+            return calling("record", int(count), text=text), int(milliseconds) / 1000, 0.0
+        case ["search" | "consider" as kind, number, *_] if not results:
+            url = f"files/b1/manual-{number}.txt"
+            role, *call = calling("rag_search_tool", request="How is the seal3 repaired?", file_url=url)
+            return ((role, role, *call), CONSIDERING_SECONDS, 0.0) if kind == "consider" else ((role, *call), 0.0, 0.0)
+        case ["add" | "note" | "record", *_]:
+            return (frame({"role": "assistant", "content": last}), frame({}, "stop")), 0.0, 0.0
+        case ["chain" | "parallel" | "search" | "consider", *_]:
+            return words(ANSWER_WORDS), 0.0, 0.0
+        case _:  # not a script, such as the note that the limit of steps is reached: not the answer that is measured
+            return words(1), 0.0, 0.0
+
+
+def reply(messages: Sequence[Mapping[str, Any]]) -> Answer:
+    """The answer to the last message."""
     asked = max(place for place, message in enumerate(messages) if message["role"] == "user")
     results = sum(message["role"] == "tool" for message in messages[asked + 1 :])
-    match str(messages[asked]["content"]).split():
-        case ["words", count]:
-            return words(int(count)), 0.0
-        case ["paced", count, milliseconds, *_]:
-            return words(int(count)), int(milliseconds) / 1000
-        case ["chain", turns] if results < int(turns):
-            return calls("noop", results, 1), 0.0
-        case ["add", number, *_] if not results:
-            return code(int(number)), 0.0
-        case ["note", text] if not results:
-            return writing("write_note", text), 0.0
-        case ["record", text, count, milliseconds] if not results:
-            return writing("record", text, int(count)), int(milliseconds) / 1000
-        case ["add" | "note" | "record", *_]:
-            return (frame({"role": "assistant", "content": str(messages[-1]["content"])}), frame({}, "stop")), 0.0
-        case ["parallel", count] if not results:
-            return calls("slow", 0, int(count)), 0.0
-        case ["chain" | "parallel" | "search" | "consider", *_]:
-            return words(ANSWER_WORDS), 0.0
-        case _:  # not a script, such as the note that the limit of steps is reached: not the answer that is measured
-            return words(1), 0.0
+    script = str(messages[asked]["content"])
+    if not script.startswith("plan "):
+        return scripted(script, results, str(messages[-1]["content"]) if results else "")
+    plan = orjson.loads(script.partition("\n")[0].removeprefix("plan "))
+    if results < len(plan["calls"]):
+        written, seconds = plan["calls"][results]
+        return calling("wait", number=results, seconds=seconds), 0.0, written
+    return words(plan["words"]), plan["pause"], plan["first"]
 
 
 class Peer(asyncio.Protocol):
     """One connection; a request at a time."""
+
+    characters: ClassVar[int] = 0  # of a document
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -129,21 +168,21 @@ class Peer(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        if b"/chat/completions" not in self._url:
+        if found := _FILE.match(self._url):
+            self._transport.write(_file(int(found[2]), self.characters, listed=bool(found[1])))
+        elif b"/chat/completions" not in self._url:
             body = next((listing for path, listing in _LISTINGS.items() if self._url.startswith(path)), b"")
             self._transport.write(_JSON_HEAD % (b"200 OK" if body else b"404 Not Found", len(body), body))
-            return
-        frames, pause = self.reply(orjson.loads(b"".join(self._body))["messages"])
-        if pause:
-            self._pacing = asyncio.ensure_future(self._paced(frames, pause))
         else:
-            self._transport.write(b"".join((_STREAM_HEAD, *frames, _END)))
+            frames, pause, first = reply(orjson.loads(b"".join(self._body))["messages"])
+            if pause or first:
+                self._pacing = asyncio.ensure_future(self._paced(frames, pause, first))
+            else:
+                self._transport.write(b"".join((_STREAM_HEAD, *frames, _END)))
 
-    def reply(self, messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], float]:
-        return reply(messages)
-
-    async def _paced(self, frames: Sequence[bytes], pause: float) -> None:
+    async def _paced(self, frames: Sequence[bytes], pause: float, first: float) -> None:
         """Word number i is sent i × pause after the first one, however long the others took."""
+        await asyncio.sleep(first)
         loop = asyncio.get_running_loop()
         begin = loop.time()
         self._transport.write(b"".join((_STREAM_HEAD, *frames[:2])))
@@ -153,10 +192,23 @@ class Peer(asyncio.Protocol):
         self._transport.write(frames[-1] + _END)
 
 
-async def serve(port: int) -> None:
+def _file(number: int, characters: int, *, listed: bool) -> bytes:
+    content, kind = prose(number, characters if number else FIRST_CHARACTERS).encode(), b"text/plain"
+    if listed:
+        listing = {
+            "name": f"manual-{number}.txt", "parentPath": None, "bucket": "b1", "nodeType": "ITEM",
+            "url": f"files/b1/manual-{number}.txt", "resourceType": "FILE", "contentLength": len(content),
+            "contentType": "text/plain", "etag": str(number),
+        }  # fmt: skip
+        content, kind = orjson.dumps(listing), b"application/json"
+    return _FILE_HEAD % (kind, len(content), number) + content
+
+
+async def serve(port: int, characters: int = 0) -> None:
+    Peer.characters = characters
     server = await asyncio.get_running_loop().create_server(Peer, "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(*map(int, sys.argv[1:])))
