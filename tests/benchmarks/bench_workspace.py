@@ -40,7 +40,7 @@ def measure() -> list[Figure]:
             write(workspace, f"src/{number % 20}/{number}.py", "some words of a line\n" * LINES)
         for name, query in {"": Query("nowhere"), ", an expression": Query(r"no\w+here", regex=True)}.items():
             started = perf_counter()
-            assert search(workspace, ".", query) == "[0 lines]"
+            assert search(workspace, ".", query).detail == "[0 lines]"
             took = (perf_counter() - started) * 1_000
             figures.append(Figure(f"workspace: fs_search in {FILES:,} files{name}", took, "ms"))
         return [*figures, *asyncio.run(_commands(workspace))]
@@ -48,8 +48,8 @@ def measure() -> list[Figure]:
 
 def _edited(workspace: Workspace, name: str) -> None:
     """Two edits: there and back."""
-    edit(workspace, name, "y = 0", "y = 1")
-    edit(workspace, name, "y = 1", "y = 0")
+    assert edit(workspace, name, "y = 0", "y = 1").ok
+    assert edit(workspace, name, "y = 1", "y = 0").ok
 
 
 def _microseconds(work: Callable[[], object]) -> float:
