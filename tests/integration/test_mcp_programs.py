@@ -158,13 +158,13 @@ async def test_it_ends_with_the_agent(tmp_path: Path) -> None:
 
 
 AGENT = """
-import asyncio, os, sys
+import asyncio, json, os, sys
 from task.product.parts import mcp_specs
 from task.settings import Settings
 from task.tools.mcp.mcp_client import MCPClient
 
 async def main():
-    (spec,) = mcp_specs(Settings.model_validate_json(sys.argv[1]))
+    (spec,) = mcp_specs(Settings.model_validate(json.loads(sys.argv[1])))
     client = MCPClient(spec.url, name=spec.name, program=spec.program)
     await client.call_tool("started", {})
     os.kill(os.getpid(), 9)

@@ -48,7 +48,7 @@ class ToyDoor:
 
 
 async def serve(path: str, settings: str) -> None:
-    door = ToyDoor(*opened(Settings.model_validate_json(settings)))
+    door = ToyDoor(*opened(Settings.model_validate(json.loads(settings))))
     server = await asyncio.start_unix_server(door.chat, path)
     await server.serve_forever()
 
