@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from task.cli.exits import MEANINGS, Exit
-from task.cli.runs import UnsafeNoSandbox, UnsafeWorkspace
-from task.cli.runs import app as runs
 from task.cli.store import Config, keys
 from task.cli.store import app as store
+from task.cli.tasks import UnsafeNoSandbox, UnsafeWorkspace
+from task.cli.tasks import app as tasks
 from task.cli.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable, StoreVersionError
 
@@ -29,7 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(traces, name="traces")
-app.add_typer(runs, name="runs")
+app.add_typer(tasks, name="tasks")
+app.add_typer(tasks, name="runs", hidden=True)  # its documented name
 app.add_typer(keys, name="keys")
 app.add_typer(store, name="store")
 

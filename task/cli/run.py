@@ -1,4 +1,4 @@
-"""Plan a task, and with `--apply` carry it out in a workspace: the output on the terminal, and an exit code."""
+"""Plan a coding task, and with `--apply` carry it out in a workspace: its models, its output, and an exit code."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from task.cli.coding_models import coding_models
+from task.cli.addresses import core_address, is_loopback, key_for
 from task.cli.exits import Exit
-from task.cli.run_output import JsonRunOutput, RunOutput, TerminalRunOutput
+from task.cli.model_choice import choose_model, running_ollama
 from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.journal import Journal, RunRecord
+from task.coding.report import JsonOutput, TaskOutput, TerminalOutput
 from task.coding.run import ModelAccess, Order, Work
-from task.errors import InvalidRequest
+from task.coding.settings import DEFAULT_BACKEND, backend_and_model, coder_tree, documented, planner_tree
+from task.coding.state import TaskState, resumed, task_of
+from task.errors import InvalidRequest, SettingsError
+from task.product import opened
+from task.product.backends import dapr_address
 from task.product.parts import command_limits
 from task.runs.events import TaskResult
 from task.settings import Settings
-from task.store.coding import CodingRun
 from task.store.store import Store
+from task.tools.models import Caller
 from task.tools.workspace.bounds import PROGRAM, refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
@@ -29,6 +34,15 @@ IGNORED = (
     "Left out of the workspace's own files, which may be somebody else's: {names}. Set them in the environment, or "
     "name a file with --config."
 )
+NO_MODEL = (
+    "No model is connected that could plan and write code: set CODER_MODEL and PLANNER_MODEL (such as openai:gpt-4o "
+    "with OPENAI_API_KEY), run Ollama, or start the product with `make run`."
+)
+NO_KEY = (
+    "OLLAMA_API_KEY is not set, and the planner {model} is at {host}. Set the key, set TURBO_HOST to an Ollama without "
+    "one, or name a model of another backend as PLANNER_MODEL, such as openai:gpt-4o."
+)
+PRODUCTS = {"ollama": "Ollama", "openai": "OpenAI API", "dial": "DIAL Core", "dapr": "Dapr"}
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 EXITS: Mapping[TaskResult, Exit] = {
     "planned": Exit.DONE,
@@ -79,7 +93,7 @@ def run(settings: Settings, given: RunArguments) -> int:
         checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
-    output: RunOutput = JsonRunOutput() if given.as_json else TerminalRunOutput()
+    output: TaskOutput = JsonOutput() if given.as_json else TerminalOutput()
     try:
         return asyncio.run(_run(settings, given, output))
     except asyncio.CancelledError:  # SIGTERM before the run has begun
@@ -111,39 +125,56 @@ def _check_text(name: str, text: str) -> None:
         raise InvalidRequest(f"{name} is not UTF-8 text.") from None
 
 
-async def _run(settings: Settings, given: RunArguments, output: RunOutput) -> int:
+async def _run(settings: Settings, given: RunArguments, output: TaskOutput) -> int:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     planner, coder = await coding_models(settings, OWNER)
     try:
         store = await coder.services.store.get()
-        return await _worked(settings, given, output, store, planner, coder)
+        return await _carried_out(settings, given, output, store, planner, coder)
     finally:
         await planner.services.close()
         await coder.services.close()
 
 
-async def _worked(
+async def _carried_out(
     settings: Settings,
     given: RunArguments,
-    output: RunOutput,
+    output: TaskOutput,
     store: Store,
     planner: ModelAccess,
     coder: ModelAccess,
 ) -> int:
-    run, record = await _recorded(settings, given, store, planner, coder)
-    folder = checked_workspace(Path(run.workspace), settings, unsafe=given.unsafe_workspace)
-    apply = given.apply and not settings.dry_run
+    task = await _task(settings, given, store)
+    folder = checked_workspace(task.workspace, settings, unsafe=given.unsafe_workspace)
+    checkpoints, run, tail = await Checkpoints.open(store, task, settings.data_dir), task.run, None
+    if given.resume is not None:
+        if run.status == "interrupted":  # whatever becomes of this attempt, what the killed process did last is kept
+            with held_alone(folder):
+                tail = await checkpoints.keep_tail()
+        run = await resumed(store, task)
+    limits, unsafe, apply = command_limits(settings), given.unsafe_no_sandbox, given.apply and not settings.dry_run
     with Workspace(folder) as workspace:
-        async with Commands(
-            workspace, command_limits(settings), unsafe=given.unsafe_no_sandbox, gated=True
-        ) as commands:
-            journal = Journal(store, run, settings.data_dir, record)
-            notes = tuple(_notes(settings, given, commands))
-            order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps, notes)
-            work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
-            return EXITS[(await work.run()).result]
+        async with Commands(workspace, limits, unsafe=unsafe, gated=True) as commands:
+            notes, verify = tuple(_notes(settings, given, commands)), given.verify or task.verify
+            order = Order(apply, given.setup, verify, given.yes, settings.max_steps, notes)
+            work = Work(
+                order, store, run, task, checkpoints, tail, workspace, commands, planner, coder, output.show, output.ask
+            )
+            return EXITS[(await work.carry_out()).result]
+
+
+async def _task(settings: Settings, given: RunArguments, store: Store) -> TaskState:
+    """The task as it was before this process works on it; a new one has its run already."""
+    if given.resume is None:
+        path = checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
+        return TaskState(await store.runs.start(OWNER, folder=str(path)), given.task)
+    await store.processes.interrupt_orphans()
+    task = await task_of(store, OWNER, given.resume)
+    if given.workspace is not None and given.workspace.expanduser().resolve() != task.workspace:
+        raise InvalidRequest(f"{given.resume} works in {task.workspace}; leave --workspace out, or start a new run.")
+    return task
 
 
 def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Iterator[str]:
@@ -161,21 +192,53 @@ def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Itera
         yield "Commands run without a sandbox: they can read and change all that you can."
 
 
-async def _recorded(
-    settings: Settings, given: RunArguments, store: Store, planner: ModelAccess, coder: ModelAccess
-) -> tuple[CodingRun, RunRecord]:
-    """The run in the store, as it was before this process works on it, and its record."""
-    if given.resume is None:
-        path = checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
-        record = RunRecord(given.verify, planner.label, coder.label)
-        return await store.coding.start(OWNER, given.task, str(path), record.as_dict()), record
-    await store.processes.interrupt_orphans()
-    run = await store.coding.get(OWNER, given.resume)
-    if given.workspace is not None and str(given.workspace.expanduser().resolve()) != run.workspace:
-        raise InvalidRequest(f"{run.run_id} works in {run.workspace}; leave --workspace out, or start a new run.")
-    if run.status == "interrupted":  # whatever becomes of this attempt, what the killed process did last is the run's
-        with held_alone(Path(run.workspace)):
-            await (await Checkpoints.open(store.coding, run, settings.data_dir)).keep_tail()
-    await store.coding.resume(OWNER, given.resume)
-    record = RunRecord.from_dict(run.data)
-    return run, record.with_options(verify=given.verify, coder=coder.label)
+async def coding_models(settings: Settings, owner: str) -> tuple[ModelAccess, ModelAccess]:
+    """The planner's and the coder's model.
+
+    Raises:
+        SettingsError: there is no model, or a key is missing; one line with the fix.
+    """
+    default = await _default_coder(settings)
+    given = documented(settings)
+    coder_model = default or given.coder_model
+    planner_model = given.planner_model
+    if backend_and_model(planner_model)[0] == DEFAULT_BACKEND and not _has_planner(settings):
+        if "planner_model" in settings.model_fields_set:
+            raise SettingsError(NO_KEY.format(model=planner_model, host=settings.turbo_host))
+        # Nothing is set up for planning: the coder's model plans too.
+        planner_model, given = coder_model, replace(given, turbo_host=given.local_host)
+    given = replace(given, planner_model=planner_model, coder_model=coder_model)
+    planner = _access(planner_tree(given, settings), settings, owner)
+    return planner, _access(coder_tree(given, settings), settings, owner)
+
+
+def _has_planner(settings: Settings) -> bool:
+    chosen = "turbo_host" in settings.model_fields_set
+    return chosen or settings.ollama_api_key is not None or is_loopback(settings.turbo_host)
+
+
+async def _default_coder(settings: Settings) -> str | None:
+    """`backend:model` where no coder is set and Ollama does not have the documented one."""
+    if "coder_model" in settings.model_fields_set:
+        return None
+    as_asked = settings.model_copy(update={"deployment_name": settings.coder_model})
+    chosen = await running_ollama(as_asked) or await choose_model(settings)
+    if chosen.rule == "demo":
+        raise SettingsError(NO_MODEL)
+    backend = {"ollama": "ollama", "upstream": "openai", "dapr": "dapr"}.get(chosen.rule, "dial")
+    return f"{backend}:{chosen.name}"
+
+
+def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
+    async def principal() -> str:
+        return owner
+
+    key, place = "", {"ollama": tree.ollama_local, "openai": tree.openai_base_url or "https://api.openai.com"}
+    if tree.backend == "dial":
+        address = core_address(settings)
+        key, tree = key_for(settings, address), tree.model_copy(update={"dial_endpoint": address})
+        place["dial"] = address
+    host = urlsplit(place[tree.backend]).netloc if tree.backend != "dapr" else dapr_address(tree)
+    label = f"{tree.deployment_name} ({PRODUCTS[tree.backend]} at {host})"
+    services, profile = opened(tree, tools=(), read_seconds=settings.request_timeout_s)
+    return ModelAccess(services, profile, Caller(key, principal), label)

@@ -1,32 +1,36 @@
-"""The checkpoints of one coding run: its folder held for it alone, a snapshot after each step, and the way back."""
+"""The checkpoints of one coding task: its folder held for it alone, a snapshot after each step, and the way back."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from task.coding.diffs import FileDiff, file_diffs
 from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, make_private
+from task.coding.state import TaskState, keep_undone, tasks
+from task.coding.tree import is_index
 from task.coding.undo import Leg, Undoing, planned_undo, run_changes, undo, with_tail
 from task.errors import Conflict
-from task.store.coding import SNAPSHOTS, CodingRun, CodingRuns
+from task.runs.events import Undone
 from task.store.processes import BEAT_SECONDS
+from task.store.records import Run
+from task.store.store import NOTE, SNAPSHOTS, Store
 
 ALIVE_SECONDS = 3 * BEAT_SECONDS  # a busy process shows late that it is alive
-LENDING = 3  # earlier runs of the folder whose contents are used again
+LENDING = 3  # earlier tasks of the folder whose contents are used again
 
 
 @contextmanager
 def held_alone(workspace: Path) -> Generator[None]:
-    """Keep other runs out of the folder, of those around it and of those in it; a killed process holds nothing.
+    """Keep other tasks out of the folder, of those around it and of those in it; a killed process holds nothing.
 
     Raises:
-        Conflict: another run works there.
+        Conflict: another task works there.
     """
     handles = list[int]()
     try:
@@ -44,143 +48,6 @@ def held_alone(workspace: Path) -> Generator[None]:
             os.close(handle)
 
 
-@dataclass(slots=True)
-class Checkpoints:
-    """The snapshots of a run's folder, taken in its order; `run` is as it was before this process continues it.
-
-    `held_alone` is for whoever uses them."""
-
-    store: CodingRuns
-    run: CodingRun
-    snapshots: Snapshots
-    _legs: list[Leg] = field(default_factory=list[Leg])
-    _lent: Snapshot | None = None
-
-    @classmethod
-    async def open(cls, store: CodingRuns, run: CodingRun, data_dir: Path) -> Checkpoints:
-        """The run's checkpoints so far.
-
-        Raises:
-            SnapshotError: they are gone.
-        """
-        folder = data_dir / SNAPSHOTS
-        page = await store.list(run.owner, run.workspace, LENDING + 1)
-        others = [item.run_id for item in page.items if item.run_id != run.run_id]
-        earlier = [folder / run_id for run_id in others]
-        workspace = Path(run.workspace)
-        found = cls(store, run, Snapshots(workspace, folder / run.run_id, earlier, without=data_dir))
-        await found._load()
-        found._lent = await _last_of(store, others[0], Snapshots(workspace, earlier[0])) if others else None
-        return found
-
-    async def start(self) -> None:
-        """Keep the folder as it is before the run changes it, or continues to.
-
-        The snapshots of runs that the store no longer has are removed.
-
-        Raises:
-            SnapshotError: the folder cannot be kept.
-        """
-        await self.keep_tail()
-        await asyncio.to_thread(make_private, self.snapshots.folder)
-        await self.store.claim(self.snapshots.folder)
-        await self.store.sweep(self.snapshots.folder.parent)
-        snapshot = await self._take(self._legs[-1][1] if self._legs else self._lent)
-        await self.store.add_checkpoint(self.run.run_id, "start", snapshot.id)
-        self._legs.append((snapshot, snapshot))
-
-    async def step(self, note: str = "") -> bool:
-        """Keep what a step of the run has made of the folder, and return whether it changed anything; `note` says
-        which it was.
-
-        Raises:
-            SnapshotError: it cannot be kept: the run must not continue, and can be undone.
-        """
-        if not self._legs:  # nothing has begun
-            return False
-        first, last = self._legs[-1]
-        snapshot = await self._take(last)
-        self._legs[-1] = (first, snapshot)
-        if snapshot.id != last.id:
-            await self.store.add_checkpoint(self.run.run_id, "step", snapshot.id, note)
-        return snapshot.id != last.id
-
-    async def keep_tail(self) -> None:
-        """Keep what a run that was killed did after its last checkpoint; nothing of any other run.
-
-        Raises:
-            SnapshotError: the folder cannot be read.
-        """
-        if self.run.status != "interrupted" or not self._legs or self.run.ended_at is None:
-            return
-        first, last = self._legs[-1]
-        alive_ns = int((self.run.ended_at + ALIVE_SECONDS) * 1e9)
-        tail = await asyncio.to_thread(self._tail, last, alive_ns)
-        self._legs[-1] = (first, tail)
-        if tail.id != last.id:
-            await self.store.add_checkpoint(self.run.run_id, "step", tail.id, "interrupted")
-
-    async def diffs(self) -> list[FileDiff]:
-        """What the run has changed so far, up to its last checkpoint."""
-        changes, _ = run_changes(self._legs)
-        return await asyncio.to_thread(file_diffs, changes, self.snapshots.content)
-
-    async def planned_undo(self) -> Undoing:
-        """What taking the run back comes to, as the folder is now.
-
-        Raises:
-            Conflict: the run is in progress.
-            SnapshotError: its snapshots are gone, or the folder cannot be read.
-        """
-        if not self.run.over:
-            raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
-        await self.keep_tail()
-        if not self._legs:
-            return Undoing({})
-        now = await asyncio.to_thread(self.snapshots.look, self._legs[-1][1])
-        return await asyncio.to_thread(planned_undo, self._legs, now, self.snapshots)
-
-    async def undo(self, plan: Undoing, *, force: bool = False) -> Sequence[str]:
-        """Take the run back; the folders that stay because of what somebody put into them.
-
-        Raises:
-            Conflict: somebody has changed since what the run had changed, and it is not forced.
-            SnapshotError: the folder cannot be written, or a content is gone. Called again, it continues.
-        """
-        try:
-            stay = await asyncio.to_thread(undo, plan, self.snapshots, force=force)
-        except OSError as error:
-            where = f" {error.filename}" if isinstance(error.filename, str) else ""
-            raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
-        await self.store.undone(self.run.run_id)
-        return stay
-
-    async def _load(self) -> None:
-        loaded: dict[str, Snapshot] = {}
-        for item in await self.store.checkpoints(self.run.run_id):
-            if item.tree not in loaded:
-                loaded[item.tree] = await asyncio.to_thread(self.snapshots.load, item.tree)
-            snapshot = loaded[item.tree]
-            self._legs.append((snapshot if item.kind == "start" else self._legs.pop()[0], snapshot))
-
-    def _tail(self, last: Snapshot, alive_ns: int) -> Snapshot:
-        try:
-            now = self.snapshots.take(last)
-        except SnapshotError:  # the run has made too much to be kept, which can be undone all the same
-            now = self.snapshots.look(last)
-        return self.snapshots.keep(with_tail(last, now, alive_ns))
-
-    async def _take(self, since: Snapshot | None) -> Snapshot:
-        return await asyncio.to_thread(self.snapshots.take, since)
-
-
-async def _last_of(store: CodingRuns, run_id: str, snapshots: Snapshots) -> Snapshot | None:
-    kept = await store.checkpoints(run_id)
-    with suppress(SnapshotError):
-        return await asyncio.to_thread(snapshots.load, kept[-1].tree) if kept else None
-    return None
-
-
 def _lock(handle: int, *, alone: bool) -> None:
     try:
         fcntl.flock(handle, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
@@ -188,3 +55,145 @@ def _lock(handle: int, *, alone: bool) -> None:
         raise
     except OSError:
         pass  # some network file systems cannot lock a folder
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The snapshots of a task's folder, taken in its order; `run` is as it was before this process continues it.
+
+    Each of the `legs` is what the folder was when the task was begun or continued, and what it was in the end.
+    Whoever takes snapshots or undoes, uses `held_alone`.
+    """
+
+    store: Store
+    run: Run
+    snapshots: Snapshots
+    legs: list[Leg] = field(default_factory=list[Leg])
+
+    @classmethod
+    async def open(cls, store: Store, task: TaskState, data_dir: Path) -> Checkpoints:
+        """The task's checkpoints so far.
+
+        Raises:
+            SnapshotError: they are gone.
+        """
+        folder = data_dir / SNAPSHOTS
+        lenders = await store.runs.list(task.run.owner, limit=LENDING + 1, kind="coding", folder=str(task.workspace))
+        earlier = [folder / run.run_id for run in lenders.items if run.run_id != task.run.run_id]
+        snapshots = Snapshots(task.workspace, folder / task.run.run_id, earlier, without=data_dir)
+        return cls(store, task.run, snapshots, await asyncio.to_thread(_legs, task, snapshots))
+
+    async def start(self) -> Snapshot:
+        """Keep the folder before the task changes it, or continues to.
+
+        The snapshots of tasks that the store no longer has are removed.
+
+        Raises:
+            SnapshotError: the folder cannot be kept.
+        """
+        folder = self.snapshots.folder
+        await asyncio.to_thread(make_private, folder)
+        await asyncio.to_thread((folder / NOTE).write_text, self.store.database.place, "utf-8")
+        await self.store.sweep(folder.parent)
+        snapshot = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1] if self.legs else await self._lent())
+        self.legs.append((snapshot, snapshot))
+        return snapshot
+
+    async def step(self) -> Snapshot:
+        """Keep what a step of the task has made of the folder.
+
+        Raises:
+            SnapshotError: it cannot be kept: the task must not continue, and can be undone.
+        """
+        first, last = self.legs[-1]
+        snapshot = await asyncio.to_thread(self.snapshots.take, last)
+        self.legs[-1] = (first, snapshot)
+        return snapshot
+
+    async def keep_tail(self) -> Snapshot | None:
+        """Keep what a task that was killed did after its last checkpoint, and nothing of any other task; None: nothing.
+
+        Raises:
+            SnapshotError: the folder cannot be read.
+        """
+        if self.run.status != "interrupted" or not self.legs or self.run.ended_at is None:
+            return None
+        first, last = self.legs[-1]
+        alive_ns = int((self.run.ended_at + ALIVE_SECONDS) * 1e9)
+
+        def work() -> Snapshot:
+            try:
+                now = self.snapshots.take(last)
+            except SnapshotError:  # the task has made too much to be kept, which can be undone all the same
+                now = self.snapshots.look(last)
+            return self.snapshots.keep(with_tail(last, now, alive_ns))
+
+        tail = await asyncio.to_thread(work)
+        self.legs[-1] = (first, tail)
+        return tail if tail.id != last.id else None
+
+    @property
+    def changed_files(self) -> bool:
+        """Whether the task has changed any file so far, those of Git included: `git status` alone writes its index."""
+        changes, _ = run_changes(self.legs)
+        kept = ("file", "link", "opaque")
+        return any(
+            not is_index(path) and any(item is not None and item.kind in kept for item in pair)
+            for path, pair in changes.items()
+        )
+
+    async def diffs(self) -> list[FileDiff]:
+        """What the task has changed so far, up to its last checkpoint."""
+        changes, _ = run_changes(self.legs)
+        return await asyncio.to_thread(file_diffs, changes, self.snapshots.content)
+
+    async def planned_undo(self) -> Undoing:
+        """What taking the task back comes to, as the folder is now.
+
+        Raises:
+            Conflict: the task is in progress.
+            SnapshotError: its snapshots are gone, or the folder cannot be read.
+        """
+        if not self.run.over:
+            raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
+        await self.keep_tail()
+        if not self.legs:
+            return Undoing({})
+        now = await asyncio.to_thread(self.snapshots.look, self.legs[-1][1])
+        return await asyncio.to_thread(planned_undo, self.legs, now, self.snapshots)
+
+    async def undo(self, plan: Undoing, *, force: bool = False) -> Undone:
+        """Take the task back.
+
+        Raises:
+            Conflict: somebody has changed since what the task had changed, and it is not forced.
+            SnapshotError: the folder is not writable, or a content is missing. Safe to retry.
+        """
+        try:
+            stay = await asyncio.to_thread(undo, plan, self.snapshots, force=force)
+        except OSError as error:
+            where = f" {error.filename}" if isinstance(error.filename, str) else ""
+            raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
+        undone = Undone(self.store.processes.clock(), sorted(plan.steps), stay, plan.lost)
+        await keep_undone(self.store, self.run, undone)
+        return undone
+
+    async def _lent(self) -> Snapshot | None:
+        """The last snapshot of the task before this one in the folder, whose contents need not be read again."""
+        found = await tasks(self.store, self.run.owner, self.snapshots.workspace, 2)
+        before = next((task for task in found.items if task.run.run_id != self.run.run_id and task.checkpoints), None)
+        if before is None:
+            return None
+        lender = Snapshots(self.snapshots.workspace, self.snapshots.folder.parent / before.run.run_id)
+        with suppress(SnapshotError):
+            return await asyncio.to_thread(lender.load, before.checkpoints[-1][1])
+        return None
+
+
+def _legs(task: TaskState, snapshots: Snapshots) -> list[Leg]:
+    loaded, legs = dict[str, Snapshot](), list[Leg]()
+    for start, tree in task.checkpoints:
+        if tree not in loaded:
+            loaded[tree] = snapshots.load(tree)
+        legs.append((loaded[tree] if start else legs.pop()[0], loaded[tree]))
+    return legs

@@ -1,12 +1,14 @@
-"""Differences of two trees in Git's format, which `git apply` and `patch` take."""
+"""Differences of two trees in Git's format, which `git apply` and `patch` take, and what no diff shows."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from os import fsencode
+from pathlib import Path
 
 from task.coding.snapshots import SnapshotError
 from task.coding.tree import Entry
@@ -17,6 +19,11 @@ MOST_LINES = 5_000  # between the first and the last change: the time to compare
 LARGEST = 4 << 20  # bytes of a file whose lines are compared
 _HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@", re.ASCII)
 _PLAIN = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n"})
+LOADED = frozenset({"node_modules", ".venv", "__pycache__", ".tox", ".nox"})
+OF_GIT = ("config", "config.worktree", "commondir", "hooks")  # by which git runs programs
+MOST = 5
+OF_PROGRAMS = "Changed where no diff shows it and undo does not reach: {}. Make it anew if you do not trust the run."
+OF_REPOSITORIES = "Changed without a trace in the diff: {}. Git runs programs named there; look before you use git."
 
 Pairs = Mapping[str, tuple[Entry | None, Entry | None]]
 
@@ -29,6 +36,11 @@ class FileDiff:
     text: str
     added: int = 0
     removed: int = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file was not there before."""
+        return self.text.partition("\n")[2].startswith("new file mode")
 
 
 def file_diffs(pairs: Pairs, content: Callable[[Entry], bytes]) -> list[FileDiff]:
@@ -92,7 +104,7 @@ def _lines(entry: Entry | None, content: Callable[[Entry], bytes]) -> list[str] 
     if entry.kind == "opaque" or entry.size > LARGEST:
         return None
     try:
-        raw = fsencode(entry.content) if entry.kind == "link" else content(entry)
+        raw = os.fsencode(entry.content) if entry.kind == "link" else content(entry)
         text = raw.decode()
     except (UnicodeDecodeError, SnapshotError):  # the second: it was not kept
         return None
@@ -137,4 +149,58 @@ def _quoted(name: str) -> str:
 
 def _escaped(char: str) -> str:
     plain = char.translate(_PLAIN)
-    return plain if plain != char else "".join(f"\\{byte:03o}" for byte in fsencode(char))
+    return plain if plain != char else "".join(f"\\{byte:03o}" for byte in os.fsencode(char))
+
+
+def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
+    """Sentences that name the places in which something has changed since that time; none if there are none."""
+    programs, repositories = list[str](), list[str]()
+    for here, below, files in _walked(workspace):
+        for name in sorted(LOADED.intersection(below)):
+            below.remove(name)
+            if _has_changed([here / name], since_ns):
+                programs.append(str((here / name).relative_to(workspace)))
+        if ".git" in (*below, *files):
+            below[:] = [name for name in below if name != ".git"]
+            git = here / ".git"
+            if _has_changed([git] if ".git" in files else [git / name for name in OF_GIT], since_ns):
+                repositories.append(str(git.relative_to(workspace)))
+    found = ((OF_PROGRAMS, programs), (OF_REPOSITORIES, repositories))
+    return [sentence.format(_listed(places)) for sentence, places in found if places]
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(places[:MOST]) + (f" and {len(places) - MOST} more" if len(places) > MOST else "")
+
+
+def _has_changed(places: list[Path], since_ns: int) -> bool:
+    return any(_changed_at(path) > since_ns for place in places for path in _all(place))
+
+
+def _all(place: Path) -> Iterator[str]:
+    yield str(place)
+    for folder, below, files in _walked(place):
+        yield from (os.path.join(folder, name) for name in (*below, *files))
+
+
+def _walked(place: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    # As `os.walk`, which in Python 3.11 fails in trees that are deeper than functions may call each other.
+    waiting = [place]
+    while waiting:
+        here = waiting.pop()
+        below, files, links = list[str](), list[str](), set[str]()
+        with suppress(OSError), os.scandir(here) as found:
+            for entry in found:
+                if entry.is_symlink():
+                    links.add(entry.name)
+                is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+                (below if is_folder else files).append(entry.name)
+        yield here, below, files
+        waiting += [here / name for name in below if name not in links]
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.lstat(path).st_ctime_ns  # which no program can set
+    except OSError:
+        return 0

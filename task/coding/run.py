@@ -1,25 +1,22 @@
-"""One coding run: plan, prepare, carry out, verify; each part is reported, and recorded so that it can be resumed."""
+"""One coding task: plan, prepare, carry out, verify; each part is an event of its run, from which it is continued."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from time import monotonic, time_ns
 
 from task.approvals.rules import ApprovalRules
 from task.closing import run_to_completion
-from task.coding.checkpoints import held_alone
+from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
-from task.coding.commands import RunCommands
-from task.coding.journal import STATUSES, Changes, Journal
+from task.coding.diffs import FileDiff, unseen_changes, whole
 from task.coding.planner import Plan, planned
-from task.coding.snapshots import SnapshotError
-from task.coding.unseen import unseen_changes
-from task.coding.verification import changed_tests
-from task.conversation.messages import user
+from task.coding.snapshots import Snapshot, SnapshotError
+from task.coding.state import STATUSES, TaskState, conversation, record
+from task.coding.verification import OwnCommands, changed_tests
+from task.conversation.messages import Message, user
 from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.base import Usage
 from task.llm.failures import explained
@@ -27,9 +24,11 @@ from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
 from task.product import Profile, Services
 from task.runs.events import (
+    Checkpoint,
     Emit,
     Noted,
     PlanReady,
+    RunEvent,
     RunFinished,
     RunStarted,
     TaskEnded,
@@ -37,9 +36,12 @@ from task.runs.events import (
     TaskStarted,
     WorkspaceChanged,
 )
+from task.runs.request import RunOptions
 from task.runs.traces import TraceRecorder, TraceStart, recorded
+from task.store.records import Run
+from task.store.store import Store
 from task.tools.models import Caller
-from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.offload import LocalTexts, ReadFileLinesTool, SearchInFileTool
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.tools import workspace_tools
@@ -67,13 +69,11 @@ class ModelAccess:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a person wants done now: plan only, or also carry out, with a command before it and one that verifies.
+    """What the user wants done now: plan only, or also carry out, with a command before it and one that verifies.
 
-    `notes` are sentences that a person should read first.
+    `notes` are sentences that the user should read first.
     """
 
-    task: str
-    owner: str
     apply: bool = False
     setup: str | None = None
     verify: str | None = None
@@ -84,167 +84,215 @@ class Order:
 
 @dataclass(slots=True)
 class Work:
-    """Carries an order out in a workspace; a run whose journal has a plan is continued with it."""
+    """Carries an order out in a workspace, as the `run` of this process; `earlier` is the task as it was before.
+
+    `tail` is what the task did before its process was killed, kept already. Events go to the store and to `show`.
+    """
 
     order: Order
-    journal: Journal
+    store: Store
+    run: Run
+    earlier: TaskState
+    checkpoints: Checkpoints
+    tail: Snapshot | None
     workspace: Workspace
     commands: Commands
     planner: ModelAccess
     coder: ModelAccess
-    emit: Emit
+    show: Emit
     ask: Ask
     _progress: Progress | None = field(default=None, init=False)
-    _changes: Changes = field(default_factory=Changes, init=False)
+    _saved: list[Message] = field(default_factory=list[Message], init=False)
+    _diffs: list[FileDiff] = field(default_factory=list[FileDiff], init=False)
     _unkept: str = field(default="", init=False)
-    _planning: dict[str, Usage] = field(default_factory=dict[str, Usage], init=False)
+    _usage: dict[str, Usage] = field(default_factory=dict[str, Usage], init=False)
     _trace_id: str | None = field(default=None, init=False)
     _began_ns: int = field(default=0, init=False)
-    _asked: ModelAccess = field(init=False)
+    _asked: str = field(default="", init=False)
 
-    def __post_init__(self) -> None:
-        self._asked = self.planner
-
-    async def run(self) -> TaskEnded:
-        """Do all of it; failures and interruptions are reported as the run's end."""
-        started, order, journal = monotonic(), self.order, self.journal
-        planner = None if journal.record.plan is not None else self.planner.label
-        path = str(self.workspace.path)
-        self.emit(RunStarted(journal.run_id, None, None, self.coder.label, 0))
-        self.emit(TaskStarted(order.task, path, planner, self.coder.label, order.apply))
-        for note in order.notes:
-            self.emit(Noted(note))
+    async def carry_out(self) -> TaskEnded:
+        """Do all of it; failures and interruptions are reported as the task's end."""
+        started, run, coder = monotonic(), self.run, self.coder
+        options = RunOptions(DOOR, coder.profile.model).as_dict()
+        planner = None if self.earlier.plan is not None else self.planner.label
+        kept, path = {"verify": self.order.verify}, str(self.workspace.path)
+        beginning = (
+            RunStarted(run.run_id, None, None, coder.label, 0, options),
+            TaskStarted(self.earlier.task, path, planner, coder.label, self.order.apply, kept),
+            *((Checkpoint(self.tail.id, start=False),) if self.tail is not None else ()),
+        )
+        for event in beginning:
+            record(self.store, run, event)
+        await self.store.runs.save(run.run_id)  # before the user reads the id with which the task is continued
+        for event in beginning:
+            self.show(event)
+        for note in self.order.notes:
+            self._emit(Noted(note))
+        stopping = asyncio.create_task(self._stop_on_request(asyncio.current_task()))
         try:
             result, reason = await self._result()
         except asyncio.CancelledError:
             result, reason = "interrupted", "interrupted"
         except ProviderError as error:
-            result, reason = "failed", error.display_message or explained(error, self._asked.profile.model)
+            result, reason = "failed", error.display_message or explained(error, self._asked)
         except (AgentError, ValueError) as error:
             result, reason = "failed", str(error)
         except Exception as error:
             reference = reference_of(error)
-            logger.exception("a coding run failed unexpectedly (reference %s)", reference)
+            logger.exception("a coding task failed unexpectedly (reference %s)", reference)
             result, reason = "failed", with_reference("The run failed unexpectedly.", reference)
-        ended = await run_to_completion(self._ended(result, reason, started))
-        self.emit(ended)
-        reason = "stop" if result in ("planned", "verified", "not_verified") else None
-        limit = "steps" if result == "limited" else None
-        self.emit(RunFinished(STATUSES[ended.result], journal.run_id, None, ended.trace_id, reason, limit))
-        return ended
+        finally:
+            stopping.cancel()
+        return await run_to_completion(self._ended(result, reason, started))
+
+    async def _stop_on_request(self, work: asyncio.Task[object] | None) -> None:
+        await self.store.runs.cancel_requested(self.run.run_id)
+        assert work is not None
+        work.cancel()
 
     async def _ended(self, result: TaskResult, reason: str, started: float) -> TaskEnded:
-        changes, journal = self._changes, self.journal
-        tests = tuple(changed_tests(changes.files, changes.existing))
+        run, diffs, progress = self.run, self._diffs, self._progress or Progress([])
         if self._unkept:
             result, reason = "failed", self._unkept
-        await journal.end(result, reason, self._progress, tests, kept=not self._unkept)
-        progress = self._progress or Progress([])
-        return TaskEnded(
-            journal.run_id, result, reason, progress.spent.steps, progress.last, changes.diff, changes.files, tests,
-            _tokens(self._planning, progress.usage), monotonic() - started, self._trace_id,
-        )  # fmt: skip
+        usage = dict(self._usage)
+        for model, used in progress.usage.items():
+            usage[model] = usage.get(model, Usage()) + used
+        ended = TaskEnded(
+            run.run_id,
+            result,
+            reason,
+            progress.spent.steps,
+            progress.last,
+            whole(diffs),
+            tuple(item.path for item in diffs),
+            tuple(changed_tests((item.path for item in diffs), (item.path for item in diffs if not item.is_new))),
+            {model: (used.prompt_tokens, used.completion_tokens) for model, used in usage.items()},
+            monotonic() - started,
+            self._trace_id,
+        )
+        stopped = "stop" if result in ("planned", "verified", "not_verified") else None
+        limit = "steps" if result == "limited" else None
+        finished = RunFinished(STATUSES[result], run.run_id, None, self._trace_id, stopped, limit)
+        record(self.store, run, replace(ended, diff=""))
+        record(self.store, run, finished)
+        # Where the workspace was not kept at the end, undo looks at it as at that of a task whose process was killed.
+        status = STATUSES[result] if not self._unkept else "interrupted"
+        await self.store.runs.finish(run, status, error=None if result in ("planned", "verified") else reason)
+        self.show(ended)
+        self.show(finished)
+        return ended
 
     async def _result(self) -> tuple[TaskResult, str]:
-        order = self.order
-        plan = self.journal.record.plan or await self._plan()
-        self.emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
-        await self.journal.planned(plan)
-        if not order.apply:
+        plan = self.earlier.plan or await self._plan()
+        self._emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
+        await self.store.runs.save(self.run.run_id)
+        if not self.order.apply:
             return "planned", ""
         with held_alone(self.workspace.path):
-            await self.journal.begin()
+            self._emit(Checkpoint((await self.checkpoints.start()).id, start=True))
+            await self.store.runs.save(self.run.run_id)
             try:
                 return await self._applied(plan)
             finally:
                 await run_to_completion(self._keep_last_step())
 
-    async def _keep_last_step(self) -> None:
-        if self._began_ns:
-            for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
-                self.emit(Noted(sentence))
-        try:
-            self._changes = await self.journal.checkpoint(self._progress)
-        except SnapshotError as error:
-            self._changes, self._unkept = await self.journal.changes(), str(error)
+    async def _plan(self) -> Plan:
+        profile, caller, task = self.planner.profile, self.planner.caller, self.earlier.task
+        self._asked = profile.model
+        files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
+        start = TraceStart(self.run.owner, DOOR, profile.model, asked=(user(task),), run_id=self.run.run_id)
+        async with recorded(self.planner.services.store, start) as observer:
+            plan, usage = await planned(profile, caller, task, files, observer)
+        self._usage[profile.model] = usage
+        return plan
 
     async def _applied(self, plan: Plan) -> tuple[TaskResult, str]:
-        order, own = self.order, RunCommands(self.commands, self.emit)
+        order, own = self.order, OwnCommands(self.commands, self._emit)
         rules = self.coder.profile.rules
         rules = replace(rules, policy=coding_policy(rules.policy, yes=order.yes))
         if order.setup is not None:
             refusal = await own.set_up(order.setup, rules, self.ask)
             if refusal:
                 return "denied", refusal
-        self._began_ns = time_ns()  # what the setup has installed is the person's own wish
-        outcome = await self._carry_out(plan, rules)
+        self._began_ns = time_ns()  # what the setup has installed is the user's own wish
+        outcome = await self._coded(plan, rules)
         if outcome.status == "cancelled":
             return "interrupted", "interrupted"
         if outcome.error is not None:
             raise outcome.error
         if outcome.status == "limited":
             return "limited", f"stopped at {outcome.limit}, not verified"
-        return await own.verify(order.verify, plan.tests)
+        verdict, reason = await own.verify(order.verify, plan.tests)
+        if verdict == "verified" and not self.checkpoints.changed_files:
+            return "not_verified", "not verified: nothing was changed"
+        return verdict, reason
 
-    async def _plan(self) -> Plan:
-        profile, caller, order = self.planner.profile, self.planner.caller, self.order
-        files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
-        start = TraceStart(order.owner, DOOR, profile.model, asked=(user(order.task),), run_id=self.journal.run_id)
-        async with recorded(self.planner.services.store, start) as observer:
-            plan, usage = await planned(profile, caller, order.task, files, observer)
-        self._planning[profile.model] = usage
-        return plan
-
-    async def _carry_out(self, plan: Plan, rules: ApprovalRules) -> RunOutcome:
-        order = self.order
-        self._asked = coder = self.coder
-        earlier, why = self.journal.record.progress, self.journal.record.reason
-        if earlier is None:
-            asked = user(plan.coder_prompt + NUMBERED.format(plan=_numbered(plan.plan)))
-            self._progress = progress = Progress([asked])
+    async def _coded(self, plan: Plan, rules: ApprovalRules) -> RunOutcome:
+        coder, store, earlier = self.coder, self.store, self.earlier
+        self._asked = coder.profile.model
+        self._progress = progress = earlier.progress or Progress([])
+        self._saved = list(progress.messages)
+        if progress.messages:
+            progress.messages.append(user(CONTINUED.format(why=earlier.reason or KILLED)))
         else:
-            self._progress = progress = earlier
-            progress.messages.append(user(CONTINUED.format(why=why or KILLED)))
-        store = await coder.services.store.get()
+            numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(plan.plan, 1))
+            progress.messages.append(user(plan.coder_prompt + NUMBERED.format(plan=numbered)))
         start = TraceStart(
-            order.owner, DOOR, coder.profile.model, asked=(progress.messages[-1],),
-            history=len(progress.messages) - 1, run_id=self.journal.run_id,
-        )  # fmt: skip
-        observer = TraceRecorder(store.traces, start, await store.traces.new_id())
-        self._trace_id = observer.trace_id
-        await self.journal.traced(observer.trace_id)
-        results = self.journal.results
+            self.run.owner,
+            DOOR,
+            coder.profile.model,
+            asked=(progress.messages[-1],),
+            history=len(progress.messages) - 1,
+            run_id=self.run.run_id,
+        )
+        self._trace_id = await store.traces.new_id()
+        observer = TraceRecorder(store.traces, start, self._trace_id)
+        await store.runs.traced(self.run.run_id, self._trace_id)
+        results = LocalTexts(self.checkpoints.snapshots.folder / "results")  # they go when the snapshots go
         profile = replace(
             coder.profile,
             prompt=CODER_PROMPT,
             tools=[
                 *workspace_tools(self.workspace, self.commands),
-                PlanStepTool(plan.plan, self.emit),
+                PlanStepTool(plan.plan, self._emit),
                 ReadFileLinesTool(results),
                 SearchInFileTool(results),
             ],
             rules=rules,
-            limits=replace(coder.profile.limits, steps=order.steps),
+            limits=replace(coder.profile.limits, steps=self.order.steps),
             offloader=replace(coder.profile.offloader, files=results),
         )
-        working = Coder(coder.services, profile, coder.caller, self.emit, self.ask, self._checkpoint, observer)
+        working = Coder(coder.services, profile, coder.caller, self._emit, self.ask, self._keep_step, observer)
         outcome = await working.run(progress)
         observer.end(outcome.status, outcome.error or outcome.limit)
         observer.record()
         return outcome
 
-    async def _checkpoint(self, progress: Progress) -> None:
-        before, self._changes = self._changes, await self.journal.checkpoint(progress)
-        if self._changes != before:
-            self.emit(WorkspaceChanged(len(self._changes.files), self._changes.added, self._changes.removed))
+    async def _keep_step(self, progress: Progress) -> None:
+        before = self._diffs
+        self._keep((await self.checkpoints.step()).id, progress)
+        await self.store.runs.save(self.run.run_id)
+        self._diffs = await self.checkpoints.diffs()
+        if self._diffs != before:
+            added, removed = sum(item.added for item in self._diffs), sum(item.removed for item in self._diffs)
+            self._emit(WorkspaceChanged(len(self._diffs), added, removed))
 
+    async def _keep_last_step(self) -> None:
+        if self._began_ns:
+            for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
+                self._emit(Noted(sentence))
+        try:
+            self._keep((await self.checkpoints.step()).id, self._progress)
+        except SnapshotError as error:
+            self._unkept = str(error)
+            self._keep(self.checkpoints.legs[-1][1].id, self._progress)
+        self._diffs = await self.checkpoints.diffs()
 
-def _numbered(plan: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {step}" for number, step in enumerate(plan, 1))
+    def _keep(self, tree: str, progress: Progress | None) -> None:
+        said = conversation(progress, self._saved) if progress is not None else {}
+        self._saved = list(progress.messages) if progress is not None else self._saved
+        self._emit(Checkpoint(tree, start=False, request=said))
 
-
-def _tokens(*parts: Mapping[str, Usage]) -> dict[str, tuple[int, int]]:
-    total: dict[str, Usage] = {}
-    for model, usage in chain.from_iterable(part.items() for part in parts):
-        total[model] = total.get(model, Usage()) + usage
-    return {model: (used.prompt_tokens, used.completion_tokens) for model, used in total.items()}
+    def _emit(self, event: RunEvent) -> None:
+        record(self.store, self.run, event)
+        self.show(event)

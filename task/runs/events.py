@@ -138,13 +138,15 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted:
-    """`planner` is None where the plan was made before; `apply`: the plan is carried out."""
+    """`planner` is None where the plan was made before; `apply`: the plan is carried out. It comes again each time that
+    the task is continued."""
 
     task: str
     workspace: str
     planner: str | None
     coder: str
     apply: bool
+    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
     type: Literal["task_started"] = "task_started"
 
 
@@ -201,6 +203,17 @@ class PlanStepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The workspace is kept as the snapshot `tree`: at a `start`, before the task changes anything or continues to, and
+    after each step. `request` is the coder's conversation up to there. Programs that follow a task need neither."""
+
+    tree: str
+    start: bool
+    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    type: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceChanged:
     """All that the task has changed so far."""
 
@@ -213,7 +226,7 @@ class WorkspaceChanged:
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
     """How the task ended, and why in a sentence; `tests` existed before and were changed, `tokens` (in, out) are by
-    model."""
+    model. The store keeps no `diff`: it is made of the snapshots."""
 
     run_id: str
     result: TaskResult
@@ -227,6 +240,18 @@ class TaskEnded:
     seconds: float = 0.0
     trace_id: str | None = None
     type: Literal["task_ended"] = "task_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What the task has changed was taken back, `at` seconds since 1970. Paths that were `lost` could not be made
+    again, for the reason given; the folders that `stayed` hold something of others."""
+
+    at: float
+    restored: Sequence[str]
+    stayed: Sequence[str]
+    lost: Mapping[str, str]
+    type: Literal["undone"] = "undone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +285,10 @@ TaskEvent = (
     | CommandEnded
     | StepStarted
     | PlanStepDone
+    | Checkpoint
     | WorkspaceChanged
     | TaskEnded
+    | Undone
 )
 RunEvent = AnswerEvent | TaskEvent | AttachmentSaved
 Emit = Callable[[RunEvent], Any]
@@ -276,8 +303,8 @@ def data_of(event: RunEvent) -> dict[str, Any]:
 
 
 def as_line(event: RunEvent) -> dict[str, Any]:
-    """The event as `--json` prints it where no run numbers it."""
-    return {"type": event.type, **data_of(event)}
+    """The event as `--json` prints it without its number."""
+    return {"type": event.type, **{name: value for name, value in data_of(event).items() if name != KEPT}}
 
 
 def sent(event: Event) -> dict[str, Any]:

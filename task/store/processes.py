@@ -137,7 +137,7 @@ class Processes:
         known = select(_processes.c.id)
         running = [
             (table, and_(table.c.status == "running", table.c.process != self.own_id, table.c.process.not_in(known)))
-            for table in (tables.coding_runs, tables.runs, tables.traces)
+            for table in (tables.runs, tables.traces)
         ]
 
         def left_behind(connection: Connection) -> bool:
@@ -146,19 +146,18 @@ class Processes:
         def work(connection: Connection) -> list[str]:
             # In the same transaction: a process that beats at this moment either stays, or finds that it was removed.
             for process, seen_at in _removed(connection, dead).items():
-                # What was changed after the process was last seen alive is not the run's, and undo leaves it alone.
-                mine = (tables.coding_runs.c.process == process, tables.coding_runs.c.status == "running")
-                ended = update(tables.coding_runs).where(*mine)
-                connection.execute(ended.values(status=INTERRUPTED, ended_at=seen_at, error=ERROR))
-            (coding, of_coding), (runs, of_runs), (traces, of_traces) = running
+                # What was changed after the process was last seen alive is not a task's, and its undo leaves it alone.
+                mine = (tables.runs.c.process == process, tables.runs.c.status == "running")
+                connection.execute(update(tables.runs).where(*mine).values(ended_at=seen_at))
+            (runs, of_runs), (traces, of_traces) = running
             ended = {"status": INTERRUPTED, "error": ERROR}
+            last_alive = func.coalesce(runs.c.ended_at, now)
             rows = connection.execute(
-                update(runs).where(of_runs).values(**ended, ended_at=now).returning(*runs.c)
+                update(runs).where(of_runs).values(**ended, ended_at=last_alive).returning(*runs.c)
             ).all()
             for row in rows:
                 _close(connection, row, now)
             connection.execute(update(traces).where(of_traces).values(**ended, completed_at=now))
-            connection.execute(update(coding).where(of_coding).values(**ended, ended_at=now))
             return [row.id for row in rows]
 
         if not dead and not await self.database.read(left_behind):

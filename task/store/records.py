@@ -18,6 +18,7 @@ from task.errors import AgentError, InvalidRequest
 
 T = TypeVar("T")
 FINISHED = "finished"  # the type of a run's last event
+RunKind = Literal["answer", "coding"]
 RunStatus = Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
 Origin = Literal["page", "console", "api"]
 ApprovalStatus = Literal["waiting", "allowed", "denied", "expired"]
@@ -161,8 +162,9 @@ class AlreadyStarted(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One answer, in progress or complete. `resumes` is the suspended run that it continues; `added` are the messages
-    of a suspended run that has no session."""
+    """One answer, or one coding task in `folder`, in progress or complete. `resumes` is the suspended run that it
+    continues; `added` are the messages of a suspended run that has no session. Where `status` is interrupted,
+    `ended_at` is the last time at which its process was known to be alive."""
 
     run_id: str
     owner: str
@@ -175,6 +177,8 @@ class Run:
     error: str | None = None
     resumes: str | None = None
     added: tuple[Message, ...] = ()
+    kind: RunKind = "answer"
+    folder: str | None = None
 
     @property
     def over(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from task.store.records import (
     Page,
     RequestKey,
     Run,
+    RunKind,
     RunStatus,
     Session,
     new_id,
@@ -72,8 +74,10 @@ class Runs:
         resumes: str | None = None,
         key: RequestKey | None = None,
         most: int | None = None,
+        folder: str | None = None,
     ) -> Run:
-        """Start a run of this process; in a session, `messages` are added to it as it was at `session.version`.
+        """Start a run of this process: an answer, or where a `folder` is given a coding task in it. In a session,
+        `messages` are added to it as it was at `session.version`.
 
         `resumes` is the run that it continues, which happens once; `key` names the request, once for each owner.
         The owner may have `most` runs in progress, this one included.
@@ -88,7 +92,10 @@ class Runs:
         """
         self._writer.admit()
         now, session_id = self._clock(), session.session_id if session else None
-        run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
+        kind: RunKind = "answer" if folder is None else "coding"
+        run_id = new_id("run", 16) if folder is None else new_id("code")  # users type the ids of tasks
+        of_run = {"session_id": session_id, "trace_id": trace_id, "experiment": experiment, "resumes": resumes}
+        run = Run(run_id, owner, "running", now, **of_run, kind=kind, folder=folder)
         await self._keep_lease()  # others would end at once what a process starts that they have removed
         answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         # The run that answers may have died with its process; then this one need not be refused.
@@ -109,6 +116,22 @@ class Runs:
             raise
         self._live[run.run_id] = EventLog(run.run_id, self._writer)
         return run
+
+    async def resume(self, run: Run) -> Run:
+        """Let this process continue a run that has ended: its events go on where they stopped.
+
+        Raises:
+            Conflict: it has not ended.
+        """
+        self._writer.admit()
+        await self._keep_lease()
+        ended = update(_runs).where(_runs.c.id == run.run_id, _runs.c.status != "running")
+        again: dict[str, Any] = {"status": "running", "ended_at": None, "error": None}
+        row = {**again, "process": self._processes.own_id, "cancel_asked": False}
+        if not await self._database.execute(ended.values(**row)):
+            raise Conflict(f"the run {run.run_id} is in progress; wait for it, or stop it first")
+        self._live[run.run_id] = EventLog(run.run_id, self._writer, await self.recorded(run.run_id))
+        return replace(run, **again)
 
     def append_event(self, run_id: str, kind: str, /, **data: Any) -> Event:
         """Add an event to a running run of this process. An event of the kind "text" has the text as `text`."""
@@ -147,6 +170,16 @@ class Runs:
         # Queued behind the run's own events and traces, so that its end is never read before them.
         self._writer.put(work)
         await self._writer.flush()
+
+    async def save(self, run_id: str) -> None:
+        """Return when the events so far of a run of this process are on disk, and the run is its own; see `hold`."""
+        self._live[run_id].save()
+        await self._writer.flush()
+        await self.hold(run_id)
+
+    async def traced(self, run_id: str, trace_id: str) -> None:
+        """Keep the id of the trace of what the run does now."""
+        await self._database.execute(update(_runs).where(_runs.c.id == run_id).values(trace_id=trace_id))
 
     async def get(self, owner: str, run_id: str) -> Run:
         row = await self._database.first(select(_runs).where(_runs.c.id == run_id, _runs.c.owner == owner))
@@ -190,12 +223,21 @@ class Runs:
         return await self._database.write(lambda connection: _claimed(connection, owner, key, run_id, now))
 
     async def list(
-        self, owner: str, session_id: str | None = None, limit: int = 50, cursor: str | None = None
+        self,
+        owner: str,
+        session_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        kind: RunKind = "answer",
+        folder: str | None = None,
     ) -> Page[Run]:
-        """The owner's runs, the newest first."""
-        query = select(_runs).where(_runs.c.owner == owner)
+        """The owner's runs of one kind, the newest first; those of a session or a folder where it is given."""
+        query = select(_runs).where(_runs.c.owner == owner, _runs.c.kind == kind)
         if session_id is not None:
             query = query.where(_runs.c.session_id == session_id)
+        if folder is not None:
+            query = query.where(_runs.c.folder == folder)
         return await self._database.page(query, _runs.c.started_at, limit, cursor, _run)
 
     async def events_after(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
@@ -227,6 +269,10 @@ class Runs:
             # The client may have been sent more than the process could store before it died; it waits for the end.
             for event in (await stored_events(self._database, run_id, 0))[-1:]:
                 yield event
+
+    async def recorded(self, run_id: str) -> Sequence[Event]:
+        """The run's events that are on disk, oldest first."""
+        return await stored_events(self._database, run_id, 0)
 
     async def renew(self) -> None:
         """Renew the lease under which this process works on its runs; those that another process has ended are stopped.

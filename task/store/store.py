@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +17,6 @@ from task.errors import StoreUnavailable
 from task.shared.limits import MemoryBuckets, RateLimits
 from task.store import tables
 from task.store.approvals import StoredApprovals, StoredGrants
-from task.store.coding import SNAPSHOTS, CodingRuns
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, StoredBuckets
 from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.3
 RETENTION_SECONDS = 3600.0
+SNAPSHOTS, NOTE = "snapshots", "store"  # in the data folder: a folder for each task; in that, which store has it
 DAY = 86_400
 AT_ONCE = 500  # rows that one transaction removes: others must get their turn
 
@@ -50,7 +51,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Sessions, runs, traces, approvals, grants, keys, rate limits and coding runs of one database."""
+    """Sessions, runs, traces, approvals, grants, keys and rate limits of one database."""
 
     sessions: Sessions
     runs: Runs
@@ -59,7 +60,6 @@ class Store:
     grants: StoredGrants
     keys: Keys
     limits: RateLimits
-    coding: CodingRuns
     prompts: Prompts
     database: Database
     writer: Writer
@@ -83,7 +83,6 @@ class Store:
             (tables.sessions, tables.sessions.c.updated_at, self.retention.sessions),
             (tables.traces, tables.traces.c.started_at, self.retention.traces),
             (tables.runs, tables.runs.c.started_at, self.retention.traces),
-            (tables.coding_runs, tables.coding_runs.c.started_at, self.retention.traces),
         ):
             removed += await _forget_rows(self.database, table, age, oldest, most)
         for age in (
@@ -94,6 +93,20 @@ class Store:
         ):
             await self.database.execute(delete(age.table).where(age < self.processes.clock() - DAY))
         return removed
+
+    async def sweep(self, folder: Path) -> None:
+        """Remove the snapshots of coding tasks that the store no longer has. Folders without a note of this store stay:
+        another store may share the data folder."""
+        kept = {
+            row.id for row in await self.database.rows(select(tables.runs.c.id).where(tables.runs.c.kind == "coding"))
+        }
+
+        def work() -> None:
+            for note in folder.glob(f"*/{NOTE}"):
+                if note.parent.name not in kept and note.read_text(encoding="utf-8") == self.database.place:
+                    shutil.rmtree(note.parent, ignore_errors=True)
+
+        await asyncio.to_thread(work)
 
     async def close(self) -> None:
         """Write what is queued, and close."""
@@ -127,7 +140,7 @@ async def open_store(
 
     What dead processes left unfinished is marked as interrupted. `clock` is this machine's; where processes may have
     different ones the database's counts. `chores` are off for commands that look once.
-    `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding runs, which go
+    `patience` is how many seconds a busy database is waited for; `data_dir` has the snapshots of coding tasks, which go
     with their runs; `shared`: other processes answer for the same callers, so that rate limits are counted in the
     database, or in `redis` while that can be used; `may_migrate`: an older schema is brought up to date; `secret` is
     the fingerprint of the secret with which this process seals hidden state.
@@ -154,7 +167,6 @@ async def open_store(
         StoredGrants(database, now),
         Keys(database, now),
         RateLimits(StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now), redis),
-        CodingRuns(database, processes, now),
         Prompts(database),
         database,
         writer,
@@ -184,7 +196,7 @@ def _started_chores(store: Store, data_dir: Path | None) -> tuple[asyncio.Task[N
         if await store.processes.first_to("tidy", RETENTION_SECONDS):
             await store.forget()
         if data_dir is not None:
-            await store.coding.sweep(data_dir / SNAPSHOTS)
+            await store.sweep(data_dir / SNAPSHOTS)
 
     chores = ((check_processes, BEAT_SECONDS), (store.runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
     return tuple(asyncio.create_task(_repeat_every(*chore)) for chore in chores)

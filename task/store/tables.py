@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text
 
-HEAD = "0011"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
+HEAD = "0012"  # the newest migration in `task/store/migrations/versions`, which leads to these tables
 metadata = MetaData()
 
 ID = String(40)
@@ -60,6 +60,8 @@ runs = _table(
     "runs",
     Column("id", ID, primary_key=True),
     Column("owner", OWNER, nullable=False),
+    Column("kind", String(20), nullable=False, default="answer", server_default="answer"),
+    Column("folder", Text),  # in which a coding task works
     Column("session_id", ID, _parent("sessions.id")),
     Column("trace_id", ID),
     Column("experiment", OWNER),
@@ -152,33 +154,6 @@ approvals = _table(
     Index("approvals_by_code", "owner", "code", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index("approvals_by_owner", "owner", "status", "asked_at"),
     Index("approvals_by_run", "run_id"),
-)
-
-coding_runs = _table(
-    "coding_runs",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("workspace", Text, nullable=False),
-    Column("status", String(20), nullable=False),
-    Column("process", ID, nullable=False),
-    Column("started_at", Double, nullable=False),
-    Column("ended_at", Double),
-    Column("undone_at", Double),
-    Column("trace_id", ID),
-    Column("error", Text),
-    Column("data", Text, nullable=False),
-    Index("coding_runs_by_age", "started_at", "id"),
-)
-
-checkpoints = _table(
-    "checkpoints",
-    Column("run_id", ID, _parent("coding_runs.id"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("kind", String(20), nullable=False),
-    Column("tree", String(64), nullable=False),
-    Column("taken_at", Double, nullable=False),
-    Column("note", Text, nullable=False),
 )
 
 # What clients call their requests, for as long as they may send them again.

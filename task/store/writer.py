@@ -161,14 +161,14 @@ class Writer:
 class EventLog:
     """The events of a run of this process, in memory on their way to the store and to listeners."""
 
-    def __init__(self, run_id: str, writer: Writer) -> None:
+    def __init__(self, run_id: str, writer: Writer, events: Sequence[Event] = ()) -> None:
         self.run_id = run_id
         self.cancel_requested = asyncio.Event()
         self.ended_elsewhere = False  # by another process, which took this one for dead
         self.listened_at = 0.0  # in another process
         self._writer = writer
-        self._events: list[Event] = []
-        self._queued = 0
+        self._events = list(events)  # of a run that is continued
+        self._queued = len(events)
         self._timer: asyncio.TimerHandle | None = None
         self._listening: list[asyncio.Future[None]] = []
         self._over = False
@@ -203,6 +203,12 @@ class EventLog:
             more = asyncio.get_running_loop().create_future()
             self._listening.append(more)
             await more
+
+    def save(self) -> None:
+        """Queue the events so far: `Writer.flush` waits until they are on disk."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._writer.put(self._unsaved())
 
     def _save_soon(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)

@@ -71,7 +71,7 @@ async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path
         run_id = await interrupted(found, PHASES[phase], name)
         await found.ollama.script(*PHASES[phase].then)
 
-        resumed = await found.agent("runs", "resume", run_id, "--apply", "--json", *found.sandbox)
+        resumed = await found.agent("tasks", "resume", run_id, "--apply", "--json", *found.sandbox)
 
         assert resumed.event("task_ended")["result"] == "verified", resumed.out + resumed.err
         assert (found.folder / "app.py").read_text() == "value = 2\n"
@@ -125,5 +125,5 @@ async def interrupted(found: Project, phase: Phase, name: str) -> str:
 
 
 async def undone(found: Project, run_id: str) -> None:
-    finished = await found.agent("runs", "undo", run_id)
+    finished = await found.agent("tasks", "undo", run_id)
     assert finished.code == 0, finished.err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.llm.scripted import says, wants
+from task.llm.scripted import Reply, says, wants
 from tests.support.coding import CODER, PLANNER, plan, project, tree
 from tests.support.ollama import ollama_peer
 from tests.support.ollama_peer import MODEL
@@ -70,13 +70,24 @@ async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp
 
 
 @pytest.mark.fault("coding: nothing that could verify a run")
-@pytest.mark.system
-async def test_a_verification_that_cannot_be_run_verifies_nothing(tmp_path: Path) -> None:
-    script = (plan(tests=["look at it"]), FIX, says("Done."))
-    async with project(tmp_path, *script, files=BROKEN) as here:
-        done = await here.run("Repair add.", "--apply", "--verify", "./no-such-program")
+@pytest.mark.parametrize(
+    ("edit", "verify", "why"),
+    [
+        (wants("fs_edit", path="calc.py", old_text="gone", new_text="a"), "true", "nothing was changed"),
+        pytest.param(
+            FIX,
+            "./no-such-program",
+            "`./no-such-program` could not be run (exit code 127)",
+            marks=pytest.mark.system,
+        ),
+    ],
+    ids=["an edit that failed", "no such program"],
+)
+async def test_what_nothing_shows_is_not_verified(tmp_path: Path, edit: Reply, verify: str, why: str) -> None:
+    async with project(tmp_path, plan(tests=["look at it"]), edit, says("Done."), files=BROKEN) as here:
+        done = await here.run("Repair add.", "--apply", "--verify", verify)
         assert done.code == 1
-        assert "✗ Not verified: `./no-such-program` could not be run (exit code 127)." in done.out
+        assert f"✗ Not verified: {why}." in done.out
 
 
 @pytest.mark.fault("coding: a coder that never ends")
@@ -227,12 +238,12 @@ async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_le
     async with project(tmp_path, *first, *then, says("Done."), files=BROKEN) as here:
         limited = await here.run("Repair add.", "--apply", "--max-steps", "1", *FIXED)
         assert limited.code == 3
-        run_id = limited.out.split("runs resume ")[1].split()[0]
-        again = await here.agent("runs", "resume", run_id, "--max-steps", "3", *here.sandbox)
+        run_id = limited.out.split("tasks resume ")[1].split()[0]
+        again = await here.agent("tasks", "resume", run_id, "--max-steps", "3", *here.sandbox)
         assert again.code == 3, again.out
         assert "Step 2 of at most 3" in again.out
         assert "✗ Stopped at the limit of 3 steps, not verified." in again.out
-        done = await here.agent("runs", "resume", run_id, *here.sandbox)
+        done = await here.agent("tasks", "resume", run_id, *here.sandbox)
         assert done.code == 0, done.out
         last = (await here.requests(CODER))[-1]["messages"]
         said = [message["content"] for message in last if message["role"] == "user"]

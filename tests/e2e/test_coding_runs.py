@@ -1,4 +1,4 @@
-"""`dial-agent runs`: what was run is listed, shown and taken back; one run at a time in one folder."""
+"""`dial-agent tasks`: what was run is listed, shown and taken back; one run at a time in one folder."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> No
         before = tree(found.folder)
         run_id = await applied(found)
 
-        [listed] = json.loads((await found.agent("runs", "list", "--json")).out)
+        [listed] = json.loads((await found.agent("tasks", "list", "--json")).out)
         assert (listed["run_id"], listed["task"], listed["steps"]) == (run_id, "Set the value.", 1)
-        shown = json.loads((await found.agent("runs", "show", run_id, "--json")).out)
+        shown = json.loads((await found.agent("tasks", "show", run_id, "--json")).out)
         assert shown["plan"] == ["Read.", "Write."]
         assert shown["changes"][0] == {"path": "app.py", "added": 1, "removed": 1}
         assert "-value = 1\n+value = 2\n" in shown["diff"]
         assert (await found.agent("traces", "list", "--door", "coding")).out.count("finished") == 2
 
         (found.folder / "app.py").write_text("value = 3\n")
-        refused = await found.agent("runs", "undo", run_id)
+        refused = await found.agent("tasks", "undo", run_id)
         assert (refused.code, refused.out) == (1, "")
         assert refused.err.startswith("Nothing was undone: somebody has changed app.py since the run.")
 
-        forced = await found.agent("runs", "undo", "--force", cwd=found.folder)
+        forced = await found.agent("tasks", "undo", "--force", cwd=found.folder)
         assert "2 paths" in forced.out
         assert tree(found.folder) == before
-        resumed = await found.agent("runs", "resume", run_id)
+        resumed = await found.agent("tasks", "resume", run_id)
         assert (resumed.code, resumed.err) == (2, f"the run {run_id} was undone; start a new one\n")
 
 
@@ -64,7 +64,7 @@ async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are
             second = await found.run("Another task.", "--apply", "--json")
             assert second.code == 1
             assert second.event("task_ended")["reason"].startswith("Another coding run works in")
-            undo = await found.agent("runs", "undo", run_id)
+            undo = await found.agent("tasks", "undo", run_id)
             assert undo.code == 1
             assert "Another coding run works in" in undo.err
 
@@ -73,18 +73,18 @@ async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are
 @pytest.mark.system
 async def test_an_unknown_run_is_named_and_a_folder_without_one_too(tmp_path: Path) -> None:
     async with project(tmp_path, files=FILES) as found:
-        unknown = await found.agent("runs", "show", "code_00000000")
-        assert (unknown.code, unknown.err) == (2, "there is no coding run 'code_00000000'\n")
-        nothing = await found.agent("runs", "undo", cwd=found.folder)
+        unknown = await found.agent("tasks", "show", "code_00000000")
+        assert (unknown.code, unknown.err) == (2, "there is no run 'code_00000000'\n")
+        nothing = await found.agent("tasks", "undo", cwd=found.folder)
         assert nothing.code == 2
         assert nothing.err.startswith("No run has changed this folder")
-        assert (await found.agent("runs", "list")).out == "There are no coding runs.\n"
+        assert (await found.agent("tasks", "list")).out == "There are no coding tasks.\n"
 
 
 @pytest.mark.fault("coding: settings that a run left in the folder")
 async def test_a_setting_that_a_run_left_in_the_folder_leads_to_no_other_store(tmp_path: Path) -> None:
     async with project(tmp_path, files={".env": "AGENT_STORE__URL=sqlite:///evil/store.db\n"}) as found:
-        listed = await found.agent("runs", "list", cwd=found.folder)
+        listed = await found.agent("tasks", "list", cwd=found.folder)
         assert "AGENT_STORE__URL" in listed.err
         assert not (found.folder / "evil").exists()
 
@@ -96,7 +96,7 @@ async def test_what_a_setup_that_failed_has_made_is_undone(tmp_path: Path) -> No
         before = tree(found.folder)
         run_id = await applied(found, "--setup", "python setup.py", "--yes", "--unsafe-no-sandbox")
         assert (found.folder / "made").exists()
-        assert (await found.agent("runs", "undo", run_id)).code == 0
+        assert (await found.agent("tasks", "undo", run_id)).code == 0
         assert tree(found.folder) == before
 
 

@@ -12,13 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.diffs import file_diffs, whole
 from task.coding.snapshots import Limits, SnapshotError, Snapshots, changed
+from task.coding.state import TaskState, record, resumed, task_of
 from task.coding.undo import planned_undo, undo, with_tail
 from task.errors import Conflict, NotFound
-from task.store.coding import CodingRun
+from task.runs.events import Checkpoint
+from task.store import tables
+from task.store.records import Run, RunStatus
 from task.store.store import Retention, Store, open_store
 from task.utils.folders import delete
 
@@ -52,25 +56,40 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 
 async def started(store: Store, workspace: Path, tmp_path: Path) -> Checkpoints:
-    run = await store.coding.start(OWNER, "do it", str(workspace), {})
-    checkpoints = await Checkpoints.open(store.coding, run, tmp_path / "data")
-    await checkpoints.start()
+    run = await store.runs.start(OWNER, folder=str(workspace))
+    checkpoints = await Checkpoints.open(store, TaskState(run), tmp_path / "data")
+    record(store, run, Checkpoint((await checkpoints.start()).id, start=True))
     return checkpoints
 
 
-async def opened(store: Store, run: CodingRun, tmp_path: Path) -> Checkpoints:
-    return await Checkpoints.open(store.coding, await store.coding.get(OWNER, run.run_id), tmp_path / "data")
+async def step(checkpoints: Checkpoints) -> None:
+    record(checkpoints.store, checkpoints.run, Checkpoint((await checkpoints.step()).id, start=False))
 
 
-async def killed(store: Store, run: CodingRun, ended_at: float | None = None) -> None:
+async def ended(checkpoints: Checkpoints, status: RunStatus = "finished") -> None:
+    await checkpoints.store.runs.finish(checkpoints.run, status)
+
+
+async def opened(store: Store, run: Run, tmp_path: Path) -> Checkpoints:
+    return await Checkpoints.open(store, await task_of(store, OWNER, run.run_id), tmp_path / "data")
+
+
+async def continued(store: Store, run: Run, tmp_path: Path) -> Checkpoints:
+    """The checkpoints of a run whose process was killed, begun once more by another."""
+    again = await opened(store, run, tmp_path)
+    tail = await again.keep_tail()
+    await resumed(store, await task_of(store, OWNER, run.run_id))
+    if tail is not None:
+        record(store, run, Checkpoint(tail.id, start=False))
+    record(store, run, Checkpoint((await again.start()).id, start=True))
+    return again
+
+
+async def killed(checkpoints: Checkpoints, ended_at: float | None = None) -> None:
     """What the store has of a run whose process was killed, as the next command finds it."""
-    await store.coding.finish(run.run_id, "interrupted", {})
+    await ended(checkpoints, "interrupted")
     if ended_at is not None:
-        from sqlalchemy import update
-
-        from task.store import tables
-
-        await store.database.execute(update(tables.coding_runs).values(ended_at=ended_at))
+        await checkpoints.store.database.execute(update(tables.runs).values(ended_at=ended_at))
 
 
 def tree(folder: Path) -> str:
@@ -142,13 +161,13 @@ async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "main.py").unlink()
     (workspace / "new.py").write_text("new = 1\n")
-    await killed(store, checkpoints.run)
+    await killed(checkpoints)
     again = await opened(store, checkpoints.run, tmp_path)
 
     await again.undo(await again.planned_undo())
 
     assert tree(workspace) == before
-    assert (await store.coding.get(OWNER, checkpoints.run.run_id)).undone_at is not None
+    assert (await task_of(store, OWNER, checkpoints.run.run_id)).undone_at is not None
 
 
 @pytest.mark.fault(
@@ -160,8 +179,8 @@ async def test_what_somebody_has_changed_since_is_refused_by_name_and_nothing_is
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "main.py").write_text("print(2)\n")
     (workspace / "new.py").write_text("new = 1\n")
-    await checkpoints.step()
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await step(checkpoints)
+    await ended(checkpoints)
     (workspace / "main.py").write_text("print(3)\n")
     left = tree(workspace)
     again = await opened(store, checkpoints.run, tmp_path)
@@ -181,13 +200,13 @@ async def test_files_of_somebody_else_stay(store: Store, workspace: Path, tmp_pa
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "made").mkdir()
     (workspace / "made" / "ours.py").write_text("")
-    await checkpoints.step()
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await step(checkpoints)
+    await ended(checkpoints)
     (workspace / "made" / "theirs.py").write_text("theirs")
     (workspace / "pkg" / "one.py").write_text("theirs")
     again = await opened(store, checkpoints.run, tmp_path)
 
-    assert await again.undo(await again.planned_undo()) == ("made",)
+    assert (await again.undo(await again.planned_undo())).stayed == ("made",)
     assert [item.name for item in (workspace / "made").iterdir()] == ["theirs.py"]
     assert (workspace / "pkg" / "one.py").read_text() == "theirs"
 
@@ -200,8 +219,8 @@ async def test_what_was_changed_after_a_killed_run_was_last_alive_is_not_its_wor
 ) -> None:
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "main.py").write_text("print(2)\n")
-    await checkpoints.step()
-    await killed(store, checkpoints.run, ended_at=LONG_AGO)
+    await step(checkpoints)
+    await killed(checkpoints, ended_at=LONG_AGO)
     (workspace / "pkg" / "one.py").write_text("theirs")
     again = await opened(store, checkpoints.run, tmp_path)
 
@@ -216,16 +235,14 @@ async def test_a_continued_run_is_undone_to_its_first_beginning_but_for_what_cam
 ) -> None:
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "main.py").write_text("print(2)\n")
-    await checkpoints.step()
-    await killed(store, checkpoints.run, ended_at=LONG_AGO)
+    await step(checkpoints)
+    await killed(checkpoints, ended_at=LONG_AGO)
     (workspace / "theirs.py").write_text("theirs")
-    again = await opened(store, checkpoints.run, tmp_path)
-    await store.coding.resume(OWNER, checkpoints.run.run_id)
-    await again.start()
+    again = await continued(store, checkpoints.run, tmp_path)
     (workspace / "main.py").write_text("print(3)\n")
-    await again.step()
+    await step(again)
     assert "+print(3)\n" in whole(await again.diffs())
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await ended(checkpoints)
 
     last = await opened(store, checkpoints.run, tmp_path)
     await last.undo(await last.planned_undo())
@@ -242,15 +259,13 @@ async def test_a_file_that_somebody_changed_between_two_parts_of_a_run_is_refuse
 ) -> None:
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "main.py").write_text("print(2)\n")
-    await checkpoints.step()
-    await killed(store, checkpoints.run, ended_at=LONG_AGO)
+    await step(checkpoints)
+    await killed(checkpoints, ended_at=LONG_AGO)
     (workspace / "main.py").write_text("print('theirs')\n")
-    again = await opened(store, checkpoints.run, tmp_path)
-    await store.coding.resume(OWNER, checkpoints.run.run_id)
-    await again.start()
+    again = await continued(store, checkpoints.run, tmp_path)
     (workspace / "main.py").write_text("print(3)\n")
-    await again.step()
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await step(again)
+    await ended(checkpoints)
 
     last = await opened(store, checkpoints.run, tmp_path)
     assert (await last.planned_undo()).others == ("main.py",)
@@ -264,12 +279,12 @@ async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continue
     with pytest.raises(Conflict, match="is in progress"):
         await checkpoints.planned_undo()
     with pytest.raises(Conflict, match="is in progress"):
-        await store.coding.resume(OWNER, checkpoints.run.run_id)
-    await store.coding.finish(checkpoints.run.run_id, "failed", {})
+        await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
+    await ended(checkpoints, "failed")
     again = await opened(store, checkpoints.run, tmp_path)
     await again.undo(await again.planned_undo())
     with pytest.raises(Conflict, match="was undone"):
-        await store.coding.resume(OWNER, checkpoints.run.run_id)
+        await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
 
 
 @pytest.mark.fault("coding: `git status` or `git add` between a run and its undoing")
@@ -279,8 +294,8 @@ async def test_a_status_of_git_is_no_change_of_its_index(store: Store, workspace
     before = index.read_bytes()
     checkpoints = await started(store, workspace, tmp_path)
     index.write_bytes(git_index(b"main.py", digest=b"b"))
-    await checkpoints.step()
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await step(checkpoints)
+    await ended(checkpoints)
     index.write_bytes(git_index(b"main.py", digest=b"b", seconds=7))
     again = await opened(store, checkpoints.run, tmp_path)
 
@@ -296,8 +311,8 @@ async def test_an_index_to_which_somebody_added_is_refused(store: Store, workspa
     index.write_bytes(git_index(b"main.py", digest=b"a"))
     checkpoints = await started(store, workspace, tmp_path)
     index.write_bytes(git_index(b"main.py", digest=b"b"))
-    await checkpoints.step()
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await step(checkpoints)
+    await ended(checkpoints)
     index.write_bytes(git_index(b"main.py", digest=b"c"))
     again = await opened(store, checkpoints.run, tmp_path)
 
@@ -313,7 +328,7 @@ async def test_snapshots_that_the_retention_does_not_keep_are_removed(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
     first = await started(store, workspace, tmp_path)
-    await store.coding.finish(first.run.run_id, "finished", {})
+    await ended(first)
     folder = tmp_path / "data" / "snapshots"
     other = folder / "code_of_another_store"
     other.mkdir()
@@ -321,10 +336,10 @@ async def test_snapshots_that_the_retention_does_not_keep_are_removed(
     second = await started(store, workspace, tmp_path)
     await replace(store, retention=Retention(traces=1)).forget()
 
-    await store.coding.sweep(folder)  # as each run does at its start, and a server every hour
+    await store.sweep(folder)  # as each run does at its start, and a server every hour
 
     with pytest.raises(NotFound):
-        await store.coding.get(OWNER, first.run.run_id)
+        await store.runs.get(OWNER, first.run.run_id)
     assert not (folder / first.run.run_id).exists()
     assert (folder / second.run.run_id).exists()
     assert other.exists()
@@ -334,7 +349,7 @@ async def test_runs_of_one_folder_share_what_has_not_changed_and_outlive_each_ot
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
     first = await started(store, workspace, tmp_path)
-    await store.coding.finish(first.run.run_id, "finished", {})
+    await ended(first)
     second = await started(store, workspace, tmp_path)
     entry = second.snapshots.take().entries["main.py"]
     assert second.snapshots.place(entry.content).stat().st_nlink == 2
@@ -382,8 +397,8 @@ async def test_what_cannot_be_made_again_is_named(store: Store, workspace: Path,
     (workspace / "node_modules").mkdir()
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "node_modules").rmdir()
-    await checkpoints.step()
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    await step(checkpoints)
+    await ended(checkpoints)
 
     plan = await (await opened(store, checkpoints.run, tmp_path)).planned_undo()
 
@@ -402,7 +417,7 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     small = Snapshots(workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, limits=Limits(total=1000))
     with pytest.raises(SnapshotError):
         await replace(checkpoints, snapshots=small).step()
-    await killed(store, checkpoints.run)
+    await killed(checkpoints)
     again = replace(await opened(store, checkpoints.run, tmp_path), snapshots=small)
 
     await again.undo(await again.planned_undo())

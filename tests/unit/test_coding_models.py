@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from task.cli.coding_models import coding_models
+from task.cli.run import coding_models
 from task.errors import SettingsError
 from task.settings import load_settings
 from tests.support.isolation import NO_OLLAMA

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from task.cli.run_output import TerminalRunOutput
+from task.coding.report import TerminalOutput
 from task.runs.events import (
     CommandEnded,
     CommandStarted,
@@ -62,7 +62,7 @@ class Terminal(io.StringIO):
 
 
 def shown(out: io.StringIO, *events: RunEvent) -> str:
-    output = TerminalRunOutput(out)
+    output = TerminalOutput(out)
     for event in events:
         output.show(event)
     return out.getvalue()
@@ -95,7 +95,7 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
         "Done in 1 step(s).\nLast message: Rename the function",
         "✗ `python -m pytest -q` failed with exit code 1.\n",
         "coder: 12,345 tokens in, 678 out · 61 s · code_1\n",
-        "Take it back: dial-agent runs undo code_1\nGo on: dial-agent runs resume code_1\n",
+        "Take it back: dial-agent tasks undo code_1\nGo on: dial-agent tasks resume code_1\n",
     ):
         assert part in text, part
     assert "plan_step_done" not in text

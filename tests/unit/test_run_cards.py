@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from task.cli.run_output import TerminalRunOutput, card_rows
+from task.coding.report import TerminalOutput, card_rows
 from task.conversation.messages import FunctionCall, ToolCall
 from task.conversation.replies import Answer
 from task.permissions.coding import setup_request
@@ -79,7 +79,7 @@ async def test_what_was_typed_before_a_question_does_not_answer_it(
     with os.fdopen(terminal) as typed, os.fdopen(os.dup(terminal), "w") as screen:
         monkeypatch.setattr(sys, "stdin", typed)
         os.write(person, b"yes\n")
-        asking = asyncio.create_task(TerminalRunOutput(screen).ask([pending("npm ci")]))
+        asking = asyncio.create_task(TerminalOutput(screen).ask([pending("npm ci")]))
         await asyncio.wait_for(asyncio.to_thread(shown_until, person, b"[no]"), 30)
         os.write(person, line)
         [reply] = await asyncio.wait_for(asking, 30)

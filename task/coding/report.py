@@ -1,4 +1,4 @@
-"""Show a coding run: lines for a person at a terminal, or one JSON event per line."""
+"""Show a coding task: lines for the user at a terminal, or one JSON event per line."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from task.coding.coder import PLAN_STEP_DONE, deny_all
 from task.conversation.replies import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.runs.events import (
+    Checkpoint,
     CommandEnded,
     CommandStarted,
     Noted,
@@ -39,28 +40,29 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves what the coding rules leave to a person."
 
 
-class RunOutput(Protocol):
-    """Where a run's events go, and who answers its questions."""
+class TaskOutput(Protocol):
+    """Where a task's events go, and who answers its questions."""
 
     def show(self, event: RunEvent) -> None: ...
     async def ask(self, pending: Sequence[Pending]) -> Sequence[Answer]: ...
 
 
-class JsonRunOutput:
+class JsonOutput:
     """One JSON object per line and event on standard output; questions are answered with no."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
 
     def show(self, event: RunEvent) -> None:
-        self._out.write(json.dumps(as_line(event), ensure_ascii=False) + "\n")
-        self._out.flush()
+        if not isinstance(event, Checkpoint):
+            self._out.write(json.dumps(as_line(event), ensure_ascii=False) + "\n")
+            self._out.flush()
 
     async def ask(self, pending: Sequence[Pending]) -> Sequence[Answer]:
         return await deny_all(pending)
 
 
-class TerminalRunOutput:
+class TerminalOutput:
     """Plan, steps, changes and result as text, wrapped where it is a terminal; questions are asked there."""
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -169,9 +171,9 @@ class TerminalRunOutput:
         self._line(f"{mark} {reason[:1].upper()}{reason[1:].rstrip('.')}.", style)
         self._line(_figures(event), "dim")
         if event.files:
-            self._line(f"Take it back: dial-agent runs undo {event.run_id}", "dim")
+            self._line(f"Take it back: dial-agent tasks undo {event.run_id}", "dim")
         if event.result != "verified":
-            self._line(f"Go on: dial-agent runs resume {event.run_id}", "dim")
+            self._line(f"Go on: dial-agent tasks resume {event.run_id}", "dim")
 
     def _diff_line(self, line: str) -> None:
         if not self._terminal:  # as it is: it may be meant for `git apply`

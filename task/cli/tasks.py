@@ -1,0 +1,293 @@
+"""`dial-agent tasks`: list and show coding tasks, resume one, take one back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task.cli.exits import Exit
+from task.cli.store import Config, on_store
+
+if TYPE_CHECKING:
+    from task.coding.diffs import FileDiff
+    from task.coding.state import TaskState
+    from task.coding.undo import Undoing
+    from task.settings import Settings
+    from task.store.store import Store
+
+app = typer.Typer(help="List and show coding tasks, resume one, take one back.", no_args_is_help=True)
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a task's run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+UnsafeNoSandbox = Annotated[
+    bool, typer.Option("--unsafe-no-sandbox", help="Run commands even where no sandbox can confine them.")
+]
+UnsafeWorkspace = Annotated[
+    bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
+]
+HEADINGS = ("RUN", "STARTED", "RESULT", "TASK")
+DAY = 86_400.0
+LEAST = 12  # characters of a task
+NOT_KEPT = {"too large": "too large to be kept", "ignored": "not kept", "special": "neither file, folder nor link"}
+
+
+@app.command("list")
+def show_list(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of tasks to list.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="Continue a listing where it stopped.")] = None,
+    workspace: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only those in this folder.")] = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """List coding tasks, the newest first."""
+    from task.cli.run import OWNER
+    from task.coding.state import tasks
+
+    folder = workspace.expanduser().resolve() if workspace is not None else None
+    page = on_store(_settings(config), lambda store: tasks(store, OWNER, folder, limit, cursor))
+    print(_json([_data(task) for task in page.items]) if as_json else listing(page.items, time.time(), _width()))
+    if page.cursor is not None:
+        print(f"more tasks: --cursor {page.cursor}", file=sys.stderr)
+
+
+@app.command()
+def show(
+    run_id: RunId,
+    diff: Annotated[bool, typer.Option("--diff", help="Print only the unified diff of what it changed.")] = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show one task, its plan, result and what it changed."""
+    from task.coding.checkpoints import Checkpoints
+    from task.coding.diffs import whole
+    from task.coding.snapshots import SnapshotError
+    from task.permissions.icerc import visible
+
+    settings = _settings(config)
+
+    async def found(store: Store) -> tuple[TaskState, list[FileDiff], str]:
+        task = await _task(store, run_id)
+        try:
+            return task, await (await Checkpoints.open(store, task, settings.data_dir)).diffs(), ""
+        except SnapshotError as error:
+            return task, [], str(error)
+
+    task, diffs, gone = on_store(settings, found)
+    if diff:
+        text = whole(diffs)
+        sys.stdout.write("".join(map(visible, text.splitlines(keepends=True))) if sys.stdout.isatty() else text)
+    elif as_json:
+        changes = [{"path": item.path, "added": item.added, "removed": item.removed} for item in diffs]
+        print(_json({**_data(task), "changes": changes, "diff": whole(diffs)}))
+    else:
+        print(details(task, diffs, _width()))
+    if gone:
+        print(gone, file=sys.stderr)
+
+
+@app.command()
+def resume(
+    run_id: RunId,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry out what so far is only a plan.")] = False,
+    max_steps: Annotated[int | None, typer.Option(min=1, max=1000, help="Model requests with tools, in all.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what the coding rules leave to a person.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    unsafe_no_sandbox: UnsafeNoSandbox = False,
+    unsafe_workspace: UnsafeWorkspace = False,
+    config: Config = None,
+) -> None:
+    """Continue a task that was interrupted or reached a limit, with the steps that it has left."""
+    from task.cli.run import RunArguments
+    from task.cli.run import run as carry_out
+
+    settings = _settings(config, max_steps=max_steps)
+    applied = apply or bool(on_store(settings, lambda store: _task(store, run_id)).checkpoints)
+    given = RunArguments(
+        apply=applied,
+        yes=yes,
+        as_json=as_json,
+        resume=run_id,
+        unsafe_no_sandbox=unsafe_no_sandbox,
+        unsafe_workspace=unsafe_workspace,
+    )
+    raise typer.Exit(carry_out(settings, given))
+
+
+@app.command()
+def undo(
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The id of a task's run; else this folder's last.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take back also what somebody has changed since the run.")
+    ] = False,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Make all that a task has changed in its folder what it was before."""
+    from task.coding.checkpoints import Checkpoints, held_alone
+    from task.errors import Conflict
+
+    settings = _settings(config)
+
+    async def work(store: Store) -> tuple[TaskState, Undoing, Sequence[str]]:
+        task = await (_task(store, run_id) if run_id is not None else _last_here(store))
+        with held_alone(task.workspace):
+            checkpoints = await Checkpoints.open(store, task, settings.data_dir)
+            plan = await checkpoints.planned_undo()
+            return task, plan, (await checkpoints.undo(plan, force=force)).stayed
+
+    try:
+        task, plan, stayed = on_store(settings, work)
+    except Conflict as error:
+        print(f"Nothing was undone: {error}", file=sys.stderr)
+        raise typer.Exit(Exit.FAILED) from None
+    done = {"restored": sorted(plan.steps), "stayed": list(stayed), "lost": dict(plan.lost)}
+    print(_json({"run_id": task.run.run_id, **done}) if as_json else undone(task, plan, stayed))
+
+
+def _settings(config: Path | None, **given: Any) -> Settings:
+    from task.settings import load_settings
+
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files may be no text
+    # A task may have written settings into this folder: they must not lead to another store.
+    chosen = {name: value for name, value in given.items() if value is not None}
+    settings = load_settings(config, given=chosen, workspace=Path.cwd())
+    if settings.ignored:
+        print(f"Not taken from this folder's own settings: {', '.join(settings.ignored)}.", file=sys.stderr)
+    return settings
+
+
+async def _task(store: Store, run_id: str) -> TaskState:
+    from task.cli.run import OWNER
+    from task.coding.state import task_of
+
+    return await task_of(store, OWNER, run_id)
+
+
+async def _last_here(store: Store) -> TaskState:
+    from task.cli.run import OWNER
+    from task.coding.state import tasks
+    from task.errors import NotFound
+
+    for task in (await tasks(store, OWNER, Path.cwd().resolve())).items:
+        if task.undone_at is None and task.checkpoints:
+            return task
+    raise NotFound("No run has changed this folder; name one that `dial-agent tasks list` shows.")
+
+
+def listing(tasks: Sequence[TaskState], now: float, width: int | None) -> str:
+    """One line for each task, none wider than `width`."""
+    from task.cli.traces import columns
+    from task.permissions.icerc import plain
+
+    if not tasks:
+        return "There are no coding tasks."
+    rows = list[tuple[str, str, str, str]]()
+    for task in tasks:
+        started = datetime.fromtimestamp(task.run.started_at).astimezone()
+        when = started.strftime("%H:%M:%S" if now - task.run.started_at < DAY else "%Y-%m-%d")
+        rows.append((task.run.run_id, when, task.outcome, plain(task.task)))
+    if width is not None:
+        taken = sum(max(len(line[place]) for line in (HEADINGS, *rows)) + 2 for place in range(3))
+        most = max(width - taken, LEAST)
+        rows = [(*row[:3], row[3] if len(row[3]) <= most else f"{row[3][: most - 1]}…") for row in rows]
+    return columns(HEADINGS, rows)
+
+
+def details(task: TaskState, diffs: Sequence[FileDiff], width: int | None) -> str:
+    """The task with no line wider than `width`; its changes are counted."""
+    from task.permissions.icerc import plain
+    from task.store.records import iso
+
+    run, spent = task.run, task.progress.spent if task.progress is not None else None
+    facts = {
+        "Task": task.task,
+        "Workspace": str(task.workspace),
+        "Started": iso(run.started_at)[:19]
+        + ("" if run.ended_at is None else f", {run.ended_at - run.started_at:.0f} s"),
+        "Planner": task.planner,
+        "Executor": task.coder,
+        "Verify": task.verify or "",
+        "Reason": task.reason,
+        "Trace": run.trace_id or "",
+        "Used": f"{spent.steps} steps, {spent.tokens:,} tokens" if spent is not None else "",
+    }
+    lines = [f"{run.run_id}  {task.outcome}"]
+    lines += [_wrapped(f"{name:<10} ", plain(text), width) for name, text in facts.items() if text]
+    if task.plan is not None:
+        steps = enumerate(task.plan.plan, 1)
+        lines += ["", "Plan", *(_wrapped(f"  {number}. ", plain(step), width) for number, step in steps)]
+    if diffs:
+        lines += ["", "Changes"]
+        for item in diffs:
+            counts = f"+{item.added} -{item.removed}"
+            lines.append(f"  {counts:>11}  {plain(item.path)}")
+        lines += ["", f"The diff: dial-agent tasks show {run.run_id} --diff"]
+        if task.undone_at is None:
+            lines.append(f"Take it back: dial-agent tasks undo {run.run_id}")
+    return "\n".join(lines)
+
+
+def undone(task: TaskState, plan: Undoing, stayed: Sequence[str]) -> str:
+    """What was restored, and what was not."""
+    from task.permissions.icerc import plain
+
+    lines = [
+        f"  {'removed ' if before is None else 'restored'}  {plain(path)}"
+        for path, (_, before) in sorted(plan.steps.items())
+        if ".git" not in path.split("/")  # Git's own files would only hide the rest
+    ]
+    count = f"{len(lines)} {'path' if len(lines) == 1 else 'paths'}"
+    lines.append(f"{task.run.run_id} is undone: {count} in {plain(str(task.workspace))}.")
+    lines += [f"! {plain(path)} stays: there is something of somebody else in it." for path in stayed]
+    lines += [f"! {plain(path)} is not restored: {NOT_KEPT.get(why, why)}." for path, why in plan.lost.items()]
+    return "\n".join(lines)
+
+
+def _data(task: TaskState) -> dict[str, Any]:
+    """The task as JSON data, without its conversation."""
+    from task.store.records import iso
+
+    run, spent = task.run, task.progress.spent if task.progress is not None else None
+    return {
+        "run_id": run.run_id,
+        "task": task.task,
+        "workspace": run.folder,
+        "result": task.outcome,
+        "reason": task.reason,
+        "planner": task.planner,
+        "coder": task.coder,
+        "plan": task.plan.plan if task.plan is not None else None,
+        "tests": task.plan.tests if task.plan is not None else None,
+        "steps": spent.steps if spent is not None else 0,
+        "tokens": spent.tokens if spent is not None else 0,
+        "started_at": iso(run.started_at),
+        "ended_at": iso(run.ended_at) if run.ended_at is not None else None,
+        "undone_at": iso(task.undone_at) if task.undone_at is not None else None,
+        "trace_id": run.trace_id,
+    }
+
+
+def _width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2)  # ASCII: names of files may be no text
+
+
+def _wrapped(label: str, text: str, width: int | None) -> str:
+    if width is None:
+        return label + text
+    indent, most = " " * len(label), max(width, len(label) + LEAST)
+    return textwrap.fill(text, most, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False)
