@@ -117,7 +117,7 @@ async def task_of(store: Store, owner: str, run_id: str) -> TaskState:
     if run.kind != "coding":
         raise NotFound(f"the run {run_id!r} is not a coding task")
     state = await _folded(store, run)
-    if not state.task:
+    if run.over and not state.task:
         raise NotFound(f"nothing is kept of the task {run_id!r}: its process was stopped before it had begun")
     return state
 

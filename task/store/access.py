@@ -30,7 +30,7 @@ class StoreAccess:
     """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `data_dir` has the snapshots of
-    coding runs; `shared`: other processes answer for the same callers, `redis` is one that they share; `migrate`: an
+    coding tasks; `shared`: other processes answer for the same callers, `redis` is one that they share; `migrate`: an
     older store is brought up to date; `fingerprint` is that of the secret with which this process seals hidden state.
     `refused` says why this version cannot use the store. `clock` is this machine's. The database's libraries are loaded
     here, after the process has started.

@@ -94,8 +94,9 @@ class Runs:
         now, session_id = self._clock(), session.session_id if session else None
         kind: RunKind = "answer" if folder is None else "coding"
         run_id = new_id("run", 16) if folder is None else new_id("code")  # users type the ids of tasks
-        of_run = {"session_id": session_id, "trace_id": trace_id, "experiment": experiment, "resumes": resumes}
-        run = Run(run_id, owner, "running", now, **of_run, kind=kind, folder=folder)
+        run = Run(
+            run_id, owner, "running", now, session_id, trace_id, experiment, resumes=resumes, kind=kind, folder=folder
+        )
         await self._keep_lease()  # others would end at once what a process starts that they have removed
         answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         # The run that answers may have died with its process; then this one need not be refused.

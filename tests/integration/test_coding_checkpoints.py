@@ -20,7 +20,7 @@ from task.coding.snapshots import Limits, SnapshotError, Snapshots, changed
 from task.coding.state import TaskState, record, resumed, task_of
 from task.coding.undo import planned_undo, undo, with_tail
 from task.errors import Conflict, NotFound
-from task.runs.events import Checkpoint
+from task.runs.events import Checkpoint, TaskStarted
 from task.store import tables
 from task.store.records import Run, RunStatus
 from task.store.store import Retention, Store, open_store
@@ -57,6 +57,7 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 async def started(store: Store, workspace: Path, tmp_path: Path) -> Checkpoints:
     run = await store.runs.start(OWNER, folder=str(workspace))
+    record(store, run, TaskStarted("do it", str(workspace), "planner", "coder", True, {"verify": None}))
     checkpoints = await Checkpoints.open(store, TaskState(run), tmp_path / "data")
     record(store, run, Checkpoint((await checkpoints.start()).id, start=True))
     return checkpoints
