@@ -23,7 +23,7 @@ from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema
-from task.local.model.process import EmbeddedModel, running
+from task.local.model.process import EmbeddedModel, ModelProcess
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
 from task.tools.calculator.calculator_tool import evaluate
@@ -146,7 +146,7 @@ async def verdict(model: ChatModel, prompt: Prompt, tools: Sequence[ToolSchema])
 async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
     """The first word of a new process, and then of another short question."""
     started = perf_counter()
-    async with running(model, print) as process:
+    async with ModelProcess(model, print) as process:
         chat = process.chat
         await _first_word(chat, "Who wrote Faust?", tools)
         cold, started = perf_counter() - started, perf_counter()
@@ -156,7 +156,7 @@ async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
 
 async def saved_state(model: EmbeddedModel) -> Path:
     """Write the state file again that every start except the very first finds."""
-    async with running(model, print) as process:
+    async with ModelProcess(model, print) as process:
         state = await process.save_state()
     if state is None:
         raise AgentError("The model's server wrote no state.")
@@ -243,7 +243,7 @@ async def _measure(write: Path | None, with_speed: bool) -> int:
         print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
         return 1
     verdicts: list[Verdict] = []
-    async with running(model, print) as process:
+    async with ModelProcess(model, print) as process:
         for prompt in PROMPTS:
             verdicts.append(await verdict(process.chat, prompt, DEFAULT_TOOLS))
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)

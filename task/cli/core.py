@@ -89,11 +89,11 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
 def embedded_source(model: EmbeddedModel) -> ConnectedModel:
     """The packaged model, whose process lives as long as local Core."""
     from task.local.core.models import ConnectedModel
-    from task.local.model.process import running
+    from task.local.model.process import ModelProcess
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
-        async with running(model, logger.warning) as process:
+        async with ModelProcess(model, logger.warning) as process:
             warming = asyncio.create_task(process.keep_warm())
             try:
                 yield process.chat

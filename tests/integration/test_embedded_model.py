@@ -19,7 +19,7 @@ import pytest
 
 from task.cli.core import embedded_source
 from task.conversation.messages import user
-from task.local.model.process import EmbeddedModel, running
+from task.local.model.process import EmbeddedModel, ModelProcess
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE
@@ -237,5 +237,5 @@ async def test_a_state_that_cannot_be_restored_is_renamed(tmp_path: Path, conten
     model = embedded(tmp_path, {})
     state = model.state(tmp_path / "small-model.gguf")
     state.write_text(content)
-    async with asyncio.timeout(20), running(model, print) as process, process.chat.having_read([user("Hi")]):
+    async with asyncio.timeout(20), ModelProcess(model, print) as process, process.chat.having_read([user("Hi")]):
         assert state.is_file() == stays

@@ -17,7 +17,7 @@ from task.cli.model import memory_bytes
 from task.cli.model_choice import embedded_model
 from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
-from task.local.model.process import running
+from task.local.model.process import ModelProcess
 from task.local.model.prompt import predicted_prefix
 from task.settings import load_settings
 from tests.support.chat_reader import ChatReader
@@ -47,7 +47,7 @@ ROWS = (("Date", "Category", "Sales"), ("2025-10-01", "A", "1500"), ("2025-10-02
 
 
 async def test_of_forty_fresh_questions_thirty_six_are_decided_right() -> None:
-    async with running(MODEL, print) as process:
+    async with ModelProcess(MODEL, print) as process:
         verdicts = [await verdict(process.chat, prompt, DEFAULT_TOOLS) for prompt in PROMPTS]
     wrong = [(item.prompt.text, item.decided) for item in verdicts if not item.right]
     assert len(wrong) <= 4, wrong
@@ -65,7 +65,7 @@ async def test_a_saved_state_shortens_the_next_start_and_a_damaged_one_is_ignore
     state = await saved_state(MODEL)
     assert (await speed(MODEL, DEFAULT_TOOLS)).cold <= 6
     state.write_bytes(state.read_bytes()[:1_000_000])
-    async with running(MODEL, print) as process, process.chat.having_read([predicted_prefix()]):
+    async with ModelProcess(MODEL, print) as process, process.chat.having_read([predicted_prefix()]):
         pass
     assert not state.exists()
 
@@ -77,7 +77,7 @@ async def test_a_client_that_disconnects_stops_generation_at_once_and_reading_af
     question: str, seconds: int
 ) -> None:
     """While it reads, llama.cpp checks for disconnected clients once a second, and finishes the started batch."""
-    async with running(MODEL, print) as process:
+    async with ModelProcess(MODEL, print) as process:
         chat = process.chat
         async with chat.having_read([predicted_prefix()]):
             pass

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -85,13 +85,13 @@ class EmbeddedModel:
 class ModelProcess:
     """The process of one embedded model, kept running between entering and leaving."""
 
-    def __init__(self, model: EmbeddedModel, session: aiohttp.ClientSession, log: Callable[[str], None]) -> None:
+    def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
         bias = model.weights.reply_bias if model.weights else 0.0
         line = Line(model.queue)
         self.chat = SmallModel(
             self.engine, model.name, model.context, model.answer_tokens, bias, pauses=PAUSES, line=line
         )
-        self._model, self._session, self._log = model, session, log
+        self._model, self._log = model, log
         self._key = secrets.token_urlsafe(24)
         self._ready = asyncio.Event()
         self._next = asyncio.Event()
@@ -100,12 +100,14 @@ class ModelProcess:
         self._child: Child | None = None
 
     async def __aenter__(self) -> ModelProcess:
+        self._session = new_session()
         self._keeper = asyncio.create_task(self._keep())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._keeper.cancel()
         await asyncio.wait({self._keeper})
+        await self._session.close()
 
     @property
     def pid(self) -> int | None:
@@ -258,10 +260,3 @@ class ModelProcess:
 def server_model(session: aiohttp.ClientSession, address: str, key: str, name: str) -> ChatModel:
     """The model of llama.cpp's server at this address, asked once for each request."""
     return OpenAIChatModel(session, f"{address}/v1", key, name, PROFILE, retries=Retries(attempts=1))
-
-
-@asynccontextmanager
-async def running(model: EmbeddedModel, log: Callable[[str], None]) -> AsyncGenerator[ModelProcess]:
-    """The process in which the model runs."""
-    async with new_session() as session, ModelProcess(model, session, log) as process:
-        yield process

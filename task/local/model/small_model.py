@@ -196,7 +196,12 @@ class _Request:
         try:
             async with aclosing(self.answer(messages, ask, options, head)) as deltas:
                 async for delta in deltas:
-                    if isinstance(delta, WeighedText) and _CHOOSES.fullmatch(text) and self._nearly_replies(delta):
+                    if (
+                        isinstance(delta, WeighedText)
+                        and _CHOOSES.fullmatch(text)
+                        and delta.text != REPLY
+                        and delta.nearly(REPLY, self._model.reply_bias)
+                    ):
                         # An estimate: the engine counts only answers that it may finish.
                         read = sum(map(tokens, fitted(self._messages, self._room)))
                         self._usage += Usage(PREFIX_TOKENS + read, 1)
@@ -210,9 +215,6 @@ class _Request:
             # Ollama ends an answer that repeats one token 30 times without a word; it is incomplete JSON then.
             if not text or error.code != INTERRUPTED:
                 raise
-
-    def _nearly_replies(self, delta: WeighedText) -> bool:
-        return delta.text != REPLY and delta.nearly(REPLY, self._model.reply_bias)
 
     def _decision(self, text: str) -> Decision:
         if self._table:
@@ -248,10 +250,15 @@ class _Request:
         while True:
             plain = rendered(fitted(messages, room), self._tools, tail, self._model.tail_role, head)
             try:
-                async with aclosing(self._attempt(plain, options)) as deltas:
-                    async for delta in deltas:
-                        started = started or not isinstance(delta, Waiting | ModelWarning)
-                        yield delta
+                async with aclosing(self._model.engine()) as stages:
+                    async for stage in stages:
+                        if isinstance(stage, Waiting):
+                            yield stage
+                            continue
+                        async with aclosing(stage.stream(plain, (), options)) as deltas:
+                            async for delta in deltas:
+                                started = started or not isinstance(delta, Waiting | ModelWarning)
+                                yield delta
                 return
             except ProviderError as error:
                 if not started and error.code == CONTEXT_LENGTH and room == self._room:
@@ -260,16 +267,6 @@ class _Request:
                     await asyncio.sleep(pause)
                 else:
                     raise
-
-    async def _attempt(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
-        async with aclosing(self._model.engine()) as stages:
-            async for stage in stages:
-                if isinstance(stage, Waiting):
-                    yield stage
-                    continue
-                async with aclosing(stage.stream(plain, (), options)) as deltas:
-                    async for delta in deltas:
-                        yield delta
 
 
 def _reading(urls: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -82,63 +83,63 @@ def is_table(name: str) -> bool:
 
 def table_of(name: str, text: str) -> Table | None:
     """The table in what the reader has made of the file `name`; None where there is none or more than one."""
-    if not is_table(name):
-        return None
     suffix = PurePosixPath(name).suffix.lower()
-    if suffix == ".json":
-        return _table_of_records(name, text)
-    found, report = list(_TABLE.finditer(text)), text.partition("\n")[0] if text.startswith("**Report**") else ""
+    report = text.partition("\n")[0] if text.startswith("**Report**") else ""
     noted = {option: match[1] for option, pattern in _NOTED.items() if (match := re.search(pattern, report))}
     is_apart = "header in row" in report and "usecols" not in noted  # in too many columns
-    if not found or is_apart or _DAMAGED.search(report):
+    head, rows, sheet = _cells(suffix, text) if is_table(name) else ([], [], "")
+    names = [name or f"column {place}" for place, name in enumerate(head, 1)]
+    if not rows or len(set(names)) < len(names) or is_apart or _DAMAGED.search(report):
         return None
-    table = found[-1]  # a title above a table may look like a table
-    if sheets := _SHEET.findall(text, 0, table.start()) if suffix == ".xlsx" else []:
-        options: dict[str, Any] = {"sheet_name": sheets[-1]}
-        if len(found) > 1:
-            return None
+    columns = [_column(name, [row[place] for row in rows]) for place, name in enumerate(names)]
+    if suffix == ".json":
+        options: dict[str, Any] = {"dtype": False}
     else:
-        options = {"sep": "\t" if suffix == ".tsv" else ",", "encoding": "utf-8", "skipinitialspace": True}
-    lines = (re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in table[0].splitlines())
-    head, _, *rows = ([cell.strip().replace("\\|", "|") for cell in line] for line in lines)
-    columns = [_column(name or f"column {place + 1}", [row[place] for row in rows]) for place, name in enumerate(head)]
-    names = [column.name for column in columns]
-    if len(set(names)) < len(names):
-        return None
-    # The header is skipped and named here: pandas would refuse longer rows, and change names.
-    options |= {"header": None, "names": names, "usecols": range(len(names))}
-    options |= {option: _MARKS.get(value, value) for option, value in noted.items()}
-    options |= {"skiprows": int(noted.get("skiprows", 1)), "dtype": "str", "keep_default_na": False, "na_values": [""]}
-    arguments = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in options.items())])
-    source = rf"pd.{_LOADERS[suffix]}({arguments}).replace(r'^\s+|\s+$', '', regex=True).dropna(how='all')"
+        sep = "\t" if suffix == ".tsv" else ","
+        options = {"sheet_name": sheet} if sheet else {"sep": sep, "encoding": "utf-8", "skipinitialspace": True}
+        # The header is skipped and named here: pandas would refuse longer rows, and change names.
+        options |= {"header": None, "names": names, "usecols": range(len(names))}
+        options |= {option: _MARKS.get(value, value) for option, value in noted.items()}
+        options |= {"skiprows": int(noted.get("skiprows", 1)), "dtype": "str"}
+        options |= {"keep_default_na": False, "na_values": [""]}
     numbers = (_NUMBER.fullmatch(value) for column in columns if column.kind == "number" for value in column.values)
     amounts = " ".join(match[1] for match in numbers if match)
     marks = {"".join(mark) for mark in _DECIMAL_MARK.findall(amounts)}
     has_comma = "," in marks or (options.get("sep") == ";" and "," in amounts)
+    arguments = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in options.items())])
+    loading = _loading(f"pd.{_LOADERS[suffix]}({arguments})", columns, has_comma and "." not in marks)
     counted = re.search(r"(?<![\d,])([\d,]{1,20}) rows?, ", report)
     size = counted[1] if counted else str(len(rows))
     is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text
-    return Table(name, tuple(columns), size, _loading(source, columns, has_comma and "." not in marks), is_whole)
+    return Table(name, tuple(columns), size, loading, is_whole)
 
 
-def _table_of_records(name: str, text: str) -> Table | None:
-    try:
-        records: Any = orjson.loads(text)
-    except orjson.JSONDecodeError:  # one page of several, or not JSON at all
-        return None
-    if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
-        return None
-    fields = dict.fromkeys(field for record in records for field in record)
-    columns = tuple(_column(field, [_shown(record.get(field)) for record in records]) for field in fields)
-    return Table(name, columns, str(len(records)), _loading(f"pd.read_json({name!r}, dtype=False)", columns), True)
+def _cells(suffix: str, text: str) -> tuple[list[str], list[list[str]], str]:
+    # Header and rows of the only table, and the name of its sheet; no rows where there is none or more than one.
+    if suffix == ".json":
+        with suppress(orjson.JSONDecodeError):  # one page of several, or not JSON at all
+            records: Any = orjson.loads(text)
+            if isinstance(records, list) and all(isinstance(record, dict) for record in records):
+                fields = list(dict.fromkeys(field for record in records for field in record))
+                return fields, [[_shown(record.get(field)) for field in fields] for record in records], ""
+        return [], [], ""
+    found = list(_TABLE.finditer(text))
+    sheets = _SHEET.findall(text, 0, found[-1].start()) if suffix == ".xlsx" and found else []
+    if not found or (sheets and len(found) > 1):
+        return [], [], ""
+    # A title above the table of a text may look like a table.
+    lines = (re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in found[-1][0].splitlines())
+    head, _, *rows = ([cell.strip().replace("\\|", "|") for cell in line] for line in lines)
+    return head, rows, sheets[-1] if sheets else ""
 
 
-def _loading(source: str, columns: Sequence[Column], has_comma: bool = False) -> str:
+def _loading(source: str, columns: Sequence[Column], has_comma: bool) -> str:
     typed = {
         "number": f"pd.to_numeric({_PLAIN}{_POINTED[has_comma]}, errors='coerce')",
         "date": f"pd.to_datetime(column, format='mixed', dayfirst={_DAY_FIRST}, errors='coerce')",
     }
-    lines = ["import pandas as pd", f"df = {source}"]
+    stripped = r".replace(r'^\s+|\s+$', '', regex=True).dropna(how='all')"
+    lines = ["import pandas as pd", f"df = {source}{stripped}"]
     for kind, expression in typed.items():
         if names := [column.name for column in columns if column.kind == kind]:
             lines.append(f"df[{names}] = df[{names}].apply(lambda column: {expression})")
