@@ -174,9 +174,12 @@ class _Styles:
                 element = self._elements.get(ancestor)
                 if element is None:
                     break
-                level = level or _heading_level(element)
+                name = value(element, "name").lower()
+                word, _, ending = name.partition(" ")
+                named = whole_number(ending, 0) if word == "heading" else int(name == "title")
+                level = level or named or _outline_level(child(element, "pPr"))
                 if number is None and (number := _number_of(child(element, "pPr"))):
-                    depth = value(element, "name").rpartition(" ")[2]
+                    depth = name.rpartition(" ")[2]
                     if number[1] == 0 and depth in ("2", "3", "4", "5"):
                         number = (number[0], int(depth) - 1)  # "List Bullet 2" is the first level of a list of its own
                 ancestor = value(element, "basedOn")
@@ -195,16 +198,6 @@ def _outline_level(properties: Element | None) -> int:
     # A heading's level, counted from 1; 0 for body text.
     level = whole_number(value(properties, "outlineLvl"), 9)
     return level + 1 if level < 9 else 0
-
-
-def _heading_level(element: Element) -> int:
-    name = value(element, "name").lower()
-    if name == "title":
-        return 1
-    word, _, level = name.partition(" ")
-    if word == "heading" and whole_number(level, 0):
-        return whole_number(level, 0)
-    return _outline_level(child(element, "pPr"))
 
 
 class _Numbering:

@@ -138,7 +138,14 @@ class _Writer:
         name = tag.name
         if self._listing is not None:
             if name == "pre":
-                self._end_listing(tag)
+                text, self._listing = "".join(self._listing), None
+                if text.strip() and self._grid is not None and self._grid.in_cell:
+                    self._grid.write(text.strip("\n"))
+                elif text.strip():
+                    named = tag if tag.get("class") else tag.find("code")
+                    classes = " ".join(named.get_attribute_list("class")) if named and named.get("class") else ""
+                    match = _LANGUAGE.search(classes)
+                    self.pieces.append(code(text, match.group(1) if match else ""))
         elif name == "a" and self._links:
             flushes, start, target = self._links.pop()
             text = " ".join("".join(self._line[start:]).split())
@@ -178,18 +185,6 @@ class _Writer:
             self.pieces.append(item(text, max(len(self._lists) - 1, 0), marker or " "))
         else:
             self.pieces.append(Piece("text", text))
-
-    def _end_listing(self, tag: Tag) -> None:
-        text, self._listing = "".join(self._listing or ()), None
-        if not text.strip():
-            return
-        if self._grid is not None and self._grid.in_cell:
-            self._grid.write(text.strip("\n"))
-        else:
-            named = tag if tag.get("class") else tag.find("code")
-            classes = " ".join(named.get_attribute_list("class")) if named and named.get("class") else ""
-            match = _LANGUAGE.search(classes)
-            self.pieces.append(code(text, match.group(1) if match else ""))
 
 
 class _TableGrid:

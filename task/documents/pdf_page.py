@@ -113,7 +113,12 @@ def _plain(text: str) -> str:
 def _runs(textpage: Any, frame: PageFrame, cells: Cells) -> list[TextRun]:
     runs: list[TextRun] = []
     line, last, cell = 0, None, None
-    box_at = _boxes(textpage, frame)
+    corners = left, right, bottom, top = tuple(ctypes.c_double() for _ in range(4))
+
+    def box_at(index: int) -> Box:
+        c.FPDFText_GetCharBox(textpage.raw, index, *corners)
+        return frame.box(left.value, bottom.value, right.value, top.value)
+
     for found in _WORDS.finditer(_text_by_index(textpage)):
         space, word = found[1].strip("\0"), found[2]
         if "\n" in space or "\r" in space:
@@ -167,14 +172,3 @@ def _text_by_index(textpage: Any) -> str:
         high = code if 0xD800 <= code < 0xDC00 else 0
         letters.append("\0" if 0xD800 <= code < 0xE000 else chr(code))
     return "".join(letters)
-
-
-def _boxes(textpage: Any, frame: PageFrame) -> Callable[[int], Box]:
-    raw, read, convert = textpage.raw, c.FPDFText_GetCharBox, frame.box
-    corners = left, right, bottom, top = tuple(ctypes.c_double() for _ in range(4))
-
-    def box_at(index: int) -> Box:
-        read(raw, index, *corners)
-        return convert(left.value, bottom.value, right.value, top.value)
-
-    return box_at

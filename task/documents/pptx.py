@@ -66,7 +66,13 @@ class _Slide:
             elif name == "sp":
                 yield from self._texts(shape)
             elif name == "graphicFrame":
-                yield from self._graphics(shape)
+                for element in shape.iterfind("{*}graphic/{*}graphicData/*"):
+                    if local(element) == "tbl" and (made := table(_rows(element))):
+                        yield made
+                    relation = self._relations.get(attribute(element, "dm"))
+                    if relation is not None and relation.target in self._package:
+                        diagram = self._package.side(relation.target)
+                        yield from (item(text, 0) for part in each(diagram, ".//{*}p") if (text := _text(part)))
             elif name == "pic" and (label := attribute(child(shape, "nvPicPr", "cNvPr"), "descr").strip()):
                 yield Piece("text", f"[image: {label}]")
 
@@ -85,15 +91,6 @@ class _Slide:
                 yield Piece("text", text)
             else:
                 yield item(text, whole_number(attribute(properties, "lvl"), 0))
-
-    def _graphics(self, shape: Element) -> Iterator[Piece]:
-        for element in shape.iterfind("{*}graphic/{*}graphicData/*"):
-            if local(element) == "tbl" and (made := table(_rows(element))):
-                yield made
-            relation = self._relations.get(attribute(element, "dm"))
-            if relation is not None and relation.target in self._package:
-                diagram = self._package.side(relation.target)
-                yield from (item(text, 0) for part in each(diagram, ".//{*}p") if (text := _text(part)))
 
 
 def _kind(shape: Element) -> str:

@@ -115,7 +115,21 @@ def _repaired(lines: list[str], dialect: Dialect, usual: int) -> _TableRows:
     start = 0
     while start < len(lines):
         chunk = lines[start : start + _TALLEST]
-        done, is_broken = _sound_rows(chunk, start, len(lines), dialect, usual, rows)
+        reader, done, is_broken = dialect.rows(chunk), 0, False
+        try:
+            for row in reader:
+                end = reader.line_num
+                is_last = start + end == len(lines)
+                if end == len(chunk) and done and not is_last:
+                    break  # it may go on in the next chunk
+                is_broken = (end - done > 1 or is_last) and not _is_sound(chunk[done:end], dialect, usual)
+                if is_broken:
+                    break
+                rows.cells.append(row)
+                rows.ends.append(start + end)
+                done = end
+        except csv.Error:
+            is_broken = True
         start += done
         if is_broken:
             rows.cells.append(_alone(lines[start], dialect, usual))
@@ -123,26 +137,6 @@ def _repaired(lines: list[str], dialect: Dialect, usual: int) -> _TableRows:
             rows.ends.append(start)
             rows.repairs["unbalanced quotes kept as they are"].append(start)
     return rows
-
-
-def _sound_rows(
-    chunk: list[str], start: int, total: int, dialect: Dialect, usual: int, rows: _TableRows
-) -> tuple[int, bool]:
-    # Appends the rows up to the first broken one; how many lines they have, and whether a broken one follows.
-    reader, done = dialect.rows(chunk), 0
-    try:
-        for row in reader:
-            end = reader.line_num
-            if end == len(chunk) and start + end < total and done:
-                return done, False  # it may go on in the next chunk
-            if (end - done > 1 or start + end == total) and not _is_sound(chunk[done:end], dialect, usual):
-                return done, True
-            rows.cells.append(row)
-            rows.ends.append(start + end)
-            done = end
-    except csv.Error:
-        return done, True
-    return done, False
 
 
 def _is_sound(lines: list[str], dialect: Dialect, usual: int) -> bool:
@@ -305,23 +299,17 @@ def _score(lines: Sequence[str], dialect: Dialect) -> float:
         return 0
     cells = list(islice((cell for row in rows if len(row) == width for cell in row), _CELLS))
     score = agreeing / len(rows) * sum(map(_value, cells)) / len(cells)
-    return score if dialect.delimiter in COMMON else _RARELY * score * _is_likely(lines, dialect, width, score)
-
-
-def _is_likely(lines: Sequence[str], dialect: Dialect, width: int, score: float) -> bool:
+    if dialect.delimiter in COMMON:
+        return score
     # "10:30" below "9:15", or "Hall 9" below "Hall 8", is rather one column of times or names.
     texts = [line for line in lines[:_ROWS] if line.strip()]
     texts = texts[1:] or texts
     alone = sum(map(_value, texts)) / len(texts)
-    if score < _ENOUGH or alone >= _VALUES:
-        return False
-    if dialect.delimiter == " " and sum(
-        (dialect.quote or _QUOTES[0]) in text or "  " in text for text in texts
-    ) > _SOME * len(texts):
-        return True
-    if dialect.delimiter == " " or (dialect.delimiter == ":" and width == 2):
-        return _RARELY * score > alone and (width > 2 or dialect.delimiter == ":")
-    return True
+    is_likely = score >= _ENOUGH and alone < _VALUES
+    aligned = sum((dialect.quote or _QUOTES[0]) in text or "  " in text for text in texts) > _SOME * len(texts)
+    if (dialect.delimiter == " " and not aligned) or (dialect.delimiter == ":" and width == 2):
+        is_likely = is_likely and _RARELY * score > alone and (width > 2 or dialect.delimiter == ":")
+    return _RARELY * score * is_likely
 
 
 def _value(cell: str) -> float:

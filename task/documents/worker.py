@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import Any, BinaryIO
 
 from task.documents.extract import extract
-from task.documents.model import Extraction
 from task.errors import ToolError
 
 if sys.platform != "win32":  # where a reader runs without these limits
@@ -89,12 +88,13 @@ def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], out
     _send(outgoing, Kind.STARTED, b"")
     try:
         found = extract(request["name"], _receive(incoming) or b"", request["content_type"])
-        for kind, text in _frames(found):
-            payload = text.encode(errors="replace")
+        _send(outgoing, Kind.NOTES, json.dumps(found.notes).encode())
+        for block in found.blocks:
+            payload = f"{json.dumps([block.heading, block.page])}\n{block.text}".encode(errors="replace")
             output -= len(payload)
             if output < 0:
                 raise ToolError(f"{request['name']!r} holds more text than can be read. Ask the user for a part of it.")
-            _send(outgoing, kind, payload)
+            _send(outgoing, Kind.BLOCK, payload)
     except ToolError as error:
         _send(outgoing, Kind.FAILURE, json.dumps([type(error).__name__, str(error)]).encode())
     except MemoryError:
@@ -109,12 +109,6 @@ def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], out
     else:
         _send(outgoing, Kind.DONE, str(_peak_memory()).encode())
     return True
-
-
-def _frames(found: Extraction) -> Iterator[tuple[Kind, str]]:
-    yield Kind.NOTES, json.dumps(found.notes)
-    for block in found.blocks:
-        yield Kind.BLOCK, f"{json.dumps([block.heading, block.page])}\n{block.text}"
 
 
 def _receive(incoming: BinaryIO) -> bytes | None:

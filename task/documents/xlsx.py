@@ -195,14 +195,9 @@ class _CellTexts:
                 formula = part
             elif name == "is":
                 return _string_of(part)
-        if raw is not None:
-            return self._value(kind, raw, cell.get("s", "0"))
-        if formula is None:
-            return ""
-        self.uncalculated += 1
-        return f"={formula.text or ''}"
-
-    def _value(self, kind: str, raw: str, style: str) -> str:
+        if raw is None:
+            self.uncalculated += formula is not None
+            return "" if formula is None else f"={formula.text or ''}"
         if kind == "s":
             index = whole_number(raw, len(self._strings))
             return self._strings[index] if index < len(self._strings) else ""
@@ -210,7 +205,7 @@ class _CellTexts:
             return "TRUE" if raw == "1" else "FALSE"
         if kind != "n":
             return _unescaped(raw)
-        index = whole_number(style, 0)
+        index = whole_number(cell.get("s", "0"), 0)
         shown = general if index in self._general or index >= len(self._formats) else self._formats[index]
         if shown is general and _PLAIN_NUMBER.fullmatch(raw):
             return raw

@@ -31,6 +31,7 @@ _TOKEN = re.compile(
     r"|(?P<percent>%)|(?P<other>.)",
     re.IGNORECASE,
 )
+_LITERALS = ("quoted", "escaped", "currency", "other")
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -53,7 +54,10 @@ def shown_as(code: str, *, from_1904: bool = False) -> Shown:
             parts.append("")
         else:
             parts[-1] += piece
-    sections = [_tokens(section) for section in parts]
+    sections: list[list[_Token]] = []
+    for section in parts:
+        kinds = ((match.lastgroup or "", match) for match in _TOKEN.finditer(section) if match.lastgroup)
+        sections.append([_Token("literal" if kind in _LITERALS else kind, match[kind]) for kind, match in kinds])
     if any(token.kind in ("date", "elapsed") for token in sections[0]):
         return lambda number: _date(number, sections[0], from_1904)
     if not any(token.kind == "digits" for tokens in sections for token in tokens):
@@ -66,15 +70,6 @@ def general(number: float) -> str:
     if number == int(number) and abs(number) < 1e15:
         return str(int(number))
     return f"{number:.15g}"
-
-
-def _tokens(section: str) -> list[_Token]:
-    tokens: list[_Token] = []
-    for match in _TOKEN.finditer(section):
-        if kind := match.lastgroup:
-            literal = kind in ("quoted", "escaped", "currency", "other")
-            tokens.append(_Token("literal" if literal else kind, match[kind]))
-    return tokens
 
 
 def _number(number: float, sections: Sequence[list[_Token]]) -> str:
