@@ -1,18 +1,115 @@
-"""What the calls of one conversation may do: its grants, and the answers to the questions that were just asked."""
+"""What the calls of one conversation may do: the rules, the grants, and the answers to the questions just asked."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+import asyncio
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import TYPE_CHECKING, Protocol
 
-from task.approvals.rules import ApprovalRules
+import aiohttp
+import orjson
+
+from task.approvals.questions import question
+from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.conversation.replies import Answer
+from task.llm.dial import core_headers
 from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import AnsweredGate, PolicyGate
 from task.permissions.grants import Grant, Grants
+from task.permissions.icerc import plain
+from task.permissions.policy import DEFAULT_POLICY, Policy
+from task.store.records import Approval
+from task.tools.toolbox import Pending
+
+if TYPE_CHECKING:
+    from task.store.store import Store
+
+logger = logging.getLogger(__name__)
 
 DENIED = "the user denied it"
 EXPIRED = "This approval came too late: the question is no longer open. Nothing has run."
+OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
+FOLDER = "approvals"
+_SECONDS = 15.0
+_REMEMBERED = 10_000
+_EXISTS = 412
+
+
+class Claims(Protocol):
+    """The first to present the id of a suspended turn may run what was approved in it."""
+
+    async def take(self, turn: str, expires: float, api_key: str) -> bool:
+        """True for the first request before the approval expires, False for every later one."""
+        ...
+
+
+@dataclass(slots=True)
+class ProcessClaims:
+    """Remembers in this process what was approved, until it expires."""
+
+    clock: Callable[[], float] = time
+    _taken: OrderedDict[str, float] = field(init=False, default_factory=OrderedDict[str, float])
+
+    async def take(self, turn: str, expires: float, api_key: str) -> bool:
+        while self._taken and (len(self._taken) >= _REMEMBERED or next(iter(self._taken.values())) < self.clock()):
+            self._taken.popitem(last=False)
+        if turn in self._taken:
+            return False
+        self._taken[turn] = expires
+        return True
+
+
+@dataclass(slots=True)
+class CoreClaims:
+    """Leaves a note in the user's own files at Core, where every replica finds it.
+
+    Without a Core that stores the note only this process knows what was approved.
+    """
+
+    session: aiohttp.ClientSession
+    endpoint: str
+    near: ProcessClaims = field(default_factory=ProcessClaims)
+
+    async def take(self, turn: str, expires: float, api_key: str) -> bool:
+        if not await self.near.take(turn, expires, api_key):
+            return False
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await self._noted(turn, core_headers(api_key))
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
+            logger.warning("an approval is known to this process only (%s)", type(error).__name__)
+            return True
+
+    async def _noted(self, turn: str, headers: dict[str, str]) -> bool:
+        base = self.endpoint.rstrip("/")
+        async with self.session.get(f"{base}/v1/bucket", headers=headers, allow_redirects=False) as response:
+            response.raise_for_status()
+            home = orjson.loads(await response.read())
+        form = aiohttp.FormData()
+        form.add_field("file", turn.encode(), filename=f"{turn}.txt", content_type="text/plain")
+        url = f"{base}/v1/files/{home.get('appdata') or home['bucket']}/{FOLDER}/{turn}.txt"
+        first = {**headers, "If-None-Match": "*"}
+        async with self.session.put(url, data=form, headers=first, allow_redirects=False) as response:
+            if response.status == _EXISTS:
+                return False
+            response.raise_for_status()
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRules:
+    """The policy, how long questions stay open and grants last, and the claims."""
+
+    policy: Policy = DEFAULT_POLICY
+    claims: Claims = field(default_factory=ProcessClaims)
+    open_seconds: float = 3600
+    grant_seconds: float = 86_400
+    clock: Callable[[], float] = time
 
 
 @dataclass(slots=True)
@@ -56,3 +153,99 @@ class Approvals:
         rules = self.rules
         gate = PolicyGate(rules.policy, self.grants, mode, self.principal, self.conversation, rules.clock, self.refresh)
         return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
+
+
+@dataclass(slots=True, kw_only=True)
+class RunApprovals(Approvals):
+    """What one run may do; grants hold in its session."""
+
+    store: Store
+    session_id: str | None
+    run_id: str
+    edits: dict[str, str] = field(default_factory=dict[str, str])  # the arguments of changed calls, by the calls' ids
+    _before: list[Grant] = field(default_factory=list[Grant])
+
+    @classmethod
+    async def of(
+        cls,
+        store: Store,
+        rules: ApprovalRules,
+        owner: str,
+        session_id: str | None,
+        answered: Sequence[Approval],
+        run_id: str,
+    ) -> RunApprovals:
+        """The approvals of a run that continues after these `answered` questions."""
+        whose = (owner, session_id or run_id)
+        found = cls(rules, *whose, Grants(rules.clock), store=store, session_id=session_id, run_id=run_id)
+        found.refresh = found._before_a_call
+        if session_id is not None:
+            found.grants = await found._stored()
+        found._before = found.grants.lasting()
+        for item in answered:
+            found.take(item.call_id, item.tool, item.digest, item.answer)
+            if item.answer is not None and item.answer.allowed and item.answer.arguments is not None:
+                found.edits[item.call_id] = json.dumps(dict(item.answer.arguments), ensure_ascii=False)
+        return found
+
+    def history(self, messages: Sequence[Message]) -> list[Message]:
+        """The conversation with the calls as they were approved."""
+
+        def edited(call: ToolCall) -> ToolCall:
+            arguments = self.edits.get(call.id)
+            return call if arguments is None else replace(call, function=FunctionCall(call.name, arguments))
+
+        if not self.edits:
+            return list(messages)
+        return [replace(message, tool_calls=tuple(map(edited, message.tool_calls))) for message in messages]
+
+    def with_notes(self, added: Sequence[Message]) -> tuple[Message, ...]:
+        """The run's messages; results of changed calls note the new arguments, as the stored call has the old ones."""
+        notes = {call_id: OTHER_ARGUMENTS.format(arguments=arguments) for call_id, arguments in self.edits.items()}
+        return tuple(
+            replace(message, content=f"{notes[message.tool_call_id]}\n\n{message.text()}")
+            if message.tool_call_id in notes
+            else message
+            for message in added
+        )
+
+    async def ask(self, pending: Sequence[Pending], session_id: str, said: str) -> tuple[str, list[Approval]]:
+        """Store a question about each of these calls; returns their text, to follow `said`, and the questions."""
+        asked: list[Approval] = []
+        for item in pending:
+            card = item.card.displayed()
+            card |= {"reason": plain(item.reason), "grant_description": plain(item.grant_description)}
+            found = await self.store.approvals.ask(
+                self.principal,
+                call_id=item.call.id,
+                tool=item.call.name,
+                arguments=item.arguments,
+                digest=item.digest,
+                card=card,
+                seconds=self.rules.open_seconds,
+                session_id=session_id,
+                run_id=self.run_id,
+            )
+            asked.append(found)
+        return question(pending, [item.code for item in asked], self.rules.open_seconds, said), asked
+
+    async def save_grants(self) -> None:
+        """Store the grants that outlast this run."""
+        for grant in self.grants.lasting():
+            if grant not in self._before:
+                seconds = grant.expires - self.rules.clock()
+                data = {**grant.as_dict(), "description": grant.describe()}
+                await self.store.grants.add(self.principal, data, session_id=self.session_id, seconds=seconds)
+
+    async def _stored(self) -> Grants:
+        stored = await self.store.grants.list(self.principal, self.session_id)
+        return Grants.from_list([item.data for item in stored], self.rules.clock)
+
+    async def _before_a_call(self) -> None:
+        await self.store.runs.hold(self.run_id)
+        if not self._before:
+            return
+        valid = (await self._stored()).lasting()
+        for grant in [grant for grant in self._before if grant not in valid]:
+            self._before.remove(grant)
+            self.grants.revoke(grant)

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from time import monotonic, time_ns
 
-from task.approvals.rules import ApprovalRules
+from task.approvals.approvals import ApprovalRules
 from task.closing import run_to_completion
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress

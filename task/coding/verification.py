@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from time import monotonic
 from typing import Literal
 
-from task.approvals.rules import ApprovalRules
+from task.approvals.approvals import ApprovalRules
 from task.coding.coder import Ask
 from task.errors import InvalidRequest
 from task.permissions.coding import setup_request

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from task.approvals.approvals import EXPIRED, Approvals
+from task.approvals.approvals import EXPIRED, ApprovalRules, Approvals
 from task.approvals.questions import button, buttons, form_schema, label, question
-from task.approvals.rules import ApprovalRules
 from task.conversation.inputs import Incoming, codes_of, decision_of
 from task.conversation.messages import Message, Role, closed, unanswered
 from task.conversation.replies import new_code

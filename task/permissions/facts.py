@@ -19,9 +19,9 @@ from task.permissions.addresses import (
 )
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.invocations import Invocation
-from task.permissions.lazy import lazy
 from task.permissions.programs import HARMLESS_TARGETS, REACHING, Reading, reading
 from task.permissions.shell import parsed
+from task.permissions.taint import lazy
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.approvals.rules import ApprovalRules, CoreClaims
+from task.approvals.approvals import ApprovalRules, CoreClaims
 from task.closing import close_all
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from task.approvals.rules import ApprovalRules
+from task.approvals.approvals import ApprovalRules
 from task.closing import close_all
 from task.context.prompt import ContextPrompt, LiveContext, unknown_persona
 from task.core_client.files import DialFiles

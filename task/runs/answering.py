@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from task.approvals.approvals import RunApprovals
 from task.approvals.questions import said_in
-from task.approvals.stored import RunApprovals
 from task.conversation.messages import ToolCall
 from task.core_client.urls import file_id_of
 from task.errors import ProviderError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from task.approvals.rules import CoreClaims
+from task.approvals.approvals import CoreClaims
 from task.llm.scripted import says, wants
 from task.settings import Settings
 from tests.support.agent import running_agent

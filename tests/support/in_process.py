@@ -13,7 +13,7 @@ from aidial_sdk.chat_completion import Choice, Request, Response
 from pydantic import SecretStr
 
 from task.agent import GeneralPurposeAgent
-from task.approvals.rules import ApprovalRules, Claims, ProcessClaims
+from task.approvals.approvals import ApprovalRules, Claims, ProcessClaims
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
 from task.llm.base import ChatModel

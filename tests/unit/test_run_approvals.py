@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from task.approvals.rules import ApprovalRules
-from task.approvals.stored import RunApprovals
+from task.approvals.approvals import ApprovalRules, RunApprovals
 from task.permissions.decisions import Allowed, Deferred, PermissionMode
 from task.permissions.grants import Grant
 from tests.support.gating import CHANGES, request

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from task.approvals.rules import ApprovalRules
+from task.approvals.approvals import ApprovalRules
 from task.conversation.messages import INTERRUPTED, PERHAPS_RUN, Message, Role, user
 from task.conversation.replies import Answer
 from task.errors import AgentError, NotFound, StoreUnavailable
