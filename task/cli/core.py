@@ -70,12 +70,12 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
     from task.cli.model_choice import embedded_model
     from task.llm.chat_request import PROFILES
-    from task.local.core.models import ScriptedDemo, UpstreamModel
+    from task.local.core.models import UpstreamModel, scripted_demo
 
     if chosen.rule == "local":
         return embedded_source(embedded_model(settings))
     if chosen.rule == "demo":
-        return ScriptedDemo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
+        return scripted_demo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
     if chosen.rule == "ollama":
         return _ollama_source(settings, chosen)
     if chosen.rule == "dapr":

@@ -15,7 +15,7 @@ import pytest
 
 from task.llm.base import DEMO_NAME
 from task.llm.scripted import says, wants
-from task.local.core.models import ScriptedDemo
+from task.local.core.models import scripted_demo
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.core import API_KEY, local_core
@@ -60,7 +60,7 @@ def first_example() -> tuple[str, Any]:
 
 async def test_the_first_documented_command_shows_something_where_no_model_is_connected(tmp_path: Path) -> None:
     path, body = first_example()
-    async with local_core({}, tmp_path, model=ScriptedDemo(DEMO)) as core:
+    async with local_core({}, tmp_path, model=scripted_demo(DEMO)) as core:
         settings = Settings.model_validate(
             {"dial_endpoint": core.url, "dial_api_key": API_KEY, "deployment_name": DEMO_NAME, "data_dir": tmp_path}
         )

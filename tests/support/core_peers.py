@@ -130,12 +130,15 @@ async def calling(core: RunningCore, key: str | None = "key-one") -> AsyncGenera
 
 @asynccontextmanager
 async def application(
-    answer: Handler, tmp_path: Path, **switches: Any
+    answer: Handler, tmp_path: Path, entry: Mapping[str, Any] | None = None, **switches: Any
 ) -> AsyncGenerator[tuple[Peer, RunningCore, ClientSession]]:
-    """The application `app` behind a Core, that Core, and a caller of it; `switches` as of `local_core`."""
+    """The application `app` behind a Core, that Core, and a caller of it.
+
+    `entry` is more of its configuration, `switches` as of `local_core`.
+    """
     async with (
         peer(answer) as app,
-        local_core(config({"app": app.url}), tmp_path, **switches) as core,
+        local_core(config({"app": {"endpoint": app.url} | dict(entry or {})}), tmp_path, **switches) as core,
         calling(core) as session,
     ):
         yield app, core, session

@@ -24,8 +24,7 @@ from task.documents.text import decode, decode_html
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
-from task.local.core.config import CoreConfig
-from task.local.core.config_source import ConfigSource, expanded
+from task.local.core.config import ConfigSource, CoreConfig, expanded
 from task.output.links import Suspicion, tag_at
 from task.output.sanitizer import Defanger
 from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, urls_of_text

@@ -1,24 +1,105 @@
-"""Who calls local Core, and whose files they may read and write: a user, or an application with a per-request key."""
+"""Whose files a caller may read and write, by the URLs under which Core keeps them: `files/{bucket}/{path}`.
+
+A caller is a user, or an application with a per-request key.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 from aiohttp import web
 
-from task.local.core.urls import PUBLIC_BUCKET, ResourceUrl, encode_segment, parse
+from task.local.core.responses import Refusal
+
+PUBLIC_BUCKET = "public"
+MAX_PATH_BYTES = 900
+
+_UNESCAPED = "-._~!$'()*,;&=@:+"
+_ENCODED_SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$'()*,;&=@:+]|%[0-9A-Fa-f]{2}|[^\x00-\x7f])+")
+_BUCKET = re.compile(r"[A-Za-z0-9]+")
+_ILLEGAL_CHARACTER = re.compile(r"[\x00-\x1f/{}]")
 
 KEY_SECONDS = 1800.0
 
 _ID_LENGTH = 32
 
 Access = Literal["READ", "READ_WRITE"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileUrl:
+    """A parsed URL. `segments` are the decoded names below the bucket; a bucket's root is a folder without segments."""
+
+    bucket: str
+    segments: tuple[str, ...]
+    is_folder: bool
+
+    @property
+    def name(self) -> str | None:
+        return self.segments[-1] if self.segments else None
+
+    @property
+    def path(self) -> str:
+        """The decoded path below the bucket; a folder's ends in `/`, the root's is empty."""
+        joined = "/".join(self.segments)
+        return f"{joined}/" if self.is_folder and joined else joined
+
+    @property
+    def url(self) -> str:
+        """The canonical, encoded, relative URL."""
+        encoded = "/".join(encode_segment(segment) for segment in self.segments)
+        return f"files/{self.bucket}/{encoded}{'/' if self.is_folder and encoded else ''}"
+
+    def contains(self, other: FileUrl) -> bool:
+        """Whether `other` is this folder or lies below it, by whole names."""
+        if not self.is_folder or self.bucket != other.bucket:
+            return False
+        if other.segments == self.segments:
+            return other.is_folder
+        return other.segments[: len(self.segments)] == self.segments
+
+
+def encode_segment(segment: str) -> str:
+    """One name, percent-encoded the way Core writes it into URLs."""
+    return quote(segment, safe=_UNESCAPED)
+
+
+def parse(url: str) -> FileUrl:
+    """The file or folder that a relative URL, `files/{bucket}/{path}` or `metadata/files/{bucket}/.../`, names.
+
+    Raises:
+        Refusal: 400 with Core's text, for a URL that breaks one of its rules.
+    """
+    bare = url.removeprefix("metadata/")
+    if bare != url and not url.endswith("/"):
+        raise Refusal(400, f"Metadata url must name a folder: {url}")
+    if not bare.startswith("files/"):
+        raise Refusal(400, f"Url has unsupported resource type: {url}")
+    bucket, slash, path = bare.removeprefix("files/").partition("/")
+    if not slash or not _BUCKET.fullmatch(bucket):
+        raise Refusal(400, f"Url has invalid bucket: {url}")
+    segments: list[str] = []
+    for segment in path.removesuffix("/").split("/") if path else ():
+        try:
+            name = unquote(segment, errors="strict")
+        except UnicodeDecodeError as error:
+            raise Refusal(400, f"Invalid path provided {url}") from error
+        # "." and ".." are ordinary names to Core, but every client and proxy on the way resolves them.
+        if not _ENCODED_SEGMENT.fullmatch(segment) or name in {".", ".."} or _ILLEGAL_CHARACTER.search(name):
+            raise Refusal(400, f"Invalid path provided {url}")
+        segments.append(name)
+    parsed = FileUrl(bucket, tuple(segments), is_folder=not path or path.endswith("/"))
+    if len(parsed.path.encode()) > MAX_PATH_BYTES:
+        raise Refusal(400, f"Resource path exceeds max allowed size: {MAX_PATH_BYTES}")
+    return parsed
 
 
 @dataclass(slots=True)
@@ -32,14 +113,8 @@ class PerRequestKey:
     value: str
     initiator: Principal
     deployment: str
-    execution_path: tuple[str, ...]
     expires_at: float
     attached: dict[str, Access] = field(default_factory=dict[str, Access])
-
-    @property
-    def principal(self) -> Principal:
-        """The caller that the key stands for: its initiator, acting through an application."""
-        return replace(self.initiator, key=self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +132,7 @@ class Principal:
     key: PerRequestKey | None = None
 
     def may_use(self, allowed: frozenset[str] | None) -> bool:
-        """Whether one of the roles is among the `allowed` ones; None allows everybody."""
+        """Whether one of the roles is among the `allowed` ones; None allows every role."""
         return allowed is None or not allowed.isdisjoint(self.roles)
 
 
@@ -76,46 +151,30 @@ class PerRequestKeys:
     def created(
         self, caller: Principal, deployment: str, attached: Mapping[str, Access] | None = None
     ) -> Generator[PerRequestKey]:
-        """A key for one call of `deployment`, which ends with the block; a nested call keeps the root caller and
-        lengthens the path."""
-        path = caller.key.execution_path if caller.key else ()
-        key = PerRequestKey(
-            value=secrets.token_urlsafe(24),
-            initiator=replace(caller, key=None),
-            deployment=deployment,
-            execution_path=(*path, deployment),
-            expires_at=self._clock() + self._ttl,
-            attached=dict(attached or {}),
-        )
-        self._live[key.value] = key
+        """A key for one call of `deployment`, which ends with the block; a nested call keeps the root caller."""
+        value, initiator = secrets.token_urlsafe(24), replace(caller, key=None)
+        key = PerRequestKey(value, initiator, deployment, self._clock() + self._ttl, dict(attached or {}))
+        self._live[value] = key
         try:
             yield key
         finally:
-            self.end(key)
+            self._live.pop(value, None)
 
     def find(self, value: str) -> PerRequestKey | None:
         key = self._live.get(value)
-        if key is not None and key.expires_at <= self._clock():
-            self.end(key)
-            return None
-        return key
-
-    def end(self, key: PerRequestKey) -> None:
-        self._live.pop(key.value, None)
+        return key if key is not None and key.expires_at > self._clock() else None
 
     def add_rights(self, key: PerRequestKey, urls: Iterable[str]) -> None:
         """Let the key read and write canonical `urls`, and renew it."""
         key.attached.update(dict.fromkeys(urls, "READ_WRITE"))
         key.expires_at = self._clock() + self._ttl
 
-    def live(self) -> list[PerRequestKey]:
-        return [key for key in self._live.values() if key.expires_at > self._clock()]
 
+class Buckets:
+    """Who owns which bucket, and what a caller may do there.
 
-class BucketIds:
-    """Stable, opaque bucket ids by owner, and owners by bucket id.
-
-    An owner is a location such as `Keys/{project}/` or `Users/{sub}/`, and becomes known through `id_of`.
+    Ids are stable and opaque. An owner is a location such as `Keys/{project}/` or `Users/{sub}/`, and becomes known
+    through `id_of`.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -133,44 +192,24 @@ class BucketIds:
         """The owner of this bucket, None for an unknown one; `public/` owns the public bucket."""
         return self._owners.get(bucket)
 
+    def appdata_of(self, owner: str, deployment: str) -> str:
+        """The folder of an application in its user's bucket: `{bucket}/appdata/{encoded application}`."""
+        folder = "/".join(encode_segment(part) for part in deployment.split("/"))
+        return f"{self.id_of(owner)}/appdata/{folder}"
 
-class AccessRules:
-    """Core's rules, by whole names.
+    def access(self, caller: Principal, resource: FileUrl) -> Access | None:
+        """What the caller may do with a file or folder, by whole names.
 
-    A user has their own bucket and reads the public one. An application called by that user has its own bucket, its
-    folder `appdata/{application}` in the user's bucket and what was attached to its key, and reads the public bucket.
-
-    All URLs are relative resource URLs; `urls.InvalidUrl` is raised for others.
-    """
-
-    def __init__(self, buckets: BucketIds) -> None:
-        self._buckets = buckets
-
-    def may_read(self, principal: Principal, url: str) -> bool:
-        resource = parse(url)
-        return resource.bucket == PUBLIC_BUCKET or self._granted(principal, resource) is not None
-
-    def may_write(self, principal: Principal, url: str) -> bool:
-        return self._granted(principal, parse(url)) == "READ_WRITE"
-
-    def appdata_of(self, principal: Principal) -> str:
-        """The folder of the calling application in the user's bucket: `{bucket}/appdata/{encoded application}`.
-
-        Raises:
-            ValueError: the caller is not an application.
+        Users have their own bucket and read the public one. An application called by that user has its own bucket, its
+        folder `appdata/{application}` in the user's bucket and what was attached to its key, and reads the public one.
         """
-        if principal.key is None:
-            raise ValueError("only an application with a per-request key has an appdata folder")
-        folder = "/".join(encode_segment(part) for part in principal.key.deployment.split("/"))
-        return f"{self._buckets.id_of(principal.owner)}/appdata/{folder}"
-
-    def _granted(self, principal: Principal, resource: ResourceUrl) -> Access | None:
-        owner, key = self._buckets.owner_of(resource.bucket), principal.key
+        if resource.bucket == PUBLIC_BUCKET:
+            return "READ"
+        owner, key = self.owner_of(resource.bucket), caller.key
         if key is None:
-            return "READ_WRITE" if owner == principal.owner else None
-        home = ("appdata", *key.deployment.split("/"))
-        appdata = ResourceUrl(resource.type, resource.bucket, home, is_folder=True)
-        if owner == f"Keys/{key.deployment}/" or (owner == principal.owner and appdata.contains(resource)):
+            return "READ_WRITE" if owner == caller.owner else None
+        appdata = FileUrl(resource.bucket, ("appdata", *key.deployment.split("/")), is_folder=True)
+        if owner == f"Keys/{key.deployment}/" or (owner == caller.owner and appdata.contains(resource)):
             return "READ_WRITE"
         wanted = resource.url
         grants = {
@@ -178,6 +217,4 @@ class AccessRules:
             for url, access in key.attached.items()
             if url == wanted or (url.endswith("/") and wanted.startswith(url))
         }
-        if "READ_WRITE" in grants:
-            return "READ_WRITE"
-        return "READ" if grants else None
+        return "READ_WRITE" if "READ_WRITE" in grants else "READ" if grants else None

@@ -1,37 +1,77 @@
-"""Local Core as one aiohttp application, and the process that serves it."""
+"""Local Core as one aiohttp application: its routes, what guards them, and the process that serves it."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import hmac
+import ipaddress
+import logging
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from task.errors import SettingsError
+from task.llm.chat_request import profile_for
+from task.llm.openai import OpenAIChatModel
 from task.llm.transport import new_session
-from task.local.core.access import BucketIds
-from task.local.core.completions import completion_routes
-from task.local.core.config import CoreConfig
-from task.local.core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
+from task.local.core import files, forwarding, listings
+from task.local.core.access import PRINCIPAL, Buckets, PerRequestKeys, Principal
+from task.local.core.config import KEY_VARIABLE, ConfigSource, CoreConfig, expanded, with_installation_key
 from task.local.core.core import CORE, Core, CoreSettings
-from task.local.core.files import file_routes
-from task.local.core.forwarding import forwarding_routes
-from task.local.core.guard import add_cors, guard, is_loopback
-from task.local.core.images import ImageServer, painter_of, with_image_model
-from task.local.core.listings import listing_routes
-from task.local.core.models import ConnectedModel, ModelChoice, ScriptedDemo, with_choice
-from task.local.core.responses import PlainResponse
-from task.local.core.served import ChatModelServer
-from task.local.core.upstream import PlainMessages, UpstreamServer
+from task.local.core.images import ImageServer
+from task.local.core.models import ConnectedModel, UpstreamModel, with_choice
+from task.local.core.responses import PlainResponse, Refusal
+from task.local.core.served import ChatModelServer, UpstreamServer
+from task.local.core.storage import FileStore
 from task.settings.installation import installation_secret
 
-VERSION = "0.46.0 (local stand-in)"
-VERSION_025 = "0.25.1 (local stand-in)"
+logger = logging.getLogger(__name__)
+
 SHUTDOWN_SECONDS = 2.0
+OPEN_PATH = "/health"
+LOCAL_HOSTS = frozenset({"localhost", "core", "host.docker.internal"})
+TOO_LARGE = "Request body is too large"
+
+_FILE = r"files/{tail:[\s\S]*}"  # a decoded path may hold line breaks, unlike `.`
+
+
+async def _health(_: web.Request) -> web.Response:
+    return PlainResponse(200)
+
+
+ROUTES = [
+    web.get(OPEN_PATH, _health),
+    web.post(
+        r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}",
+        forwarding.complete,
+    ),
+    web.get("/openai/{section:models|deployments|applications}", listings.list_entries),
+    web.get("/openai/{section:models|deployments|applications}/{id:.+}", listings.show_entry),
+    web.get("/v1/user/info", listings.show_user),
+    web.get("/v1/bucket", files.show_bucket),
+    web.put(f"/v1/{_FILE}", files.write),
+    web.get(f"/v1/{_FILE}", files.read),
+    web.delete(f"/v1/{_FILE}", files.delete),
+    web.get(f"/v1/metadata/{_FILE}", files.describe),
+    web.post("/v1/ops/resource/{operation:move}", files.transfer),
+    web.get("/v1/deployments/{id:.+}/configuration", forwarding.call_feature),
+    web.post("/v1/{id:.+}/rate", forwarding.call_feature),
+]
+SINCE_025 = [
+    web.post("/v1/ops/resource/{operation:copy}", files.transfer),
+    web.get("/openai/{section:toolsets}", listings.list_entries),
+    web.get("/openai/{section:toolsets}/{id:.+}", listings.show_entry),
+    web.get("/v1/deployment-names", listings.list_names),
+    *(web.route(method, "/v1/toolset/{id:.+}/mcp", forwarding.call_toolset) for method in ("GET", "POST", "DELETE")),
+]
 
 
 def installation_key(data_folder: Path, given: str | None = None) -> str:
@@ -45,49 +85,147 @@ def create_app(settings: CoreSettings) -> web.Application:
         reason = "others could reach it; use 127.0.0.1 or allow it explicitly"
         raise SettingsError(f"local Core does not listen on {settings.host}: {reason}")
     source = ConfigSource(settings.config_files, settings.config, lambda document: _prepared(document, settings))
-    core = Core(settings, source, _buckets(settings, source.current()))
+    buckets = Buckets(installation_secret(settings.data_folder / "bucket_secret").encode())
+    # The buckets of all who may store files are known before they have asked for theirs.
+    config = source.current()
+    for owner in {entry.project for entry in config.keys.values()} | config.applications.keys() | config.models.keys():
+        buckets.id_of(f"Keys/{owner}/")
 
     async def lifespan(_: web.Application) -> AsyncIterator[None]:
-        if settings.image_model and settings.model is not None:
-            painter = painter_of(settings.model, settings.image_model)
-            core.models.append(ImageServer(settings.image_model, painter, core.store, core.buckets))
-        async with _served(settings.model, core):
+        async with AsyncExitStack() as opened:
+            session = await opened.enter_async_context(new_session(settings.idle_seconds))
+            keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
+            core = Core(settings, source, buckets, keys, FileStore(settings.data_folder / "files"), session)
+            app[CORE] = replace(core, models=await _served_models(core, opened))
             yield
-        await core.relay.close()
 
     app = web.Application(middlewares=[guard], client_max_size=settings.max_body)
-    app[CORE] = core
-    app.on_response_prepare.append(add_cors)
+    app.on_response_prepare.append(without_content_type)
     app.cleanup_ctx.append(lifespan)
-    app.add_routes([web.get("/health", _health, allow_head=False), web.get("/version", _version, allow_head=False)])
-    app.add_routes(completion_routes())
-    app.add_routes(file_routes(core025=core.core025))
-    app.add_routes(listing_routes(core025=core.core025))
-    app.add_routes(forwarding_routes(core025=core.core025))
+    app.add_routes(ROUTES if settings.core025 else ROUTES + SINCE_025)
     return app
 
 
-@asynccontextmanager
-async def _served(choice: ModelChoice | None, core: Core) -> AsyncGenerator[None]:
-    if choice is None:
-        yield
-    elif isinstance(choice, ConnectedModel):
-        plain = None if choice.reads_attachments else PlainMessages(core.store)
-        async with choice.connect() as chat:
-            core.models.append(ChatModelServer(choice.name, chat, plain))
-            yield
-    elif isinstance(choice, ScriptedDemo):
-        from task.llm.scripted import ScriptedModel
+def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
+    key = installation_key(settings.data_folder, settings.api_key)
+    environment = {**settings.environment, KEY_VARIABLE: key}
+    document = with_installation_key(expanded(document, environment, settings.host_map), key)
+    config = CoreConfig.model_validate(document)
+    return with_choice(config, settings.model, settings.image_model) if settings.model else config
 
-        core.models.append(ChatModelServer(choice.name, ScriptedModel.from_file(choice.path)))
-        yield
-    elif choice.writes_calls:
-        async with new_session() as session:
-            core.models.append(ChatModelServer(choice.name, choice.chat_model(session), PlainMessages(core.store)))
-            yield
+
+async def _served_models(
+    core: Core, opened: AsyncExitStack
+) -> tuple[ChatModelServer | UpstreamServer | ImageServer, ...]:
+    choice, image_model = core.settings.model, core.settings.image_model
+    if choice is None:
+        return ()
+    session, store = core.session, core.store
+    chat: ChatModelServer | UpstreamServer
+    if isinstance(choice, ConnectedModel):
+        model = await opened.enter_async_context(choice.connect())
+        chat = ChatModelServer(choice.name, model, None if choice.reads_attachments else store)
+    elif (choice.profile or profile_for(choice.name, choice.base_url)).text_calls:  # looked for in the model's text
+        model = OpenAIChatModel(session, choice.base_url, choice.api_key or "", choice.name, choice.profile)
+        chat = ChatModelServer(choice.name, model, store)
     else:
-        core.models.append(UpstreamServer(choice, core.relay, core.store))
-        yield
+        chat = UpstreamServer(choice, session, store)
+    if not image_model:
+        return (chat,)
+    upstream = choice if isinstance(choice, UpstreamModel) else None
+    return chat, ImageServer(image_model, upstream, core.session, core.store, core.buckets, core.keys)
+
+
+@web.middleware
+async def guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Checks requests in Core's order.
+
+    Local Core listens where a browser can reach it, so a page of a foreign site must neither read nor write through
+    it, and a name that was rebound to loopback must not open it.
+    """
+    started = time.monotonic()
+    try:
+        _check_sender(request)
+        missing = request.method == "HEAD" or request.match_info.http_exception is not None
+        if request.path != OPEN_PATH or missing:
+            request[PRINCIPAL] = _principal_of(request.app[CORE], request.headers)
+            if missing:  # only a caller with a key learns which routes there are
+                raise Refusal(502, "No route")
+        response = await handler(request)
+    except Refusal as refusal:
+        response = refusal.response()
+    except web.HTTPRequestEntityTooLarge:
+        response = PlainResponse(413, TOO_LARGE)
+    except (ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError):
+        response = PlainResponse(422, "Failed to receive body")
+    resource = request.match_info.route.resource
+    route = resource.canonical if resource is not None else "(no route)"
+    logger.info("%s %s %d %.3f s", request.method, route, response.status, time.monotonic() - started)
+    return response
+
+
+async def without_content_type(_: web.Request, response: web.StreamResponse) -> None:
+    """Remove aiohttp's default from plain responses (a response-prepare signal)."""
+    if isinstance(response, PlainResponse):
+        response.headers.popall("Content-Type", None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a loopback address; names are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_sender(request: web.Request) -> None:
+    settings = request.app[CORE].settings
+    host = _hostname(f"//{request.headers.get('Host', '')}")
+    if host not in LOCAL_HOSTS | settings.allowed_hosts and not is_loopback(host):
+        raise Refusal(403, "Host is not allowed")
+    origin = request.headers.get("Origin")
+    if origin is not None and origin not in settings.allowed_origins:
+        host = _hostname(origin)
+        if host != "localhost" and not is_loopback(host):
+            raise Refusal(403, "Origin is not allowed")
+    multipart = request.content_type.startswith("multipart/")
+    if (request.content_length or 0) > (settings.max_upload if multipart else settings.max_body):
+        raise Refusal(413, TOO_LARGE)
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
+    key = headers.get("Api-Key", "")
+    authorization = headers.get("Authorization")
+    if not key and authorization is None:
+        raise Refusal(401, "At least API-KEY or Authorization header must be provided")
+    scheme, _, value = (authorization or "").strip().partition(" ")
+    bearer = value.strip() if scheme.lower() == "bearer" else scheme
+    if key and bearer and bearer != key:
+        raise Refusal(400, "Either API-KEY or Authorization header must be provided but not both")
+    principal = core.settings.user_of(bearer)
+    if principal is None and (key or not core.settings.core025):  # only today's Core accepts a key as a bearer value
+        principal = _by_key(core, key or bearer)
+    if principal is None:
+        raise Refusal(401, "Unknown api key" if key else "Bad Authorization header")
+    return principal
+
+
+def _by_key(core: Core, value: str) -> Principal | None:
+    if (key := core.keys.find(value)) is not None:
+        return replace(key.initiator, key=key)
+    for known, entry in core.config.keys.items():
+        if hmac.compare_digest(known.encode(), value.encode()):
+            return Principal(f"Keys/{entry.project}/", entry.all_roles, entry.project)
+    return None
 
 
 def serve(settings: CoreSettings) -> None:
@@ -115,32 +253,3 @@ def runner_options(settings: CoreSettings) -> dict[str, Any]:
         "access_log": None,
         "shutdown_timeout": SHUTDOWN_SECONDS,
     }
-
-
-async def _health(_: web.Request) -> web.Response:
-    return PlainResponse(200)
-
-
-async def _version(request: web.Request) -> web.Response:
-    return web.Response(text=VERSION_025 if request.app[CORE].core025 else VERSION)
-
-
-def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
-    key = installation_key(settings.data_folder, settings.api_key)
-    environment = {**settings.environment, KEY_VARIABLE: key}
-    document = with_installation_key(expanded(document, environment, settings.host_map), key)
-    config = CoreConfig.model_validate(document)
-    if settings.model is None:
-        return config
-    chosen = with_choice(config, settings.model)
-    return with_image_model(config, chosen, settings.image_model, settings.model) if settings.image_model else chosen
-
-
-def _buckets(settings: CoreSettings, config: CoreConfig) -> BucketIds:
-    secret = installation_secret(settings.data_folder / "bucket_secret")
-    buckets = BucketIds(secret.encode())
-    # The buckets of all who may store files are known before they have asked for theirs.
-    projects = {entry.project for entry in config.keys.values()}
-    for owner in projects | config.applications.keys() | config.models.keys():
-        buckets.id_of(f"Keys/{owner}/")
-    return buckets

@@ -1,11 +1,26 @@
-"""DIAL Core's dynamic configuration: the parts of `config.json` that local Core uses, as frozen models."""
+"""DIAL Core's dynamic configuration: the parts of `config.json` that local Core uses, read again when they change."""
 
 from __future__ import annotations
 
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+
+from task.errors import SettingsError
+
+logger = logging.getLogger(__name__)
+
+KEY_VARIABLE = "DIAL_API_KEY"
+PUBLISHED_KEY = "dial_api_key"  # stands in DIAL's documentation and in shared configuration files: no secret
+
+_VARIABLE = re.compile(r"\$\{(?:env[:.])?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class _Part(BaseModel):
@@ -16,37 +31,29 @@ class _Part(BaseModel):
     )
 
 
+_Word = Annotated[str, StringConstraints(to_lower=True)]
+
+
 class Upstream(_Part):
     """Where the adapter behind a model sends its requests. Local Core takes the first one: it balances no load."""
 
     endpoint: str
     key: str | None = None
-    extra_data: Any = None
 
 
 class Features(_Part):
-    """What a deployment can do and the endpoints behind it; the defaults are Core's."""
+    """What a deployment can do and the endpoints behind it, as far as it is used or Core has a default for it."""
+
+    model_config = ConfigDict(extra="allow")
 
     rate_endpoint: str | None = None
-    tokenize_endpoint: str | None = None
-    truncate_prompt_endpoint: str | None = None
     configuration_endpoint: str | None = None
-    system_prompt_supported: bool = True
     tools_supported: bool = False
-    seed_supported: bool = False
-    url_attachments_supported: bool = False
-    folder_attachments_supported: bool = False
+    parallel_tool_calls_supported: bool = False
+    system_prompt_supported: bool = True
+    temperature_supported: bool = True
     allow_resume: bool = True
     accessible_by_per_request_key: bool = True
-    content_parts_supported: bool = False
-    temperature_supported: bool = True
-    addons_supported: bool = True
-    cache_supported: bool = False
-    auto_caching_supported: bool = False
-    parallel_tool_calls_supported: bool = False
-    assistant_attachments_in_request_supported: bool = False
-    consent_required: bool = False
-    reasoning_efforts: list[str] = Field(default_factory=list[str])
 
 
 class ListedEntry(_Part):
@@ -61,10 +68,6 @@ class ListedEntry(_Part):
     reference: str | None = None
     user_roles: frozenset[str] | None = None
     forward_auth_token: bool = False
-
-    @property
-    def unique_reference(self) -> str:
-        return self.reference or self.name
 
 
 class Deployment(ListedEntry):
@@ -84,9 +87,8 @@ class Application(Deployment):
 
 
 class Model(Deployment):
-    type: Annotated[str, StringConstraints(to_lower=True)] = "chat"
+    type: _Word = "chat"
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
-    override_name: str | None = None
     tokenizer_model: str | None = None
     limits: dict[str, Any] | None = None
     pricing: dict[str, Any] | None = None
@@ -97,7 +99,7 @@ class Model(Deployment):
 
 
 class Toolset(ListedEntry):
-    transport: str = "http"
+    transport: _Word = "http"
     allowed_tools: list[str] = Field(default_factory=list[str])
     forward_per_request_key: bool = False
 
@@ -121,7 +123,7 @@ class ProjectKey(_Part):
 
 
 class CoreConfig(_Part):
-    """The whole file. References of applications and models are unique."""
+    """The whole file."""
 
     applications: dict[str, Application] = Field(default_factory=dict[str, Application])
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
@@ -141,14 +143,95 @@ class CoreConfig(_Part):
                 }
         return {key: value for key, value in named.items() if value is not None}
 
-    @model_validator(mode="after")
-    def _references_are_unique(self) -> CoreConfig:
-        owners: dict[str, str] = {}
-        for deployment in (*self.applications.values(), *self.models.values()):
-            other = owners.setdefault(deployment.unique_reference, deployment.name)
-            if other != deployment.name:
-                raise ValueError(f"{other!r} and {deployment.name!r} have one reference")
-        return self
-
     def deployment(self, name: str) -> Deployment | None:
         return self.applications.get(name) or self.models.get(name)
+
+
+class ConfigSource:
+    """The current configuration; `current` reads changed files again and keeps the last good one on an error.
+
+    It is `document`, then the files merged over it in order.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], document: Mapping[str, Any] | None, prepare: Callable[[Any], CoreConfig]
+    ) -> None:
+        self._paths = tuple(paths)
+        self._document = document
+        self._prepare = prepare
+        self._stamp = self._stamp_now()
+        self._config = self._load()
+
+    def current(self) -> CoreConfig:
+        stamp = self._stamp_now()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._config = self._load()
+            except SettingsError as error:
+                logger.warning("Core's configuration was not reloaded: %s", error)
+        return self._config
+
+    def _load(self) -> CoreConfig:
+        document: dict[str, Any] = _merged({}, self._document or {})
+        for path in self._paths:
+            try:
+                update = json.loads(path.read_text("utf-8"))
+            except OSError as error:
+                raise SettingsError(f"Core's configuration {path} cannot be read: {error.strerror}") from None
+            except ValueError as error:
+                raise SettingsError(f"Core's configuration {path} is not JSON: {error}. Correct it.") from None
+            if not isinstance(update, dict):
+                raise SettingsError(f"Core's configuration {path} must be a JSON object. Correct it.")
+            document = _merged(document, update)
+        try:
+            return self._prepare(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(step) for step in first["loc"])
+            files = ", ".join(map(str, self._paths)) or "Core's configuration"
+            raise SettingsError(f"{files}: {place or 'the document'}: {first['msg']}. Correct it.") from None
+
+    def _stamp_now(self) -> tuple[tuple[int, int], ...]:
+        stats = [path.stat() if path.exists() else None for path in self._paths]
+        return tuple((stat.st_mtime_ns, stat.st_size) if stat else (0, 0) for stat in stats)
+
+
+def _merged(base: dict[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in update.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+def expanded(value: Any, environment: Mapping[str, str], hosts: Mapping[str, str]) -> Any:
+    """The document with `${env:NAME}` replaced and the host names of addresses replaced by `hosts`.
+
+    Unknown variables become empty. An address keeps its port where `hosts` names none (`{"agent": "127.0.0.1"}`,
+    `{"agent": "127.0.0.1:5031"}`).
+    """
+    if isinstance(value, list):
+        return [expanded(item, environment, hosts) for item in value]
+    if isinstance(value, dict):
+        return {expanded(key, environment, hosts): expanded(item, environment, hosts) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    text = _VARIABLE.sub(lambda match: environment.get(match[1], ""), value)
+    if not text.startswith(("http://", "https://")):
+        return text
+    parts = urlsplit(text)
+    host = hosts.get(parts.hostname or "")
+    if host is None:
+        return text
+    port = f":{parts.port}" if parts.port and urlsplit(f"//{host}").port is None else ""
+    return urlunsplit(parts._replace(netloc=f"{host}{port}"))
+
+
+def with_installation_key(document: dict[str, Any], key: str) -> dict[str, Any]:
+    """The document with `key` in place of the published example key, or in a new entry."""
+    entries = dict(document.get("keys") or {})
+    published = entries.pop(PUBLISHED_KEY, None)
+    entries.pop("", None)  # an unset variable must not become a key
+    entries.setdefault(key, published or {"project": "local", "role": "default"})
+    return {**document, "keys": entries}

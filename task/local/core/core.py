@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from aiohttp import web
+from aiohttp import ClientSession, web
 
-from task.local.core.access import KEY_SECONDS, PRINCIPAL, AccessRules, BucketIds, PerRequestKeys
-from task.local.core.config import CoreConfig, Deployment, ListedEntry
-from task.local.core.config_source import ConfigSource
+from task.local.core.access import KEY_SECONDS, PRINCIPAL, Buckets, PerRequestKeys, Principal
+from task.local.core.config import ConfigSource, CoreConfig, ListedEntry
+from task.local.core.images import ImageServer
 from task.local.core.models import ModelChoice
-from task.local.core.relay import IDLE_SECONDS, Relay, ResponseHooks
 from task.local.core.responses import Refusal
+from task.local.core.served import ChatModelServer, UpstreamServer
 from task.local.core.storage import FileStore
+
+IDLE_SECONDS = 300.0
 
 _E = TypeVar("_E", bound=ListedEntry)
 
@@ -29,7 +31,8 @@ class CoreSettings:
     `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
     installation's key; None takes the one in `data_folder`, created on the first start. `host_map` replaces host names
     in the configuration's addresses. `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other
-    requests. `key_seconds`, `idle_seconds`, `clock` (in seconds) and `unsigned_tokens` are for tests.
+    requests. `key_seconds`, `idle_seconds`, `clock` (in seconds) and `user_of`, which knows the
+    user of a bearer token, are for tests: local Core has no identity provider.
     """
 
     data_folder: Path
@@ -52,37 +55,24 @@ class CoreSettings:
     key_seconds: float = KEY_SECONDS
     idle_seconds: float = IDLE_SECONDS
     clock: Callable[[], float] = time.monotonic
-    unsigned_tokens: bool = False
+    user_of: Callable[[str], Principal | None] = lambda _: None
 
 
-class ServedModel(Protocol):
-    """A model that local Core serves itself."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def respond(
-        self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
-    ) -> web.StreamResponse: ...
-
-
+@dataclass(frozen=True, slots=True)
 class Core:
-    """One local Core.
+    """One local Core while it serves.
 
     `blocked` is Core 0.25's memory of applications that failed, until when in seconds of the settings' clock.
     """
 
-    def __init__(self, settings: CoreSettings, source: ConfigSource, buckets: BucketIds) -> None:
-        self.core025 = settings.core025
-        self.settings = settings
-        self.source = source
-        self.buckets = buckets
-        self.access = AccessRules(buckets)
-        self.keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
-        self.relay = Relay(settings.idle_seconds)
-        self.store = FileStore(settings.data_folder / "files")
-        self.models: list[ServedModel] = []
-        self.blocked: dict[str, float] = {}
+    settings: CoreSettings
+    source: ConfigSource
+    buckets: Buckets
+    keys: PerRequestKeys
+    store: FileStore
+    session: ClientSession
+    models: tuple[ChatModelServer | UpstreamServer | ImageServer, ...] = ()
+    blocked: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def config(self) -> CoreConfig:
@@ -100,8 +90,3 @@ def usable(request: web.Request, entry: _E | None, unknown: str = "", forbidden:
     if not request[PRINCIPAL].may_use(entry.user_roles):
         raise Refusal(403, forbidden)
     return entry
-
-
-def deployment_of(request: web.Request) -> Deployment:
-    """The deployment whose id is in the path. Raises: Refusal 404 or 403."""
-    return usable(request, request.app[CORE].config.deployment(request.match_info["id"]))

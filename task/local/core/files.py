@@ -1,80 +1,65 @@
-"""Core's HTTP calls about buckets, files, conversations and prompts: write, read, delete, metadata, move, copy."""
+"""Core's HTTP calls about buckets and files: write, read, delete, metadata, move, copy."""
 
 from __future__ import annotations
 
 import asyncio
 import mimetypes
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import BadHttpMessage
 
-from task.local.core.access import PRINCIPAL
+from task.local.core.access import PRINCIPAL, Access, FileUrl, parse
 from task.local.core.core import CORE
-from task.local.core.metadata import Conditions, ListingQuery, Transfer, folder_node, item_node, receive_file
-from task.local.core.responses import PlainResponse, Refusal, json_object, json_response, read_body
+from task.local.core.responses import PlainResponse, Refusal, json_object, json_response
 from task.local.core.storage import StoredFile, Upload
-from task.local.core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
-DOCUMENTS = ("conversations", "prompts")
-"""Resources that are JSON objects; they are written as bodies, not as forms."""
+MAX_LIMIT = 1000
 
 _CHUNK_BYTES = 1 << 18
-_METADATA_TYPE = "application/vnd.dial.metadata+json"
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
+# aiohttp's reader reports a body without its closing boundary by an assertion.
+_MALFORMED = (ValueError, AssertionError, BadHttpMessage, web.RequestPayloadError)
+
+Node = dict[str, Any]
 
 
-def file_routes(*, core025: bool) -> list[web.RouteDef]:
-    """The routes of buckets, files, conversations and prompts. Core 0.25 has no copy."""
-    tail = r"{tail:[\s\S]*}"  # a decoded path may hold line breaks, which `.` does not match
-    routes = [web.get("/v1/bucket", _bucket, allow_head=False)]
-    for kind in ("files", *DOCUMENTS):
-        routes += [
-            web.put(f"/v1/{kind}/{tail}", _put_document if kind in DOCUMENTS else _put_file),
-            web.get(f"/v1/{kind}/{tail}", _get, allow_head=False),
-            web.delete(f"/v1/{kind}/{tail}", _delete),
-        ]
-    routes += [web.get(f"/v1/metadata/{kind}/{tail}", _metadata, allow_head=False) for kind in RESOURCE_TYPES]
-    routes.append(web.post("/v1/ops/resource/move", _transfer(move=True)))
-    return routes if core025 else [*routes, web.post("/v1/ops/resource/copy", _transfer(move=False))]
+async def show_bucket(request: web.Request) -> web.Response:
+    """The caller's bucket; an application's own one, and its folder in the user's."""
+    buckets, caller = request.app[CORE].buckets, request[PRINCIPAL]
+    if caller.key is None:
+        return json_response({"bucket": buckets.id_of(caller.owner)})
+    deployment = caller.key.deployment
+    own, appdata = buckets.id_of(f"Keys/{deployment}/"), buckets.appdata_of(caller.owner, deployment)
+    return json_response({"bucket": own, "appdata": appdata})
 
 
-async def _bucket(request: web.Request) -> web.Response:
-    core, identity = request.app[CORE], request[PRINCIPAL]
-    if identity.key is None:
-        return json_response({"bucket": core.buckets.id_of(identity.owner)})
-    own = core.buckets.id_of(f"Keys/{identity.key.deployment}/")
-    return json_response({"bucket": own, "appdata": core.access.appdata_of(identity)})
-
-
-async def _put_file(request: web.Request) -> web.Response:
-    core, resource = request.app[CORE], _new_resource(request)
+async def write(request: web.Request) -> web.Response:
+    """Store the file that comes in a form."""
+    core, resource = request.app[CORE], _requested(request, "READ_WRITE", "File name is missing")
+    _check_new_name(resource)
     with core.store.upload() as upload:
-        content_type = await receive_file(request, upload, core.settings.max_upload)
-        content_type = content_type or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
-        return await _keep(request, resource, upload, content_type)
+        kind = await receive_file(request, upload, core.settings.max_upload)
+        kind = kind or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
+        author = request[PRINCIPAL].owner.partition("/")[2].removesuffix("/")
+        check = partial(check_conditions, request.headers)
+        stored = await asyncio.to_thread(core.store.keep, resource.url, upload, kind, author, check)
+    return json_response(item_node(stored), headers={"ETag": stored.etag})
 
 
-async def _put_document(request: web.Request) -> web.Response:
-    resource = _new_resource(request)
-    body = await read_body(request)
-    json_object(body, "The request body must be a JSON object")
-    with request.app[CORE].store.upload() as upload:
-        await upload.write(body)
-        await upload.finish()
-        return await _keep(request, resource, upload, "application/json")
-
-
-async def _get(request: web.Request) -> web.StreamResponse:
-    resource = _resource(request, _tail(request, "/v1/"))
-    if resource.is_folder:
-        raise Refusal(400, "Can't download a folder")
-    _check_read(request, resource)
+async def read(request: web.Request) -> web.StreamResponse:
+    """Download a file."""
+    resource = _requested(request, "READ", "Can't download a folder")
     opened = await asyncio.to_thread(request.app[CORE].store.open, resource.url)
     if opened is None:
-        raise Refusal(404, "" if resource.type == "files" else f"Not found: {resource.url}")
+        raise Refusal(404)
     stored, content = opened
     with content:
-        Conditions.of(request.headers).check_download(stored)
-        response = web.StreamResponse(headers={"Content-Type": stored.content_type, **_etag_headers(stored)})
+        check_conditions(request.headers, stored, download=True)
+        response = web.StreamResponse(headers={"Content-Type": stored.content_type, "ETag": stored.etag})
         response.content_length = stored.size
         await response.prepare(request)
         while chunk := await asyncio.to_thread(content.read, _CHUNK_BYTES):
@@ -83,107 +68,184 @@ async def _get(request: web.Request) -> web.StreamResponse:
         return response
 
 
-async def _delete(request: web.Request) -> web.Response:
-    resource = _resource(request, _tail(request, "/v1/"))
-    if resource.is_folder:
-        raise Refusal(400, f"Folder not allowed: {resource.url}")
-    _check_write(request, resource)
-    check = Conditions.of(request.headers).check_change
+async def delete(request: web.Request) -> web.Response:
+    """Delete a file."""
+    resource = _requested(request, "READ_WRITE", "Folder not allowed: {url}")
+    check = partial(check_conditions, request.headers)
     if not await asyncio.to_thread(request.app[CORE].store.delete, resource.url, check):
         raise Refusal(404, f"Not found: {resource.url}")
     return PlainResponse(200)
 
 
-async def _metadata(request: web.Request) -> web.Response:
-    core, resource = request.app[CORE], _resource(request, _tail(request, "/v1/metadata/"))
-    _check_read(request, resource)
+async def describe(request: web.Request) -> web.Response:
+    """The metadata of a file, or a page of a folder."""
+    store, resource = request.app[CORE].store, _requested(request, "READ")
     if resource.is_folder:
-        files = await asyncio.to_thread(core.store.list, resource.url)
+        files = await asyncio.to_thread(store.list, resource.url)
         if not files and resource.segments:
             raise Refusal(404)
-        response = json_response(folder_node(resource, files, ListingQuery.of(request.query)))
-    else:
-        stored = await asyncio.to_thread(core.store.read, resource.url)
-        if stored is None:
-            raise Refusal(404)
-        response = json_response(item_node(stored))
-    if _METADATA_TYPE in request.headers.get("Accept", ""):
-        response.content_type = _METADATA_TYPE
-    return response
+        return json_response(folder_node(resource, files, request.query))
+    stored = await asyncio.to_thread(store.read, resource.url)
+    if stored is None:
+        raise Refusal(404)
+    return json_response(item_node(stored))
 
 
-def _transfer(*, move: bool) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handler(request: web.Request) -> web.Response:
-        wanted = Transfer.parse(await request.read())
-        source, destination = _resource(request, wanted.source_url), _resource(request, wanted.destination_url)
-        for resource in (source, destination):
-            if resource.is_folder:
-                raise Refusal(400, f"Folder not allowed: {resource.url}")
-        if source.type != destination.type:
-            raise Refusal(400, "Source and destination must be resources of the same type")
-        if source == destination:
-            raise Refusal(400, f"Source and destination are the same resource: {source.url}")
-        _check_new_name(destination)
-        _check_read(request, source)
-        if move:
-            _check_write(request, source)
-        _check_write(request, destination)
+async def transfer(request: web.Request) -> web.Response:
+    """Move or copy a file to another name or bucket."""
+    wanted = json_object(await request.read())
+    source_url, destination_url = wanted.get("sourceUrl"), wanted.get("destinationUrl")
+    if not isinstance(source_url, str) or not isinstance(destination_url, str):
+        raise Refusal(400, "Request body must have sourceUrl and destinationUrl")
+    move = request.match_info["operation"] == "move"
+    source = _accessible(request, source_url, "READ_WRITE" if move else "READ", "Folder not allowed: {url}")
+    destination = _accessible(request, destination_url, "READ_WRITE", "Folder not allowed: {url}")
+    _check_new_name(destination)
+    if source == destination:
+        raise Refusal(400, f"Source and destination are the same resource: {source.url}")
 
-        def check(stored: StoredFile | None) -> None:
-            if stored is not None and not wanted.overwrite:
-                raise Refusal(400, f"Destination resource already exists: {destination.url}")
+    def check(stored: StoredFile | None) -> None:
+        if stored is not None and wanted.get("overwrite") is not True:
+            raise Refusal(400, f"Destination resource already exists: {destination.url}")
 
-        if not await asyncio.to_thread(request.app[CORE].store.copy, source.url, destination.url, check, move=move):
-            raise Refusal(404, f"Not found: {source.url}")
-        return PlainResponse(200)
-
-    return handler
-
-
-def _new_resource(request: web.Request) -> ResourceUrl:
-    resource = _resource(request, _tail(request, "/v1/"))
-    if resource.is_folder:
-        raise Refusal(400, "File name is missing")
-    _check_new_name(resource)
-    _check_write(request, resource)
-    return resource
+    store = request.app[CORE].store
+    if (opened := await asyncio.to_thread(store.open, source.url)) is None:
+        raise Refusal(404, f"Not found: {source.url}")
+    stored, content = opened
+    with content, store.upload() as upload:
+        while chunk := await asyncio.to_thread(content.read, _CHUNK_BYTES):
+            await upload.write(chunk)
+        await upload.finish()
+        kind, author = stored.content_type, stored.author
+        await asyncio.to_thread(store.keep, destination.url, upload, kind, author, check)
+    if move:
+        await asyncio.to_thread(store.delete, source.url, lambda _: None)
+    return PlainResponse(200)
 
 
-async def _keep(request: web.Request, resource: ResourceUrl, upload: Upload, content_type: str) -> web.Response:
-    check = Conditions.of(request.headers).check_change
-    author = request[PRINCIPAL].owner.partition("/")[2].removesuffix("/")
-    stored = await asyncio.to_thread(request.app[CORE].store.keep, resource.url, upload, content_type, author, check)
-    response = json_response(item_node(stored))
-    response.headers.update(_etag_headers(stored))
-    return response
-
-
-def _resource(request: web.Request, url: str) -> ResourceUrl:
-    resource = parse(url)
-    if request.app[CORE].buckets.owner_of(resource.bucket) is None:
-        raise Refusal(400, f"Url has invalid bucket: {resource.url}")
-    return resource
-
-
-def _check_read(request: web.Request, resource: ResourceUrl) -> None:
-    if not request.app[CORE].access.may_read(request[PRINCIPAL], resource.url):
-        raise Refusal(403, f"You don't have an access to: {resource.url}")
-
-
-def _check_write(request: web.Request, resource: ResourceUrl) -> None:
-    if not request.app[CORE].access.may_write(request[PRINCIPAL], resource.url):
-        raise Refusal(403, f"You don't have an access to: {resource.url}")
-
-
-def _tail(request: web.Request, prefix: str) -> str:
+def _requested(request: web.Request, wanted: Access, no_folder: str = "") -> FileUrl:
     # The path as it was sent: percent-encoding decides what is a separator and what is a name
-    return request.rel_url.raw_path.removeprefix(prefix)
+    path = request.rel_url.raw_path.removeprefix("/v1/")
+    return _accessible(request, path.removeprefix("metadata/"), wanted, no_folder)
 
 
-def _check_new_name(resource: ResourceUrl) -> None:
-    if resource.ends_in_dot:
+def _accessible(request: web.Request, url: str, wanted: Access, no_folder: str = "") -> FileUrl:
+    resource, buckets = parse(url), request.app[CORE].buckets
+    if buckets.owner_of(resource.bucket) is None:
+        raise Refusal(400, f"Url has invalid bucket: {resource.url}")
+    if no_folder and resource.is_folder:
+        raise Refusal(400, no_folder.format(url=resource.url))
+    if buckets.access(request[PRINCIPAL], resource) not in (wanted, "READ_WRITE"):
+        raise Refusal(403, f"You don't have an access to: {resource.url}")
+    return resource
+
+
+def _check_new_name(resource: FileUrl) -> None:
+    if any(segment.endswith(".") for segment in resource.segments):
         raise Refusal(400, "Resource name and/or parent folders must not end with .(dot)")
 
 
-def _etag_headers(stored: StoredFile) -> dict[str, str]:
-    return {"ETag": stored.etag, "Access-Control-Expose-Headers": "etag"}
+def item_node(stored: StoredFile) -> Node:
+    """A file, with its etag."""
+    return _node(parse(stored.url), "ITEM") | {
+        "createdAt": stored.created_at,
+        "updatedAt": stored.updated_at,
+        "etag": stored.etag,
+        "author": stored.author,
+        "contentLength": stored.size,
+        "contentType": stored.content_type,
+    }
+
+
+def folder_node(folder: FileUrl, files: Sequence[StoredFile], query: Mapping[str, str]) -> Node:
+    """One page of a folder: `recursive`, `limit`, and `token`, the key of the last node that the caller has.
+
+    `files` are all below it, in the order of their paths; its own sub-folders are nodes too, unless the query is
+    recursive.
+
+    Raises: Refusal 400 when a parameter is out of its range.
+    """
+    limit, recursive = query.get("limit", "100"), query.get("recursive", "false").lower()
+    if recursive not in {"true", "false"} or not _WHOLE_NUMBER.fullmatch(limit):
+        text = f"Bad query parameters. Limit must be in [0, {MAX_LIMIT}] range. Recursive must be true/false"
+        raise Refusal(400, text)
+    if not 0 <= int(limit) <= MAX_LIMIT:
+        raise Refusal(400, f"Limit is out of allowed range: [0, {MAX_LIMIT}]")
+    depth = len(folder.segments) + 1
+    nodes: dict[str, Node] = {}
+    for stored in files:
+        url = parse(stored.url)
+        if recursive == "true" or len(url.segments) == depth:
+            nodes[url.path] = item_node(stored)
+            del nodes[url.path]["etag"]  # Core's listings carry none
+        else:
+            below = FileUrl(url.bucket, url.segments[:depth], is_folder=True)
+            nodes[below.path] = _node(below, "FOLDER")
+    later = [key for key in nodes if key > query.get("token", "")]
+    page = later[: int(limit)]
+    more = {"nextToken": page[-1]} if page and len(later) > len(page) else {}
+    return _node(folder, "FOLDER") | {"items": [nodes[key] for key in page]} | more
+
+
+def _node(resource: FileUrl, node_type: str) -> Node:
+    known = {
+        "name": resource.name,
+        "parentPath": "/".join(resource.segments[:-1]) or None,
+        "bucket": resource.bucket,
+        "url": resource.url,
+        "nodeType": node_type,
+        "resourceType": "FILE",
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def check_conditions(headers: Mapping[str, str], stored: StoredFile | None, *, download: bool = False) -> None:
+    """Check a request's conditions, which apply only to a file that exists.
+
+    Raises: Refusal 412, or 304 where they make a download unnecessary.
+    """
+    if stored is None:
+        return
+    wanted, unwanted = (
+        {etag for part in headers.get(name, "").split(",") if (etag := part.strip().strip('"'))}
+        for name in ("If-Match", "If-None-Match")
+    )
+    if wanted and wanted.isdisjoint({"*", stored.etag}):
+        raise Refusal(412, f"If-match condition is failed for etag: {stored.etag}")
+    if download and not unwanted.isdisjoint({"*", stored.etag}):
+        raise Refusal(304, headers={"ETag": stored.etag})
+    if "*" in unwanted:
+        raise Refusal(412, "Resource already exists")
+    if stored.etag in unwanted:
+        raise Refusal(412, f"If-none-match condition is failed for etag: {stored.etag}")
+
+
+async def receive_file(request: web.Request, upload: Upload, max_size: int) -> str | None:
+    """Write the request's one part that has a file name into `upload`; returns the part's own content type.
+
+    The name of the form field does not matter, parts without a file name are ignored.
+
+    Raises:
+        Refusal: there is not exactly one file, it is larger than `max_size` bytes, or the body is malformed.
+    """
+    if request.content_type != "multipart/form-data":
+        raise Refusal(400, "Request must have a valid content-type header to decode a multipart request")
+    content_types: list[str | None] = []
+    try:
+        async for part in await request.multipart():
+            if not isinstance(part, BodyPartReader) or part.filename is None:
+                continue
+            if content_types:
+                raise Refusal(400, "Exactly one file is expected")
+            given = part.headers.get("Content-Type", "")
+            content_types.append(given if given.isascii() else None)
+            while chunk := await part.read_chunk(_CHUNK_BYTES):
+                await upload.write(chunk)
+                if upload.size > max_size:
+                    raise Refusal(413, "Request body is too large")
+    except _MALFORMED as error:
+        raise Refusal(400, "Failed to decode a multipart request") from error
+    if not content_types:
+        raise Refusal(400, "No file is found in the request")
+    await upload.finish()
+    return content_types[0]

@@ -1,65 +1,133 @@
-"""Calls that go to endpoints of the configuration: rating and configuration of deployments, and MCP toolsets."""
+"""Calls that go to endpoints of the configuration: completions, ratings, configurations, and MCP toolsets."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import orjson
 from aiohttp import web
-from multidict import CIMultiDict
 
-from task.local.core.access import PRINCIPAL
-from task.local.core.core import CORE, deployment_of, usable
-from task.local.core.relay import ResponseHooks, passed_headers, with_query
-from task.local.core.responses import PlainResponse, Refusal, read_body
+from task.local.core.access import PRINCIPAL, Principal, parse
+from task.local.core.config import Application, Deployment, ListedEntry, Model
+from task.local.core.core import CORE, Core, usable
+from task.local.core.relay import PASSED_ON, ResponseRules, Share, passed_headers, request_files, send, with_query
+from task.local.core.responses import PlainResponse, Refusal, json_object
 
-
-def forwarding_routes(*, core025: bool) -> list[web.RouteDef]:
-    """Core 0.25 has no toolsets."""
-    routes = [
-        web.get("/v1/deployments/{id:.+}/configuration", _feature, allow_head=False),
-        web.post("/v1/{id:.+}/rate", _feature),
-    ]
-    if core025:
-        return routes
-    return routes + [web.route(method, "/v1/toolset/{id:.+}/mcp", _mcp) for method in ("GET", "POST", "DELETE")]
+BLOCK_SECONDS = 30.0  # for so long Core 0.25 refuses every call of an application after a 4xx
+SWALLOWED = frozenset({429, 502, 503, 504})
+NO_HEADERS: Mapping[str, str] = {}
 
 
-async def _feature(request: web.Request) -> web.StreamResponse:
-    deployment = deployment_of(request)
+async def complete(request: web.Request) -> web.StreamResponse:
+    """A completion of a deployment, after Core's checks in Core's order."""
+    if "application/json" not in request.headers.get("Content-Type", ""):
+        raise Refusal(415, "Only application/json is supported")
+    core, caller, name = request.app[CORE], request[PRINCIPAL], request.match_info["id"]
+    served = next((model for model in core.models if model.name == name), None)
+    found = core.config.deployment(name)
+    deployment = usable(request, found, f"Unknown application: {name}", f"Forbidden deployment: {name}")
+    if not deployment.endpoint and served is None:
+        raise Refusal(503)
+    if caller.key is not None and not deployment.features.accessible_by_per_request_key:
+        raise Refusal(403, f"Deployment {name} is not accessible by {caller.key.deployment}")
+
+    body = await request.read()
+    document = json_object(body)
+    files = request_files(document)
+    for url in files:
+        if core.buckets.access(caller, parse(url)) is None:
+            raise Refusal(403, f"Access denied to the file {url}")
+
+    if served is not None:
+        if request.match_info["operation"] != "chat/completions":
+            raise Refusal(404)
+        return await served.respond(request, deployment.defaults | document)
+    if core.blocked.get(name, 0) > core.settings.clock():
+        raise Refusal(502, "No route")
+    added = {field: value for field, value in deployment.defaults.items() if field not in document}
+    url = with_query(deployment.endpoint or "", request.rel_url.raw_query_string)
+    if added:
+        body = orjson.dumps(document | added)
+    rules = ResponseRules(SWALLOWED, _sharing(core, caller, name))
+    response = await _call(request, deployment, url, body, rules, files=files, own_headers=_headers(deployment))
+    if core.settings.core025 and (response.status == 503 or 400 <= response.status < 500):
+        core.blocked[name] = core.settings.clock() + BLOCK_SECONDS
+    return response
+
+
+def _headers(deployment: Deployment) -> dict[str, str]:
+    headers = {"X-DIAL-DEPLOYMENT-ID": deployment.name}
+    if isinstance(deployment, Model) and deployment.upstreams:
+        upstream = deployment.upstreams[0]
+        headers["X-UPSTREAM-ENDPOINT"] = upstream.endpoint
+        if upstream.key is not None:
+            headers["X-UPSTREAM-KEY"] = upstream.key
+    if isinstance(deployment, Application) and deployment.application_properties is not None:
+        headers["X-DIAL-APPLICATION-ID"] = deployment.name
+        headers["X-DIAL-APPLICATION-PROPERTIES"] = orjson.dumps(deployment.application_properties).decode()
+    return headers
+
+
+def _sharing(core: Core, caller: Principal, deployment: str) -> Share | None:
+    key, home = caller.key, f"files/{core.buckets.appdata_of(caller.owner, deployment)}/"
+    if key is None:  # a user owns the folder
+        return None
+
+    def share(urls: list[str]) -> None:
+        if own := [url for url in urls if url.startswith(home)]:
+            core.keys.add_rights(key, own)
+
+    return share
+
+
+async def call_feature(request: web.Request) -> web.StreamResponse:
+    """The configuration of a deployment (GET), or a rating of one of its answers (POST)."""
+    deployment = usable(request, request.app[CORE].config.deployment(request.match_info["id"]))
     features = deployment.features
     endpoint = features.configuration_endpoint if request.method == "GET" else features.rate_endpoint
     if endpoint is None:
         return PlainResponse(200)
-    headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
-    return await _forward_with_key(request, deployment.name, endpoint, headers)
+    return await _call(request, deployment, endpoint, await request.read())
 
 
-async def _mcp(request: web.Request) -> web.StreamResponse:
-    name, core = request.match_info["id"], request.app[CORE]
-    found = core.config.toolsets.get(name)
+async def call_toolset(request: web.Request) -> web.StreamResponse:
+    """A request to an MCP server of the configuration, restricted to its `allowedTools`."""
+    name, body = request.match_info["id"], await request.read()
+    found = request.app[CORE].config.toolsets.get(name)
     toolset = usable(request, found, f"Unknown toolset: {name}", f"Forbidden toolset: {name}")
     if not toolset.endpoint:
         raise Refusal(503)
-    hooks = ResponseHooks()
-    if toolset.allowed_tools and request.method == "POST":
-        methods = _checked_methods(await read_body(request), toolset.allowed_tools)
-        if "tools/list" in methods:
-            hooks = ResponseHooks(rewrite=partial(_with_allowed_tools, allowed=toolset.allowed_tools))
+    allowed, rules = toolset.allowed_tools, PASSED_ON
+    if allowed and request.method == "POST" and "tools/list" in _checked_methods(body, allowed):
+        rules = ResponseRules(rewrite=partial(_with_allowed_tools, allowed=allowed))
     url = with_query(toolset.endpoint, request.rel_url.raw_query_string)
-    headers = passed_headers(request.headers, authorization=toolset.forward_auth_token)
-    if toolset.forward_per_request_key:
-        return await _forward_with_key(request, toolset.name, url, headers, hooks)
-    return await core.relay.send(request, url, headers, await read_body(request), hooks)
+    return await _call(request, toolset, url, body, rules, with_key=toolset.forward_per_request_key)
+
+
+async def _call(
+    request: web.Request,
+    entry: ListedEntry,
+    url: str,
+    body: bytes,
+    rules: ResponseRules = PASSED_ON,
+    *,
+    with_key: bool = True,
+    files: Sequence[str] = (),
+    own_headers: Mapping[str, str] = NO_HEADERS,
+) -> web.StreamResponse:
+    core, headers = request.app[CORE], passed_headers(request.headers, authorization=entry.forward_auth_token)
+    headers.update(own_headers)
+    with core.keys.created(request[PRINCIPAL], entry.name, dict.fromkeys(files, "READ")) as key:
+        if with_key:
+            headers["API-KEY"] = key.value
+        return await send(core.session, request, url, headers, body, rules)
 
 
 def _checked_methods(body: bytes, allowed: Sequence[str]) -> list[Any]:
-    """The methods of the JSON-RPC messages, after none of them calls a tool that is not allowed."""
-
     def unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # Parsers differ in which of two equal names they take: the server might see another call than we do.
         if len(fields := dict(pairs)) < len(pairs):
@@ -78,7 +146,7 @@ def _checked_methods(body: bytes, allowed: Sequence[str]) -> list[Any]:
 
 
 def _with_allowed_tools(body: bytes, allowed: Sequence[str]) -> bytes:
-    """A JSON-RPC response, or a stream of them as events, whose lists have the allowed tools only."""
+    # A JSON-RPC response, or a stream of them as events.
     lines: list[bytes] = []
     for line in body.split(b"\n"):
         start = max(line.find(b"{"), 0)
@@ -88,14 +156,3 @@ def _with_allowed_tools(body: bytes, allowed: Sequence[str]) -> bytes:
             line = line[:start] + json.dumps(message).encode()
         lines.append(line)
     return b"\n".join(lines)
-
-
-async def _forward_with_key(
-    request: web.Request, name: str, url: str, headers: CIMultiDict[str], hooks: ResponseHooks | None = None
-) -> web.StreamResponse:
-    body, core = await read_body(request), request.app[CORE]
-    with core.keys.created(request[PRINCIPAL], name) as key:
-        headers["API-KEY"] = key.value
-        return await core.relay.send(
-            request, url, headers, body, replace(hooks or ResponseHooks(), ended=lambda _: core.keys.end(key))
-        )

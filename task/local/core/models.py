@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiohttp import ClientSession
-
 from task.llm.base import DEMO_NAME, ChatModel
-from task.llm.chat_request import ProviderProfile, profile_for
-from task.llm.openai import OpenAIChatModel
+from task.llm.chat_request import ProviderProfile
 from task.local.core.config import CoreConfig, Features, Model
 
 DEMO_TITLE = "Scripted demo (not a real model)"
+PLACEHOLDER_TITLE = "Placeholder pictures (no image model is connected)"
+PLACEHOLDER_TEXT = "This is a placeholder, not a generated picture: no image model is connected to local Core."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +27,6 @@ class UpstreamModel:
     name: str
     api_key: str | None = None
     profile: ProviderProfile | None = None
-
-    @property
-    def writes_calls(self) -> bool:
-        """Whether calls must be looked for in its text."""
-        return (self.profile or profile_for(self.name, self.base_url)).text_calls
-
-    def chat_model(self, session: ClientSession) -> ChatModel:
-        return OpenAIChatModel(session, self.base_url, self.api_key or "", self.name, self.profile)
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedDemo:
-    """The demo that answers from a file and says so; listed under its own name only."""
-
-    path: Path
-    name: str = DEMO_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +48,51 @@ class ConnectedModel:
     reads_attachments: bool = False
 
 
-ModelChoice = UpstreamModel | ScriptedDemo | ConnectedModel
+ModelChoice = UpstreamModel | ConnectedModel
 
 
-def with_choice(config: CoreConfig, choice: ModelChoice) -> CoreConfig:
-    """The configuration whose chat models are replaced by the chosen one.
+def scripted_demo(path: Path, name: str = DEMO_NAME) -> ConnectedModel:
+    """The demo that answers from a file and says so."""
 
-    No model is ever listed under another's name: an entry of the file is kept only where it describes the chosen one.
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[ChatModel]:
+        from task.llm.scripted import ScriptedModel
+
+        yield ScriptedModel.from_file(path)
+
+    return ConnectedModel(name, DEMO_TITLE, connect, reads_attachments=True)
+
+
+def with_choice(config: CoreConfig, choice: ModelChoice, image_model: str | None = None) -> CoreConfig:
+    """The configuration whose chat models are replaced by the chosen one and the image model.
+
+    No model is ever listed under another's name: an entry of the file is kept only where it describes an upstream's.
     """
-    others = {name: model for name, model in config.models.items() if not model.is_chat}
-    return config.model_copy(update={"models": others | {choice.name: _listed(config, choice)}})
+    is_upstream = isinstance(choice, UpstreamModel)
+    served = [_listed(choice)]
+    if image_model and is_upstream:
+        text = "Makes a picture of a description."
+        served.append(Model(name=image_model, display_name=image_model, description=text))
+    elif image_model:
+        served.append(Model(name=image_model, display_name=PLACEHOLDER_TITLE, description=PLACEHOLDER_TEXT))
+    models = {name: model for name, model in config.models.items() if not model.is_chat}
+    for model in served:
+        described = config.models.get(model.name, model) if is_upstream else model
+        models[model.name] = described.model_copy(update={"endpoint": None, "upstreams": []})  # they are not used
+    return config.model_copy(update={"models": models})
 
 
-def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
-    features = Features(tools_supported=True, parallel_tool_calls_supported=True)
-    if isinstance(choice, ScriptedDemo):
-        return Model(name=choice.name, display_name=DEMO_TITLE, features=features)
+def _listed(choice: ModelChoice) -> Model:
     if isinstance(choice, UpstreamModel):
-        plain = Model(name=choice.name, display_name=choice.name, features=features)
-        return described_by(config, choice.name) or plain
+        features = Features(tools_supported=True, parallel_tool_calls_supported=True)
+        return Model(name=choice.name, display_name=choice.name, features=features)
     tokens = choice.context
-    limits = {"max_total_tokens": tokens, "max_completion_tokens": choice.answer or tokens // 4} if tokens else None
+    answer = choice.answer or (tokens or 0) // 4
     return Model(
         name=choice.name,
         display_name=choice.title,
         description=choice.description,
         features=Features(tools_supported=choice.tools, parallel_tool_calls_supported=choice.tools),
-        limits=limits,
+        limits={"max_total_tokens": tokens, "max_completion_tokens": answer} if tokens else None,
         input_attachment_types=["image/*"] if choice.vision else None,
     )
-
-
-def described_by(config: CoreConfig, name: str) -> Model | None:
-    """The model's entry in the configuration, without the addresses that are not used."""
-    described = config.models.get(name)
-    return described and described.model_copy(update={"endpoint": None, "upstreams": [], "override_name": None})

@@ -1,26 +1,34 @@
-"""Pass a request on to an application, model or MCP server, and its response back as it arrives."""
+"""Pass a request on to an application, model or MCP server, and its response back as it arrives.
+
+Files that a request or its response attaches are shared on the way.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
+import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from task.llm.transport import KEEP_ALIVE_SECONDS, sendable
-from task.local.core.responses import Refusal
-from task.local.core.sharing import ResponseWatch
+from task.llm.transport import sendable
+from task.local.core.access import parse
+from task.local.core.responses import PlainResponse, Refusal
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 300.0
-CONNECT_SECONDS = 10.0
+Share = Callable[[list[str]], None]
+
 UPSTREAM_ATTEMPTS = {"X-UPSTREAM-ATTEMPTS": "1"}
+UNREACHABLE = {"message": "Failed to connect to origin", "code": "502"}
 
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length"})
 _NOT_PASSED = _HOP_BY_HOP | {"host", "proxy-authenticate", "proxy-authorization", "accept-encoding"}
@@ -35,76 +43,102 @@ _FOR_CORE = (
 )
 _AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
+FOLDER_TYPE = "application/vnd.dial.metadata+json"
+
+_ABSOLUTE = re.compile(r"data:|[A-Za-z][A-Za-z0-9+.-]*://")
+_HOLDERS = frozenset({"attachments", "image_url", "custom_input"})  # what has a URL
+_PATHS = _HOLDERS | {"messages", "content", "custom_content", "stages", "choices", "delta", "message"}
+
 
 @dataclass(frozen=True, slots=True)
-class ResponseHooks:
-    """What happens to a response on its way: which statuses are kept from the caller, what reads along (by content
-    type), what replaces a whole body before it is passed on, and what is called when it has ended, before the caller
-    sees that."""
+class ResponseRules:
+    """What happens to a response on its way.
 
-    unreachable: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
-    broken: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
-    is_swallowed: Callable[[int], bool] = lambda _: False
-    watch: Callable[[str], ResponseWatch | None] = lambda _: None
-    rewrite: Callable[[bytes], bytes] | None = None
-    ended: Callable[[int], None] = lambda _: None
-
-
-class Relay:
-    """The one pooled client towards applications and models; `close` ends it.
-
-    An origin that is silent for `idle_seconds` is disconnected.
+    A status among `swallowed` is kept from the caller, who gets a 502, or a 503 for a 429. `share` gets the canonical
+    URLs of the files that the response attaches, before the caller sees them. `rewrite` replaces the whole body.
     """
 
-    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._idle_seconds = idle_seconds
-        self._client: aiohttp.ClientSession | None = None
+    swallowed: frozenset[int] = frozenset()
+    share: Share | None = None
+    rewrite: Callable[[bytes], bytes] | None = None
 
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
 
-    async def send(
-        self, request: web.Request, url: str, headers: CIMultiDict[str], body: bytes, hooks: ResponseHooks
-    ) -> web.StreamResponse:
-        """The response of `url`. Raises: Refusal when there is none, or when its status is kept from the caller."""
-        response: web.StreamResponse | None = None
-        target = URL(url, encoded=True)
-        try:
-            async with self._session().request(
-                request.method,
-                target,
-                headers=headers,
-                data=sendable(body) if body else None,
-                allow_redirects=False,
-                skip_auto_headers=_AUTO_HEADERS,
-            ) as origin:
-                if hooks.is_swallowed(origin.status):
-                    raise _swallowed(origin)
-                passed = _end_to_end(origin.headers)
-                response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=passed)
-                response.headers.update(UPSTREAM_ATTEMPTS)
-                await response.prepare(request)
-                await _pump(origin, response, hooks)
-        except aiohttp.ClientConnectorError as error:
-            logger.warning("nothing answers at %s (%s)", target.origin(), error.os_error.strerror)
-            raise hooks.unreachable from None
-        except (aiohttp.ClientError, TimeoutError):
-            if response is None:
-                raise hooks.broken from None
-            if request.transport is not None:  # so that half a response does not look complete
-                request.transport.close()
-        return response
+PASSED_ON = ResponseRules()
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._client is None:
-            self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._idle_seconds),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
+
+async def send(
+    session: aiohttp.ClientSession,
+    request: web.Request,
+    url: str,
+    headers: CIMultiDict[str],
+    body: bytes,
+    rules: ResponseRules,
+) -> web.StreamResponse:
+    """The response of `url`, as it arrives.
+
+    Raises:
+        Refusal: 502 where nothing answers or the connection breaks before the response has begun.
+    """
+    response: web.StreamResponse | None = None
+    target = URL(url, encoded=True)
+    try:
+        async with session.request(
+            request.method,
+            target,
+            headers=headers,
+            data=sendable(body) if body else None,
+            allow_redirects=False,
+            skip_auto_headers=_AUTO_HEADERS,
+            auto_decompress=False,
+        ) as origin:
+            if origin.status in rules.swallowed:
+                return _in_place_of(origin)
+            response = web.StreamResponse(
+                status=origin.status, reason=origin.reason, headers=_end_to_end(origin.headers)
             )
-        return self._client
+            response.headers.update(UPSTREAM_ATTEMPTS)
+            await response.prepare(request)
+            if rules.rewrite is not None:
+                await response.write(rules.rewrite(await origin.read()))
+            else:
+                await _pump(origin, response, rules.share)
+            await response.write_eof()
+    except aiohttp.ClientConnectorError as error:
+        logger.warning("nothing answers at %s (%s)", target.origin(), error.os_error.strerror)
+        raise Refusal(502, UNREACHABLE) from None
+    except (aiohttp.ClientError, TimeoutError):
+        if response is None:
+            raise Refusal(502, "No route") from None
+        if request.transport is not None:  # so that half a response does not look complete
+            request.transport.close()
+    return response
+
+
+async def _pump(origin: aiohttp.ClientResponse, response: web.StreamResponse, share: Share | None) -> None:
+    is_stream = "text/event-stream" in origin.headers.get("Content-Type", "")
+    waiting = bytearray()
+    async for data in origin.content.iter_any():
+        if share is not None:
+            waiting += data
+            if is_stream and b"\n" in data:
+                # Rights first: the caller may read an attached file as soon as it sees its URL.
+                end = waiting.rfind(b"\n") + 1
+                share(response_files(bytes(waiting[:end])))
+                del waiting[:end]
+        await response.write(data)
+    if share is not None:
+        share(response_files(bytes(waiting)))
+
+
+def _in_place_of(origin: aiohttp.ClientResponse) -> PlainResponse:
+    if origin.status != 429:
+        return PlainResponse(502, "No route")
+    wait = {name: origin.headers[name] for name in ("Retry-After",) if name in origin.headers}
+    return PlainResponse(503, "Service is not available", wait)
+
+
+def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _NOT_PASSED)
 
 
 def passed_headers(headers: Mapping[str, str], *, authorization: bool) -> CIMultiDict[str]:
@@ -122,32 +156,52 @@ def passed_headers(headers: Mapping[str, str], *, authorization: bool) -> CIMult
 
 def with_query(endpoint: str, query: str) -> str:
     """The endpoint with the caller's query string, byte for byte."""
-    if not query:
-        return endpoint
-    return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}" if query else endpoint
 
 
-def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _NOT_PASSED)
+def is_absolute(url: str) -> bool:
+    """Whether an attachment's URL is not a file of Core's: `data:` or `scheme://`."""
+    return _ABSOLUTE.match(url) is not None
 
 
-def _swallowed(origin: aiohttp.ClientResponse) -> Refusal:
-    if origin.status != 429:
-        return Refusal(502, "No route")
-    retry_after = origin.headers.get("Retry-After")
-    return Refusal(503, "Service is not available", headers={"Retry-After": retry_after} if retry_after else None)
+def request_files(document: dict[str, Any]) -> list[str]:
+    """Canonical URLs of all files and folders that a completion or embedding request attaches, folders with a `/`.
+
+    Raises: Refusal 400 for a relative URL that is not a well-formed one.
+    """
+    found: dict[str, None] = {}
+    for url, kind in _attached(document):
+        prefix, is_folder = ("metadata/files/", True) if kind == FOLDER_TYPE else ("files/", False)
+        if not url.startswith(prefix) or url.endswith("/") != is_folder:
+            raise Refusal(400)
+        try:
+            found[parse(url).url] = None
+        except Refusal:
+            raise Refusal(400) from None
+    return list(found)
 
 
-async def _pump(origin: aiohttp.ClientResponse, response: web.StreamResponse, hooks: ResponseHooks) -> None:
-    watch = hooks.watch(origin.headers.get("Content-Type", ""))
-    if hooks.rewrite is not None:
-        await response.write(hooks.rewrite(await origin.read()))
-    async for data in origin.content.iter_any():
-        # Rights first: the caller may read an attached file as soon as it sees its URL.
-        if watch is not None:
-            watch.feed(data)
-        await response.write(data)
-    if watch is not None:
-        watch.finish()
-    hooks.ended(origin.status)
-    await response.write_eof()
+def _attached(document: Any) -> Iterator[tuple[str, Any]]:
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:  # no recursion: a caller decides how deep this is
+        name, value = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(name, item) for item in reversed(value)]
+        elif isinstance(value, dict) and name in _HOLDERS:
+            url = value.get("url")
+            if isinstance(url, str) and not is_absolute(url):
+                yield url, value.get("type")
+        elif isinstance(value, dict):
+            waiting += [(inner, item) for inner, item in value.items() if inner in _PATHS]
+
+
+def response_files(block: bytes) -> list[str]:
+    """Canonical URLs of the files that a response attaches: a JSON document, or whole events of a stream."""
+    urls: list[str] = []
+    for text in (block,) if block.lstrip().startswith(b"{") else block.split(b"\n"):
+        if b'"attachments"' in text:
+            with suppress(ValueError):
+                for url, _ in _attached(orjson.loads(text.removeprefix(b"data:"))):
+                    with suppress(Refusal):
+                        urls.append(parse(url).url)
+    return urls

@@ -1,12 +1,10 @@
-"""What handlers read and answer: bodies, plain text without a content type as DIAL Core sends it, JSON, refusals."""
+"""What handlers read and answer: JSON, plain text without a content type as DIAL Core sends it, refusals."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
 import orjson
 from aiohttp import web
 
@@ -29,32 +27,27 @@ class Refusal(Exception):
         self.body = body
         self.headers = dict(headers or {})
 
-    def response(self, *, typed: bool = True) -> web.Response:
-        """The response; `typed` says whether a JSON body names its content type (Core 0.25 does not)."""
-        text = self.body if isinstance(self.body, str) else orjson.dumps({"error": self.body}).decode()
-        if isinstance(self.body, str) or not typed:
-            return PlainResponse(self.status, text, self.headers)
-        return web.Response(status=self.status, text=text, content_type="application/json", headers=self.headers)
+    def response(self) -> web.Response:
+        if isinstance(self.body, str):
+            return PlainResponse(self.status, self.body, self.headers)
+        return json_response({"error": self.body}, self.status, self.headers)
 
 
-def json_response(document: Any) -> web.Response:
-    return web.Response(body=orjson.dumps(document), content_type="application/json")
+def openai_error(message: str, code: str, type: str = "runtime_error") -> dict[str, Any]:
+    """The body of a refusal in OpenAI's shape."""
+    return {"message": message, "type": type, "code": code}
 
 
-async def read_body(request: web.Request) -> bytes:
-    """The whole body. Raises: Refusal 422 when it does not arrive."""
-    try:
-        return await request.read()
-    except (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError):
-        raise Refusal(422, "Failed to receive body") from None
+def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), content_type="application/json", headers=headers)
 
 
-def json_object(body: bytes, otherwise: str = "") -> dict[str, Any]:
-    """The JSON object in a body. Raises: Refusal 400 with the text `otherwise`."""
+def json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body. Raises: Refusal 400."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         document = None
     if not isinstance(document, dict):
-        raise Refusal(400, otherwise)
+        raise Refusal(400)
     return document

@@ -12,18 +12,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
-from task.local.core.urls import ResourceUrl, parse
+from task.local.core.access import FileUrl, parse
 
 logger = logging.getLogger(__name__)
 
-_ABANDONED_SECONDS = 3600
-_RACES_WITH_A_WRITER = 5
 _FLUSH_BYTES = 1 << 20
 
 Check = Callable[["StoredFile | None"], None]
@@ -55,16 +52,14 @@ class Upload:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115 - closed by finish or __exit__
         self._digest = hashlib.md5(usedforsecurity=False)
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._waiting = bytearray()
         self.path = Path(self._file.name)
         self.size = 0
 
     async def write(self, chunk: bytes) -> None:
-        self._waiting.append(chunk)
-        self._waiting_bytes += len(chunk)
+        self._waiting += chunk
         self.size += len(chunk)
-        if self._waiting_bytes >= _FLUSH_BYTES:
+        if len(self._waiting) >= _FLUSH_BYTES:
             await self._flush()
 
     async def finish(self) -> None:
@@ -76,17 +71,14 @@ class Upload:
         return self._digest.hexdigest()
 
     async def _flush(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        data = b"".join(waiting)
+        data, self._waiting = self._waiting, bytearray()
         await asyncio.to_thread(self._digest.update, data)
         await asyncio.to_thread(self._file.write, data)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -109,10 +101,7 @@ class FileStore:
         # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
         # thread is done. What is done under it is a few renames, never a copy of content.
         self._changing = threading.Lock()
-        oldest = time.time() - _ABANDONED_SECONDS
-        for left in self._uploads.glob("*"):
-            if left.lstat().st_mtime < oldest:
-                left.unlink(missing_ok=True)
+        shutil.rmtree(self._uploads, ignore_errors=True)  # what a crash has left
 
     def upload(self) -> Upload:
         """Where the bytes of a file are collected before it is kept."""
@@ -131,25 +120,6 @@ class FileStore:
             self._commit(kept, current)
             return kept
 
-    def copy(self, source: str, destination: str, check: Check, *, move: bool = False) -> bool:
-        """Copy or move a file if `check` agrees with what is at the destination; False when the source is missing."""
-        with self._changing:
-            original = self.read(source)
-            if original is None:
-                return False
-            current = self.read(destination)
-            check(current)
-            path = self._new_content(destination)
-            try:
-                os.link(original.path, path, follow_symlinks=False)
-            except OSError:  # a file system without hard links
-                shutil.copyfile(original.path, path, follow_symlinks=False)
-            now = int(time.time() * 1000)
-            self._commit(replace(original, url=destination, updated_at=now, path=path), current)
-            if move:
-                self._remove(original)
-            return True
-
     def delete(self, url: str, check: Check) -> bool:
         """Delete if `check` agrees; False when there is nothing."""
         with self._changing:
@@ -161,7 +131,7 @@ class FileStore:
             return True
 
     def _commit(self, kept: StoredFile, replaced: StoredFile | None) -> None:
-        sidecar = {field.name: getattr(kept, field.name) for field in fields(kept)} | {"path": kept.path.name}
+        sidecar = asdict(kept) | {"path": kept.path.name}
         draft = kept.path.with_suffix(".draft")
         draft.write_text(json.dumps(sidecar), encoding="utf-8")
         draft.replace(self._sidecar(kept.url))
@@ -174,14 +144,10 @@ class FileStore:
 
     def open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
         """What is stored under `url` with its content, opened; it stays readable whatever happens to the file."""
-        for _ in range(_RACES_WITH_A_WRITER):
+        with self._changing:
             stored = self.read(url)
-            if stored is None:
-                return None
-            content = _opened(stored.path)
-            if content is not None:
-                return stored, content
-        return None
+            content = stored and _opened(stored.path)
+            return (stored, content) if stored and content else None
 
     def read(self, url: str) -> StoredFile | None:
         """What is stored under `url`; its `path` lasts until the file is replaced or deleted."""
@@ -195,8 +161,8 @@ class FileStore:
         inside = [(url.path, stored) for url, stored in files if folder.contains(url)]
         return [stored for _, stored in sorted(inside, key=lambda pair: pair[0])]
 
-    def _bucket_folder(self, resource: ResourceUrl) -> Path:
-        folder = self._root / resource.type / resource.bucket
+    def _bucket_folder(self, resource: FileUrl) -> Path:
+        folder = self._root / "files" / resource.bucket
         if folder.resolve() != folder:
             raise PermissionError(f"the folder of bucket {resource.bucket} is a symbolic link")
         return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -68,20 +67,6 @@ async def test_13_18_aidial_client_chats_streaming_and_not(tmp_path: Path) -> No
                 stages += [stage.content or "" for stage in (custom.stages or [])] if custom else []
         assert "".join(pieces) == "You said: Hello"
         assert "".join(stages) == "forwarded"
-
-
-async def test_13_18_the_synchronous_client_gets_the_same(tmp_path: Path) -> None:
-    from aidial_client import Dial
-
-    def chat(url: str) -> str | None:
-        with Dial(base_url=url, api_key="key-two", max_retries=0) as dial:
-            answer = dial.chat.completions.create(
-                deployment_name="echo", messages=MESSAGES, stream=False, extra_headers={"X-Foo": "x"}
-            )
-        return answer.choices[0].message.content
-
-    async with echo() as endpoint, local_core(config({"echo": endpoint}), tmp_path) as core:
-        assert await asyncio.to_thread(chat, core.url) == "You said: Hello"
 
 
 async def test_13_18_the_client_sees_the_texts_of_application_and_core_errors(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ async def home_of(client: AsyncDial) -> str:
     return f"{await client.my_files_home()}/{new_home()}".removesuffix("/")
 
 
-async def test_13_18_a_file_is_uploaded_and_downloaded(dial: AsyncDial) -> None:
+async def test_13_18_a_file_is_uploaded_described_and_downloaded(dial: AsyncDial) -> None:
     home = await home_of(dial)
     item = await dial.files.upload(f"{home}/my dir/отчёт #1 100%.csv", ("x.csv", b"1,2\n", "text/csv"))
     assert (item.name, item.content_length) == ("отчёт #1 100%.csv", 4)
@@ -36,15 +36,11 @@ async def test_13_18_a_file_is_uploaded_and_downloaded(dial: AsyncDial) -> None:
     assert (await file.aget_content(), file.filename, file.content_type) == (b"1,2\n", "отчёт #1 100%.csv", "text/csv")
     async with dial.files.stream_download(item.url) as stream:
         assert b"".join([chunk async for chunk in stream]) == b"1,2\n"
-
-
-async def test_13_18_metadata_of_a_file_and_of_the_home(dial: AsyncDial) -> None:
-    home = await home_of(dial)
-    item = await dial.files.upload(f"{home}/dir/a.csv", ("a.csv", b"1,2\n", "text/csv"))
     about = await dial.files.get_metadata(item.url)
-    assert (about.name, about.etag, about.content_type) == ("a.csv", item.etag, "text/csv")
+    assert (about.name, about.etag, about.content_type) == ("отчёт #1 100%.csv", item.etag, "text/csv")
     listing = await dial.metadata.get("files", f"{home}/", limit=10)
-    assert [(node.name, node.node_type) for node in listing.items or []] == [("dir", "FOLDER")]
+    assert [(node.name, node.node_type) for node in listing.items or []] == [("my dir", "FOLDER")]
+    assert await dial.my_appdata_home() is None
 
 
 async def test_13_18_a_file_is_moved_copied_and_deleted(dial: AsyncDial) -> None:
@@ -72,7 +68,3 @@ async def test_13_18_conditions_and_refusals_are_typed_errors(dial: AsyncDial) -
     await dial.files.delete(f"{home}/a", etag_if_match=item.etag)
     with pytest.raises(DialException, match="Url has invalid bucket"):
         await dial.files.download("files/nobody0/a")
-
-
-async def test_13_18_a_user_has_no_appdata(dial: AsyncDial) -> None:
-    assert await dial.my_appdata_home() is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,22 +12,18 @@ import pytest
 
 from task.local.core.app import create_app
 from task.local.core.core import CoreSettings
-from task.local.core.storage import FileStore, StoredFile
+from task.local.core.storage import Check, FileStore, StoredFile
 from tests.support.core import served
 from tests.support.core_files import CoreFiles
 
 URL = "files/b1/dir/a.txt"
 
 
-def nothing_to_check(stored: StoredFile | None) -> None:
-    del stored
-
-
-async def keep(store: FileStore, content: bytes, url: str = URL) -> StoredFile:
+async def keep(store: FileStore, content: bytes, check: Check = lambda _: None) -> StoredFile:
     with store.upload() as upload:
         await upload.write(content)
         await upload.finish()
-        return await asyncio.to_thread(store.keep, url, upload, "text/plain", "ann", nothing_to_check)
+        return await asyncio.to_thread(store.keep, URL, upload, "text/plain", "ann", check)
 
 
 async def content_of(store: FileStore, url: str = URL) -> bytes | None:
@@ -89,15 +83,10 @@ async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
         if stored is not None:
             raise FileExistsError
 
-    async def create(content: bytes) -> None:
-        with store.upload() as upload:
-            await upload.write(content)
-            await upload.finish()
-            await asyncio.to_thread(store.keep, URL, upload, "text/plain", "ann", is_new)
-
     async with asyncio.timeout(10):
-        results = await asyncio.gather(*(create(b"%d" % n) for n in range(10)), return_exceptions=True)
-    assert [result for result in results if not isinstance(result, FileExistsError)] == [None]
+        creating = (keep(store, b"%d" % number, check=is_new) for number in range(10))
+        results = await asyncio.gather(*creating, return_exceptions=True)
+    assert len([result for result in results if isinstance(result, StoredFile)]) == 1
     assert len(data_files(tmp_path)) == 2
 
 
@@ -147,14 +136,12 @@ async def test_a_damaged_sidecar_is_treated_as_a_missing_file(tmp_path: Path) ->
     assert await content_of(store) == b"again"
 
 
-async def test_an_old_leftover_of_a_crash_is_removed_and_a_running_upload_is_not(tmp_path: Path) -> None:
-    old, young = tmp_path / "uploads" / "old", tmp_path / "uploads" / "young"
-    old.parent.mkdir()
-    for path in (old, young):
-        path.write_bytes(b"half")
-    os.utime(old, (time.time() - 7200, time.time() - 7200))
-    FileStore(tmp_path)
-    assert (old.exists(), young.exists()) == (False, True)
+async def test_what_a_crash_has_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / "uploads" / "half"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    await keep(FileStore(tmp_path), b"content")
+    assert not left.exists()
 
 
 @pytest.mark.fault("file: an upload over the limit")

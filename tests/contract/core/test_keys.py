@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from task.local.core.access import PerRequestKey
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles
-from tests.support.core_peers import Handler, answers, application, ask, calling, config, peer
+from tests.support.core_peers import answers, application, ask, calling, config, peer
 
 pytestmark = pytest.mark.local_core
 
@@ -21,17 +20,6 @@ pytestmark = pytest.mark.local_core
 async def status_of(core: RunningCore, key: str, path: str = "/v1/bucket") -> int:
     async with calling(core, key) as session, session.get(path) as answer:
         return answer.status
-
-
-def nesting(core: list[RunningCore], deployment: str) -> Handler:
-    """An application that calls another one with the key it was given."""
-
-    async def answer(request: web.Request) -> web.Response:
-        async with calling(core[0], request.headers["Api-Key"]) as session:
-            inner = await ask(session, deployment)
-        return web.json_response(inner.json, status=inner.status)
-
-    return answer
 
 
 async def test_13_7_a_key_works_until_the_response_ends(tmp_path: Path) -> None:
@@ -45,7 +33,6 @@ async def test_13_7_a_key_works_until_the_response_ends(tmp_path: Path) -> None:
         await ask(session)
         assert during == [200]
         assert await status_of(core, app.last.key) == 401
-        assert core.live_keys() == []
 
 
 @pytest.mark.parametrize(("core025", "after"), [(False, 401), (True, 200)])
@@ -54,19 +41,14 @@ async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool,
     now = [0.0]
 
     async def outlives_its_key(request: web.Request) -> web.Response:
-        key = request.headers["Api-Key"]
         for seconds in (199, 2):
             now[0] += seconds
-            found.append(await status_of(core, key))
+            found.append(await status_of(core, request.headers["Api-Key"]))
         return web.json_response({})
 
-    async with peer(outlives_its_key) as app:
-        configuration = config({"app": app.url})
-        async with (
-            local_core(configuration, tmp_path, core025=core025, key_seconds=200.0, clock=lambda: now[0]) as core,
-            calling(core) as session,
-        ):
-            await ask(session)
+    switches: dict[str, Any] = {"core025": core025, "key_seconds": 200.0, "clock": lambda: now[0]}
+    async with application(outlives_its_key, tmp_path, **switches) as (_, core, session):
+        await ask(session)
     assert found == [200, after]
 
 
@@ -79,31 +61,26 @@ async def test_keys_are_32_characters_and_new_for_every_call(tmp_path: Path) -> 
     assert all(re.fullmatch(r"[0-9A-Za-z_-]{32}", key) for key in keys)
 
 
-async def test_a_nested_call_keeps_the_root_caller_and_extends_the_path(tmp_path: Path) -> None:
-    live: list[PerRequestKey] = []
-    running: list[RunningCore] = []
-
-    async def looks(request: web.Request) -> web.Response:
-        live.extend(running[0].live_keys())
-        async with (
-            calling(running[0], request.headers["Api-Key"]) as session,
-            session.get("/v1/user/info") as user,
-        ):
+async def test_a_nested_call_has_a_key_of_its_own_and_keeps_the_root_caller(tmp_path: Path) -> None:
+    async def reports_its_user(request: web.Request) -> web.Response:
+        key = request.headers["Api-Key"]
+        async with calling(core, key) as session, session.get("/v1/user/info") as user:
             return web.json_response(await user.json())
 
+    async def calls_inner(request: web.Request) -> web.Response:
+        async with calling(core, request.headers["Api-Key"]) as session:
+            answer = await ask(session, "inner")
+        return web.json_response([await status_of(core, inner.last.key), answer.json])
+
     async with (
-        peer(looks) as inner,
-        peer(nesting(running, "inner")) as outer,
+        peer(reports_its_user) as inner,
+        peer(calls_inner) as outer,
         local_core(config({"inner": inner.url, "outer": outer.url}), tmp_path) as core,
+        calling(core) as session,
     ):
-        running.append(core)
-        async with calling(core) as session:
-            answer = await ask(session, "outer")
-    assert answer.json == {"roles": ["basic"], "project": "One"}
-    outer_key, inner_key = live
-    assert outer_key.execution_path == ("outer",)
-    assert inner_key.execution_path == ("outer", "inner")
-    assert [key.initiator.owner for key in live] == ["Keys/One/"] * 2
+        answer = await ask(session, "outer")
+    assert answer.json == [401, {"roles": ["basic"], "project": "One"}]
+    assert inner.last.key != outer.last.key
 
 
 async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: Path) -> None:
@@ -116,8 +93,7 @@ async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: P
         return web.json_response({name: await status_of(core, key, f"/v1/{url}") for name, url in urls.items()})
 
     async with (
-        peer(tries_everything) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
+        application(tries_everything, tmp_path) as (_, core, _),
         CoreFiles.of(core.url, "key-one") as one,
         CoreFiles.of(core.url, "key-two") as two,
     ):

@@ -24,84 +24,67 @@ def attaching(*attachments: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "", "custom_content": {"attachments": list(attachments)}}]}
 
 
-def showing_image(url: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+SHAPES = {  # where a file may be attached
+    "message": attaching({"url": "{url}"}),
+    "image": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "{url}"}}]}]},
+    "stage": {"messages": [{"custom_content": {"stages": [{"attachments": [{"url": "{url}"}]}]}}]},
+    "input": {"custom_input": [[{"url": "{url}"}], "text"]},
+}
 
 
 @asynccontextmanager
 async def asking(
-    answer: Handler, tmp_path: Path, **switches: Any
-) -> AsyncGenerator[tuple[ClientSession, CoreFiles, CoreFiles]]:
-    """A caller of an application, the caller's files, and the files of another caller."""
+    answer: Handler, tmp_path: Path
+) -> AsyncGenerator[tuple[RunningCore, ClientSession, CoreFiles, CoreFiles]]:
+    """A Core, a caller of its application, the caller's files, and the files of another caller."""
     async with (
-        application(answer, tmp_path, **switches) as (_, core, session),
+        application(answer, tmp_path) as (_, core, session),
         CoreFiles.of(core.url, "key-one") as mine,
         CoreFiles.of(core.url, "key-two") as theirs,
     ):
-        yield session, mine, theirs
+        yield core, session, mine, theirs
 
 
 @pytest.mark.parametrize("url", ["{mine}", "data:text/plain;base64,YQ==", "https://example.com/a.csv"])
 async def test_13_9_readable_and_foreign_urls_are_accepted(tmp_path: Path, url: str) -> None:
-    async with asking(answers(), tmp_path) as (session, mine, _):
+    async with asking(answers(), tmp_path) as (_, session, mine, _):
         await mine.put("a.csv")
         assert (await ask(session, body=attaching({"url": url.format(mine=mine.url("a.csv"))}))).status == 200
 
 
-@pytest.mark.parametrize("shape", ["message", "image", "stage", "input"])
+@pytest.mark.parametrize("shape", SHAPES)
 async def test_13_9_an_inaccessible_file_is_refused_wherever_it_is_attached(tmp_path: Path, shape: str) -> None:
-    async with asking(answers(), tmp_path) as (session, _, theirs):
+    async with asking(answers(), tmp_path) as (_, session, _, theirs):
         url = theirs.url("secret%20plan.csv")
         await theirs.put("secret%20plan.csv")
-        stage = {"custom_content": {"stages": [{"attachments": [{"url": url}]}]}}
-        body = {
-            "message": attaching({"url": url}),
-            "image": showing_image(url),
-            "stage": {"messages": [{"role": "assistant", "content": "", **stage}]},
-            "input": {"custom_input": [[{"url": url}], "text"]},
-        }[shape]
-        answer = await ask(session, body=body)
+        answer = await ask(session, body=json.dumps(SHAPES[shape]).replace("{url}", url).encode())
         assert (answer.status, answer.text) == (403, f"Access denied to the file {url}")
 
 
 @pytest.mark.parametrize(
-    "attachment",
+    ("url", "kind"),
     [
-        {"url": "files//x"},
-        {"url": "/files/{b}/a.csv"},
-        {"url": "v1/files/{b}/a.csv"},
-        {"url": "files/{b}/a.csv?x=1"},
-        {"url": "files/{b}/a.csv#x"},
-        {"url": "files/{b}/../a.csv"},
-        {"url": "files/{b}/%2e%2e/a.csv"},
-        {"url": "files/{b}/a%2Fb.csv"},
-        {"url": "a.csv"},
-        {"url": "files/{b}/dir/"},
-        {"url": "metadata/files/{b}/dir/"},
-        {"url": "files/{b}/dir/", "type": FOLDER},
-        {"url": "metadata/files/{b}/dir", "type": FOLDER},
+        *((url, None) for url in ("files//x", "/files/{b}/a.csv", "v1/files/{b}/a.csv", "files/{b}/a.csv?x=1")),
+        *((url, None) for url in ("files/{b}/a.csv#x", "files/{b}/../a.csv", "files/{b}/%2e%2e/a.csv")),
+        *((url, None) for url in ("files/{b}/a%2Fb.csv", "a.csv", "files/{b}/dir/", "metadata/files/{b}/dir/")),
+        ("files/{b}/dir/", FOLDER),
+        ("metadata/files/{b}/dir", FOLDER),
     ],
 )
-async def test_13_9_a_malformed_url_is_an_empty_400(tmp_path: Path, attachment: dict[str, str]) -> None:
-    async with asking(answers(), tmp_path) as (session, mine, _):
-        bad = attachment | {"url": attachment["url"].format(b=mine.bucket)}
-        answer = await ask(session, body=attaching(bad))
+async def test_13_9_a_malformed_url_is_an_empty_400(tmp_path: Path, url: str, kind: str | None) -> None:
+    async with asking(answers(), tmp_path) as (_, session, mine, _):
+        answer = await ask(session, body=attaching({"url": url.format(b=mine.bucket), "type": kind}))
         assert (answer.status, answer.text) == (400, "")
 
 
 async def test_13_9_a_folder_gives_access_to_its_contents_only(tmp_path: Path) -> None:
-    running: list[RunningCore] = []
     names = ["dir/a.csv", "dir/sub/b.csv", "dir2/c.csv", "d.csv"]
 
     async def reads_all(request: web.Request) -> web.Response:
-        async with CoreFiles.of(running[0].url, request.headers["Api-Key"]) as files:
-            return web.json_response([(await files.get(f"files/{mine.bucket}/{name}")).status for name in names])
+        async with CoreFiles.of(core.url, request.headers["Api-Key"]) as files:
+            return web.json_response([(await files.get(mine.url(name))).status for name in names])
 
-    async with (
-        application(reads_all, tmp_path) as (_, core, session),
-        CoreFiles.of(core.url, "key-one") as mine,
-    ):
-        running.append(core)
+    async with asking(reads_all, tmp_path) as (core, session, mine, _):
         for name in names:
             await mine.put(name)
         folder = {"type": FOLDER, "url": f"metadata/files/{mine.bucket}/dir/"}
@@ -109,43 +92,18 @@ async def test_13_9_a_folder_gives_access_to_its_contents_only(tmp_path: Path) -
         assert (await ask(session)).json == [403, 403, 403, 403]
 
 
-async def test_13_9_unexpected_shapes_are_left_to_the_application(tmp_path: Path) -> None:
-    odd = {
-        "messages": ["text", {"content": [None, {"type": "image_url", "image_url": "x"}], "custom_content": 1}, None]
-    }
-    async with asking(answers(), tmp_path) as (session, _, _):
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"messages": ["text", {"content": [None, {"image_url": "x"}], "custom_content": 1}, None]},
+        {"messages": 5, "custom_input": "text"},
+        {"messages": [{"content": json.loads("[" * 900 + "]" * 900)}]},
+    ],
+    ids=["messages", "no messages", "deep"],
+)
+async def test_13_9_unexpected_shapes_are_left_to_the_application(tmp_path: Path, odd: dict[str, Any]) -> None:
+    async with asking(answers(), tmp_path) as (_, session, _, _):
         assert (await ask(session, body=odd)).status == 200
-        assert (await ask(session, body={"messages": 5, "custom_input": "text"})).status == 200
-
-
-def nested(running: list[RunningCore], found: list[int], *, stream: bool) -> tuple[Handler, Handler]:
-    """An outer application that calls an inner one and then reads the file that the inner one attached."""
-
-    async def inner(request: web.Request) -> web.StreamResponse:
-        async with CoreFiles.of(running[0].url, request.headers["Api-Key"]) as files:
-            home = (await files.call("GET", "/v1/bucket")).json["appdata"]
-            await files.put(f"files/{home}/made%20here.md", b"result")
-        content = {"custom_content": {"attachments": [{"title": "x" * 500, "url": f"files/{home}/made%20here.md"}]}}
-        if not stream:
-            return web.json_response({"choices": [{"index": 0, "message": {"content": "", **content}}]}, dumps=pretty)
-        event = chunk(content)
-        return await streams(event[:30], event[30:600], event[600:], DONE, seconds=0.002)(request)
-
-    async def outer(request: web.Request) -> web.Response:
-        async with (
-            calling(running[0], request.headers["Api-Key"]) as session,
-            CoreFiles.of(running[0].url, request.headers["Api-Key"]) as files,
-        ):
-            url = attached_url(await ask(session, "inner"))
-            found.append((await files.get(url)).status)
-            found.append((await files.put(url, b"changed")).status)
-            return web.json_response(url)
-
-    return inner, outer
-
-
-def pretty(document: Any) -> str:
-    return json.dumps(document, indent=2)
 
 
 def attached_url(answer: Answer) -> str:
@@ -158,9 +116,23 @@ def attached_url(answer: Answer) -> str:
 async def test_13_11_files_the_inner_application_returns_are_shared_with_the_outer_one_and_the_user(
     tmp_path: Path, stream: bool
 ) -> None:
-    running: list[RunningCore] = []
-    found: list[int] = []
-    inner, outer = nested(running, found, stream=stream)
+    async def inner(request: web.Request) -> web.StreamResponse:
+        async with CoreFiles.of(core.url, request.headers["Api-Key"]) as files:
+            home = (await files.call("GET", "/v1/bucket")).json["appdata"]
+            await files.put(f"files/{home}/made%20here.md", b"result")
+        content = {"custom_content": {"attachments": [{"title": "x" * 500, "url": f"files/{home}/made%20here.md"}]}}
+        if not stream:
+            document = {"choices": [{"index": 0, "message": {"content": "", **content}}]}
+            return web.json_response(text=json.dumps(document, indent=2))
+        event = chunk(content)
+        return await streams(event[:30], event[30:600], event[600:], DONE, seconds=0.002)(request)
+
+    async def outer(request: web.Request) -> web.Response:
+        key = request.headers["Api-Key"]
+        async with calling(core, key) as session, CoreFiles.of(core.url, key) as files:
+            url = attached_url(await ask(session, "inner"))
+            return web.json_response([url, (await files.get(url)).status, (await files.put(url, b"changed")).status])
+
     async with (
         peer(inner) as inner_app,
         peer(outer) as outer_app,
@@ -168,33 +140,28 @@ async def test_13_11_files_the_inner_application_returns_are_shared_with_the_out
         calling(core) as session,
         CoreFiles.of(core.url, "key-one") as mine,
     ):
-        running.append(core)
-        url = (await ask(session, "outer")).json
-        assert found == [200, 200]
-        assert url == mine.url("appdata/inner/made%20here.md")
+        url = mine.url("appdata/inner/made%20here.md")
+        assert (await ask(session, "outer")).json == [url, 200, 200]
         assert (await mine.get(url)).body == b"changed"
 
 
 async def test_13_11_only_the_inner_applications_own_folder_is_shared(tmp_path: Path) -> None:
-    running: list[RunningCore] = []
-    async with local_core(config(), tmp_path) as core, CoreFiles.of(core.url, "key-one") as files:
-        private = files.url("private.csv")
-    claims = {"choices": [{"message": {"custom_content": {"attachments": [{"url": private}, {"url": "nonsense"}]}}}]}
+    async def inner(_: web.Request) -> web.Response:
+        attachments = [{"url": mine.url("private.csv")}, {"url": "nonsense"}]
+        return web.json_response({"choices": [{"message": {"custom_content": {"attachments": attachments}}}]})
 
     async def outer(request: web.Request) -> web.Response:
         key = request.headers["Api-Key"]
-        async with calling(running[0], key) as session, CoreFiles.of(running[0].url, key) as files:
+        async with calling(core, key) as session, CoreFiles.of(core.url, key) as files:
             await ask(session, "inner")
-            return web.json_response((await files.get(private)).status)
+            return web.json_response((await files.get(mine.url("private.csv"))).status)
 
     async with (
-        peer(answers(200, claims)) as inner_app,
+        peer(inner) as inner_app,
         peer(outer) as outer_app,
         local_core(config({"inner": inner_app.url, "outer": outer_app.url}), tmp_path) as core,
         calling(core) as session,
         CoreFiles.of(core.url, "key-one") as mine,
     ):
-        running.append(core)
         await mine.put("private.csv")
-        assert (await mine.get(private)).status == 200
         assert (await ask(session, "outer")).json == 403

@@ -67,7 +67,6 @@ async def test_a_change_that_cannot_be_read_keeps_the_last_good_configuration(tm
         ('{"keys": {"k": {"project": "P"}}}', "a key needs a role"),
         ('{"keys": {"k": {"role": "r"}}}', "keys.k.project"),
         ('{"applications": {"a": {"endpoint": 5}}}', "applications.a.endpoint"),
-        ('{"applications": {"a": {"reference": "x"}}, "models": {"x": {}}}', "'a' and 'x' have one reference"),
         ('{"applications": []}', "applications"),
         ('{"applications": {"a": 5}}', "applications.a"),
     ],

@@ -1,0 +1,135 @@
+"""What Core checks before it calls an application, and what the application then sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.support.core import local_core
+from tests.support.core_peers import answers, application, ask, calling, config, peer
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+pytestmark = pytest.mark.local_core
+
+
+@pytest.mark.parametrize(
+    ("deployment", "body", "headers", "status", "text"),
+    [
+        ("app", None, {"Content_Type": "text/plain"}, 415, "Only application/json is supported"),
+        ("unheard-of", None, {}, 404, "Unknown application: unheard-of"),
+        ("for-others", None, {}, 403, "Forbidden deployment: for-others"),
+        ("for-others", None, {"Api_Key": "key-two"}, 200, None),
+        ("for-nobody", None, {}, 403, "Forbidden deployment: for-nobody"),
+        ("nowhere", None, {}, 503, ""),
+        ("app", b"[]", {}, 400, ""),
+        ("app", b"{not json", {}, 400, ""),
+        ("app", None, {"Content_Type": "application/json; charset=utf-8"}, 200, None),
+    ],
+)
+async def test_13_3_each_check_has_its_own_response(
+    tmp_path: Path, deployment: str, body: Any, headers: dict[str, str], status: int, text: str | None
+) -> None:
+    async with peer(answers()) as app:
+        applications = {
+            "app": app.url,
+            "for-others": {"endpoint": app.url, "userRoles": ["other"]},
+            "for-nobody": {"endpoint": app.url, "user_roles": []},
+            "nowhere": {"displayName": "No endpoint"},
+        }
+        async with local_core(config(applications), tmp_path) as core, calling(core) as session:
+            answer = await ask(session, deployment, body, **headers)
+    assert (answer.status, answer.text if text is not None else None) == (status, text)
+    assert len(app.requests) == (status == 200)
+
+
+async def test_13_4_the_application_sees_what_it_may_see(tmp_path: Path) -> None:
+    sent = {
+        "X-CONVERSATION-ID": "conversations%2Fb%2Fapp__Hello",
+        "X-Foo": "unchanged",
+        "Authorization": "Bearer key-one",
+        "traceparent": f"00-{TRACE}-b7ad6b7169203331-01",
+        "tracestate": "vendor=1",
+    }
+    async with application(answers(), tmp_path) as (app, _, session):
+        await ask(session, query="api-version=2024-02-01&x=a%20b+c", **sent)
+    seen = app.last
+    assert seen.url == "/?api-version=2024-02-01&x=a%20b+c"
+    assert (len(seen.key), seen.key == "key-one") == (32, False)
+    assert (seen.headers["X-CONVERSATION-ID"], seen.headers["X-Foo"]) == (sent["X-CONVERSATION-ID"], "unchanged")
+    assert {"Authorization", "tracestate", "Accept-Encoding"}.isdisjoint(seen.headers)
+    version, trace, span, _ = seen.headers["traceparent"].split("-")
+    assert (version, trace, span == "b7ad6b7169203331") == ("00", TRACE, False)
+    assert seen.headers["X-DIAL-DEPLOYMENT-ID"] == "app"
+    assert int(seen.headers["Content-Length"]) == len(seen.body)
+
+
+async def test_13_4_the_token_is_forwarded_only_where_configured(tmp_path: Path) -> None:
+    async with application(answers(), tmp_path, {"forwardAuthToken": True}) as (app, _, session):
+        await ask(session, Authorization="Bearer key-one")
+    assert app.last.headers["Authorization"] == "Bearer key-one"
+
+
+async def test_13_4_defaults_are_added_for_missing_keys_only(tmp_path: Path) -> None:
+    body = {"messages": [], "temperature": 1, "custom_fields": {"configuration": {"a": None}}}
+    defaults = {"temperature": 0.5, "max_tokens": 10}
+    async with application(answers(), tmp_path, {"defaults": defaults}) as (app, _, session):
+        await ask(session, body=body)
+    assert app.last.json == body | {"max_tokens": 10}
+
+
+@pytest.mark.parametrize("text", [b"", b"a" * 2_000_000], ids=["small", "large"])
+async def test_a_body_that_needs_no_change_arrives_byte_for_byte(tmp_path: Path, text: bytes) -> None:
+    body = b'{ "messages" : [ ], "big": 123456789012345678901234567890, "x": 1.10, "text": "%s" }' % text
+    async with application(answers(), tmp_path) as (app, _, session):
+        await ask(session, body=body)
+    assert app.last.body == body
+
+
+async def test_ids_may_contain_slashes_and_other_characters(tmp_path: Path) -> None:
+    async with peer(answers()) as app:
+        named = config({"applications/b/my app": app.url, "chat/completions": app.url})
+        async with local_core(named, tmp_path) as core, calling(core) as session:
+            for name in ("applications/b/my%20app", "applications%2Fb%2Fmy%20app", "chat/completions"):
+                assert (await ask(session, name)).status == 200
+            slashes = f"{core.url}///openai/deployments/chat/completions/embeddings"
+            async with session.post(slashes, json={}) as answer:
+                assert answer.status == 200
+
+
+async def test_schema_properties_reach_the_application_and_cannot_be_forged(tmp_path: Path) -> None:
+    forged = {"X-DIAL-APPLICATION-PROPERTIES": "{}", "X-DIAL-DEPLOYMENT-FEATURES": "{}"}
+    entry = {"applicationProperties": {"tone": "kind"}, "applicationTypeSchemaId": "s"}
+    async with application(answers(), tmp_path, entry) as (app, _, session):
+        await ask(session, **forged)
+    assert app.last.headers["X-DIAL-APPLICATION-ID"] == "app"
+    assert app.last.headers["X-DIAL-APPLICATION-PROPERTIES"] == '{"tone":"kind"}'
+    assert "X-DIAL-DEPLOYMENT-FEATURES" not in app.last.headers
+
+
+async def test_a_model_is_called_with_its_first_upstream(tmp_path: Path) -> None:
+    upstreams = [{"endpoint": "http://first", "key": "k1", "weight": 1}, {"endpoint": "http://second", "key": "k2"}]
+    async with peer(answers()) as adapter:
+        models = {"m": {"endpoint": adapter.url, "upstreams": upstreams}}
+        async with local_core(config(models=models), tmp_path) as core, calling(core) as session:
+            await ask(session, "m")
+    seen = adapter.last.headers
+    assert (seen["X-UPSTREAM-ENDPOINT"], seen["X-UPSTREAM-KEY"]) == ("http://first", "k1")
+
+
+async def test_an_application_may_refuse_other_applications(tmp_path: Path) -> None:
+    async def calls_inner(request: web.Request) -> web.Response:
+        async with calling(core, request.headers["Api-Key"]) as session:
+            answer = await ask(session, "inner")
+        return web.json_response([answer.status, answer.text])
+
+    async with peer(answers()) as inner, peer(calls_inner) as outer:
+        closed = {"endpoint": inner.url, "features": {"accessibleByPerRequestKey": False}}
+        applications = {"outer": outer.url, "inner": closed}
+        async with local_core(config(applications), tmp_path) as core, calling(core) as session:
+            refused = await ask(session, "outer")
+            assert refused.json == [403, "Deployment inner is not accessible by outer"]
+            assert (await ask(session, "inner")).status == 200

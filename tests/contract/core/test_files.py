@@ -1,0 +1,267 @@
+"""Files over HTTP: upload, download, delete, move and copy, conditions, and the names that files may have."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from aiohttp import FormData
+
+from tests.support.core_files import Answer, CoreFiles
+
+ETAG = hashlib.md5(b"one").hexdigest()
+OTHER = hashlib.md5(b"").hexdigest()
+NAMES = {
+    "my%20file.csv": "my file.csv",
+    "a+b.csv": "a+b.csv",
+    "100%25.csv": "100%.csv",
+    "c%23.csv": "c#.csv",
+    "%D0%BE%D1%82%D1%87%D1%91%D1%82.csv": "отчёт.csv",
+    "%F0%9F%98%80.csv": "😀.csv",
+    "what%3F.csv": "what?.csv",
+    "%5Bx%5D.csv": "[x].csv",
+    "%2525.csv": "%25.csv",
+}
+BAD_PATHS = (
+    *("%7Bid%7D.csv", "a%00.csv", "a%0A.csv", "dir//a.csv", "a%2Fb.csv", "../x.csv", "dir/../../x.csv"),
+    *("%2e%2e/x.csv", "%2E%2E%2Fx.csv", "a%ff.csv", "a" * 901, "%D1%8F" * 451),
+)
+FORM = {"Content-Type": "multipart/form-data; boundary=b"}
+NO_FORM = "Request must have a valid content-type header to decode a multipart request"
+
+
+async def called(files: CoreFiles, method: str, path: str, **headers: str) -> Answer:
+    """The answer to PUT (with the content `two`), GET or DELETE."""
+    if method == "PUT":
+        return await files.put(path, b"two", **headers)
+    return await (files.get if method == "GET" else files.delete)(path, **headers)
+
+
+@pytest.mark.parametrize(("encoded", "name"), NAMES.items())
+async def test_13_13_names_with_space_plus_percent_and_emoji_round_trip(
+    files: CoreFiles, encoded: str, name: str
+) -> None:
+    stored = (await files.put(encoded, name.encode())).json
+    assert (stored["url"], stored["name"]) == (files.url(encoded), name)
+    assert (await files.get(encoded)).body == name.encode()
+    assert (await files.metadata("")).json["items"][0]["url"] == stored["url"]
+
+
+async def test_13_13_an_upload_answers_with_the_item_and_its_etag(files: CoreFiles) -> None:
+    answer = await files.put("dir/sub/a.csv", b"Date,Sales\n", type="text/csv")
+    etag = hashlib.md5(b"Date,Sales\n").hexdigest()
+    item = answer.json
+    assert (answer.etag, bool(item.pop("author"))) == (etag, True)
+    assert item.pop("createdAt") == item.pop("updatedAt") > 1_700_000_000_000
+    assert item == {
+        "name": "a.csv",
+        "parentPath": f"{files.home}dir/sub",
+        "bucket": files.bucket,
+        "url": f"files/{files.bucket}/{files.home}dir/sub/a.csv",
+        "nodeType": "ITEM",
+        "resourceType": "FILE",
+        "etag": etag,
+        "contentLength": 11,
+        "contentType": "text/csv",
+    }
+
+
+async def test_13_13_a_download_has_type_length_and_etag_and_no_ranges(files: CoreFiles) -> None:
+    await files.put("a.csv", b"1,2\n", type="text/csv")
+    for answer in (await files.get("a.csv"), await files.get("a.csv", range="bytes=2-4")):
+        assert (answer.status, answer.body, answer.etag) == (200, b"1,2\n", hashlib.md5(b"1,2\n").hexdigest())
+        assert (answer.headers["Content-Type"], answer.headers["Content-Length"]) == ("text/csv", "4")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "stored"),
+    [
+        ("a.csv", "application/x-mine; v=1", "application/x-mine; v=1"),
+        ("a.csv", None, "text/csv"),
+        ("a.csv", "text/\udcff", "text/csv"),
+        ("a.unheard-of", None, "application/octet-stream"),
+    ],
+)
+async def test_13_13_the_content_type_is_the_parts_else_the_extensions(
+    files: CoreFiles, name: str, given: str | None, stored: str
+) -> None:
+    part = f"Content-Type: {given}\r\n" if given else ""
+    body = f'--b\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n{part}\r\ncontent\r\n--b--\r\n'
+    answer = await files.call("PUT", files.file(name), data=body.encode(errors="surrogateescape"), headers=FORM)
+    assert answer.json["contentType"] == stored
+    assert (await files.get(name)).headers["Content-Type"] == stored
+
+
+async def test_13_13_an_overwrite_changes_the_etag_and_keeps_the_creation_time(files: CoreFiles) -> None:
+    first, second = await files.put("a.txt", b"one"), await files.put("a.txt", b"two!")
+    assert first.etag != second.etag
+    assert second.json["createdAt"] == first.json["createdAt"] <= second.json["updatedAt"]
+    assert (await files.get("a.txt")).body == b"two!"
+    assert len((await files.metadata("")).json["items"]) == 1
+
+
+async def test_13_13_an_empty_and_a_large_file_are_downloaded_completely(files: CoreFiles) -> None:
+    for content in (b"", bytes(range(256)) * 12_000):
+        await files.put("a", content)
+        assert (await files.get("a")).body == content
+
+
+@pytest.mark.fault("file: path tricks in a file's address")
+@pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
+async def test_13_13_a_bad_path_is_a_400(files: CoreFiles, method: str) -> None:
+    for path in BAD_PATHS:
+        answer = await called(files, method, path)
+        assert answer.status == 400, path
+        assert "Invalid path provided" in answer.text or "900" in answer.text
+
+
+@pytest.mark.parametrize("path", ["a.", "dir./a.csv", "..."])
+async def test_13_13_a_new_name_or_folder_must_not_end_in_a_dot(files: CoreFiles, path: str) -> None:
+    answer = await files.put(path)
+    expected = "Resource name and/or parent folders must not end with .(dot)"
+    assert (answer.status, answer.text) == (400, expected)
+
+
+async def test_13_13_a_path_of_900_bytes_is_stored(files: CoreFiles) -> None:
+    for path in ("a" * 900, "%D1%8F" * 450, "/".join(["dir"] * 225)):
+        url = f"files/{files.bucket}/{path}"
+        assert (await files.put(url, path.encode())).status == 200
+        assert (await files.get(url)).body == path.encode()
+
+
+async def test_13_13_an_upload_without_a_usable_file_is_refused(files: CoreFiles) -> None:
+    two_files = FormData()
+    for name in ("a", "b"):
+        two_files.add_field(name, b"x", filename=name)
+    for body, headers in (
+        (b"content", {"Content-Type": "text/plain"}),
+        (b"", FORM),
+        (b"no boundary in here", FORM),
+        (b"--b\r\nContent-Dispo", FORM),
+        (b'--b\r\nContent-Disposition: form-data; name="x"', FORM),
+        (b"x", {"Content-Type": "multipart/form-data"}),
+        (FormData({"comment": "no file"}, default_to_multipart=True), {}),
+        (two_files, {}),
+    ):
+        answer = await files.call("PUT", files.file("a.txt"), data=body, headers=headers)
+        assert answer.status == 400
+        assert (answer.text == NO_FORM) == (body == b"content")
+    assert (await files.get("a.txt")).status == 404
+
+
+@pytest.mark.parametrize("field", ["file", "attachment", "x"])
+async def test_13_13_the_fields_name_does_not_matter_and_fields_beside_the_file_are_ignored(
+    files: CoreFiles, field: str
+) -> None:
+    form = FormData({"comment": "first"}, default_to_multipart=True)
+    form.add_field(field, b"content", filename="x", content_type="text/plain")
+    form.add_field("comment", "last")
+    assert (await files.call("PUT", files.file("a.txt"), data=form)).status == 200
+    assert (await files.get("a.txt")).body == b"content"
+
+
+async def test_13_14_folders_are_not_uploaded_downloaded_or_deleted(files: CoreFiles) -> None:
+    await files.put("dir/a.txt")
+    answers = {method: await called(files, method, "dir/") for method in ("PUT", "GET", "DELETE")}
+    assert {method: (answer.status, answer.text) for method, answer in answers.items()} == {
+        "PUT": (400, "File name is missing"),
+        "GET": (400, "Can't download a folder"),
+        "DELETE": (400, f"Folder not allowed: {files.url('dir/')}"),
+    }
+
+
+async def test_13_15_the_second_delete_is_a_404(files: CoreFiles) -> None:
+    await files.put("my%20file.txt")
+    first, second = await files.delete("my%20file.txt"), await files.delete("my%20file.txt")
+    assert (first.status, first.body) == (200, b"")
+    assert (second.status, second.text) == (404, f"Not found: {files.url('my%20file.txt')}")
+    missing = await files.get("my%20file.txt")
+    assert (missing.status, missing.body) == (404, b"")
+
+
+NO_MATCH = f"If-match condition is failed for etag: {ETAG}"
+SAME = f"If-none-match condition is failed for etag: {ETAG}"
+EXISTS = "Resource already exists"
+CONDITIONS: list[tuple[str, dict[str, str], dict[str, tuple[int, str | None]]]] = [
+    ("another etag", {"if_match": OTHER}, dict.fromkeys(("PUT", "GET", "DELETE"), (412, NO_MATCH))),
+    ("its etag", {"if_match": f'"{ETAG}"'}, dict.fromkeys(("PUT", "GET", "DELETE"), (200, None))),
+    ("one of them", {"if_match": f'"{OTHER}", "{ETAG}"'}, {"GET": (200, "one")}),
+    ("any", {"if_match": "*"}, {"GET": (200, "one")}),
+    ("none", {"if_none_match": "*"}, {"PUT": (412, EXISTS), "DELETE": (412, EXISTS), "GET": (304, "")}),
+    ("not its", {"if_none_match": f'"{ETAG}"'}, {"PUT": (412, SAME), "DELETE": (412, SAME), "GET": (304, "")}),
+    ("not another", {"if_none_match": OTHER}, dict.fromkeys(("PUT", "GET", "DELETE"), (200, None))),
+]
+
+
+@pytest.mark.parametrize(("headers", "answers"), [row[1:] for row in CONDITIONS], ids=[row[0] for row in CONDITIONS])
+async def test_13_14_conditions_apply_to_a_file_that_exists(
+    files: CoreFiles, headers: dict[str, str], answers: dict[str, tuple[int, str | None]]
+) -> None:
+    for method, (status, text) in answers.items():
+        await files.put("a", b"one")
+        answer = await called(files, method, "a", **headers)
+        assert (answer.status, answer.text if text is not None else None) == (status, text)
+        if status == 304:
+            assert answer.etag == ETAG
+        if status == 412:
+            assert (await files.get("a")).body == b"one"
+
+
+@pytest.mark.parametrize("headers", [{"if_match": OTHER}, {"if_none_match": "*"}])
+async def test_13_14_conditions_do_not_apply_to_a_missing_file(files: CoreFiles, headers: dict[str, str]) -> None:
+    statuses = [(await called(files, method, "a", **headers)).status for method in ("GET", "DELETE", "PUT")]
+    assert statuses == [404, 404, 200]
+
+
+async def test_13_15_a_moved_file_is_at_its_new_place_only(files: CoreFiles) -> None:
+    stored = await files.put("a%20b.csv", b"1,2", type="text/csv")
+    moved = await files.move("a%20b.csv", "dir/%D1%8F.csv")
+    assert (moved.status, moved.body) == (200, b"")
+    there = await files.get("dir/%D1%8F.csv")
+    assert (there.body, there.headers["Content-Type"], there.etag) == (b"1,2", "text/csv", stored.etag)
+    assert (await files.get("a%20b.csv")).status == 404
+    assert [node["url"] for node in (await files.metadata("")).json["items"]] == [files.url("dir/")]
+
+
+async def test_13_15_a_move_replaces_a_file_only_with_overwrite(files: CoreFiles) -> None:
+    await files.put("new", b"new")
+    await files.put("old", b"old")
+    assert (await files.move("new", "old")).status == 400
+    assert ((await files.get("new")).body, (await files.get("old")).body) == (b"new", b"old")
+    assert (await files.move("new", "old", overwrite=True)).status == 200
+    assert ((await files.get("new")).status, (await files.get("old")).body) == (404, b"new")
+
+
+async def test_13_15_a_copy_keeps_the_original_and_survives_its_deletion(files: CoreFiles) -> None:
+    await files.put("a", b"one")
+    assert (await files.move("a", "b", call="copy")).status == 200
+    await files.put("a", b"two")
+    assert (await files.get("b")).body == b"one"
+    await files.delete("a")
+    assert (await files.get("b")).body == b"one"
+
+
+async def test_13_15_what_cannot_be_moved_is_refused(files: CoreFiles) -> None:
+    await files.put("dir/a")
+    missing = await files.move("nothing", "b")
+    assert (missing.status, missing.text) == (404, f"Not found: {files.url('nothing')}")
+    moves = (("dir/", "dir2/"), ("dir/a", "dir2/"), ("dir/a", "dir/a"), ("dir/a", "b."), ("x y", "b"))
+    for source, destination in moves:
+        assert (await files.move(source, destination, overwrite=True)).status == 400
+    for body in (b"", b"[]", b"{", b'{"sourceUrl": 1}', b'{"sourceUrl": "files/x/y"}'):
+        headers = {"Content-Type": "application/json"}
+        assert (await files.call("POST", "/v1/ops/resource/move", data=body, headers=headers)).status == 400
+    assert (await files.get("dir/a")).status == 200
+
+
+@pytest.mark.parametrize("call", ["move", "copy"])
+async def test_13_15_nothing_is_moved_out_of_or_into_anothers_bucket(
+    files: CoreFiles, other: CoreFiles, call: str
+) -> None:
+    await files.put("mine", b"mine")
+    await other.put("theirs", b"theirs")
+    theirs = other.url("theirs")
+    taken = await files.move(theirs, "stolen", call=call)
+    assert (taken.status, taken.text) == (403, f"You don't have an access to: {theirs}")
+    assert (await files.move("mine", theirs, overwrite=True, call=call)).status == 403
+    assert ((await files.get("mine")).body, (await other.get("theirs")).body) == (b"mine", b"theirs")
