@@ -10,7 +10,7 @@ from task.llm.scripted import Pause, Reply, says, wants
 from tests.support.api_client import NOTES
 from tests.support.console import console, openai
 from tests.support.terminal import KEYS
-from tests.support.upstream import Item, broken_off, error_in_stream, hanging, openai_upstream
+from tests.support.upstream import hanging, openai_upstream
 
 pytestmark = pytest.mark.timeout(180)
 LINES = [f"- line {number} of the answer\n" for number in range(60)]
@@ -70,28 +70,6 @@ async def test_control_sequences_of_models_and_tools_do_not_reach_the_terminal(t
         await person.type("/quit", until="Goodbye")
         assert await person.window.ended() == 0
         assert person.window.foreign_sequences() == []
-
-
-@pytest.mark.fault("console terminal: a model that dies in a table")
-@pytest.mark.system
-@pytest.mark.parametrize(
-    "dying",
-    [broken_off(says(*TABLE), chunks=6), error_in_stream(says(*TABLE), chunks=6)],
-    ids=["the connection breaks", "the model reports an error"],
-)
-async def test_a_model_that_dies_in_a_table_leaves_what_it_wrote(tmp_path: Path, dying: Item) -> None:
-    async with (
-        openai_upstream(dying, says("Delhi has 33.")) as upstream,
-        console(tmp_path, **openai(upstream.url)) as person,
-    ):
-        failed = await person.say("Cities?")
-        assert (failed.run.status, failed.answer) == ("failed", "".join(TABLE))
-        await person.window.wait_for("reference")
-        assert person.window.shows("Tokyo")
-        assert not person.window.shows("Traceback")
-        await person.say("Go on.")
-        await person.window.wait_for("Delhi has 33.")
-        assert "Tokyo" in str(upstream.requests[1].messages)
 
 
 @pytest.mark.fault("console: a terminal that is lost while the console answers")

@@ -12,9 +12,9 @@ import pytest
 from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
-from task.errors import ComponentInitError, ConfigError, FrameworkError
+from task.errors import ComponentInitError
 from task.llm.scripted import says, wants
-from tests.support.command_console import ListedOutput, command_console
+from tests.support.command_console import ListedOutput, command_console, talking
 from tests.support.upstream import (
     Item,
     Received,
@@ -47,10 +47,7 @@ def spoken(request: Received) -> list[str]:
 async def test_a_model_that_fails_is_one_line_with_a_reference_and_the_next_turn_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: Item, kept: bool
 ) -> None:
-    async with (
-        openai_upstream(fault, says("Here it is again.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
+    async with talking(tmp_path, fault, says("Here it is again.")) as console:
         await console.types("Show the sales.")
         assert console.failed
         out, err = capsys.readouterr()
@@ -61,13 +58,13 @@ async def test_a_model_that_fails_is_one_line_with_a_reference_and_the_next_turn
     assert "Traceback" not in out + err
     assert "sk-test" not in out + err
     assert ("| Month |" in out) is kept
-    assert ("| Month |" in "".join(spoken(upstream.requests[-1]))) is kept
+    assert ("| Month |" in "".join(spoken(console.upstream.requests[-1]))) is kept
     assert said[-1] == "Here it is again."
 
 
 @pytest.mark.fault("console: an error that nobody expected")
 async def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(tmp_path: Path) -> None:
-    async with openai_upstream(then=says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
+    async with talking(tmp_path, then=says("Hi.")) as console:
         console.conversation.show = console.conversation.product = None  # type: ignore[assignment]
         [plain] = await console.types("Hello")
         console.ui.debug_mode = True
@@ -109,16 +106,13 @@ async def test_a_session_that_was_deleted_elsewhere_is_named_and_another_one_sta
         store = await console.product.services.store.get()
         await store.sessions.delete(console.caller.owner, console.session_id or "")
 
-    async with (
-        openai_upstream(says("One."), says("Two.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
+    async with talking(tmp_path, says("One."), says("Two.")) as console:
         await console.types("1")
         await asyncio.to_thread(run_blocking, deleted)
         [gone] = await console.types("2")
         await console.types("/clear")
         await console.types("3")
-        assert spoken(upstream.requests[-1]) == ["3"]
+        assert spoken(console.upstream.requests[-1]) == ["3"]
     assert "deleted elsewhere. /clear starts another one" in gone
 
 
@@ -141,21 +135,6 @@ async def test_another_provider_continues_the_conversation(tmp_path: Path) -> No
     assert [item["role"] for item in history["messages"]][-2:] == ["user", "assistant"]
 
 
-async def test_the_state_file_brings_the_conversation_back(tmp_path: Path) -> None:
-    console_settings = {"state_file": str(tmp_path / "kept" / "state.json")}
-    async with openai_upstream(says("Blue."), says("I said blue.")) as upstream:
-        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
-            await console.types("/system Be brief.")
-            await console.types("Which colour?")
-            before, session = console.history.serialize(), console.session_id
-        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
-            assert console.history.serialize() == before
-            await console.types("What did you say?")
-            assert console.session_id == session
-    assert spoken(upstream.requests[-1]) == ["Which colour?", "Blue.", "What did you say?"]
-    assert "Be brief." in upstream.requests[-1].messages[0]["content"]
-
-
 @pytest.mark.fault("console: a state file whose session is gone")
 async def test_the_state_of_a_session_that_is_gone_starts_another_one(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
@@ -168,23 +147,6 @@ async def test_the_state_of_a_session_that_is_gone_starts_another_one(tmp_path: 
             await console.types("What did you say?")
             assert (console.session_id or "").startswith(console_session)
     assert spoken(upstream.requests[-1]) == ["Which colour?", "Blue.", "What did you say?"]
-
-
-async def test_first_messages_of_the_configuration_are_sent_with_the_first_turn(tmp_path: Path) -> None:
-    first: list[dict[str, Any]] = [
-        {"role": "system", "content": "Answer like a pirate."},
-        {"role": "user", "content": "Who are you?"},
-        {"role": "assistant", "content": "A pirate."},
-    ]
-    async with (
-        openai_upstream(says("Arr."), says("Arr again.")) as upstream,
-        command_console(tmp_path, upstream.url, history={"default_initial_messages": first}) as console,
-    ):
-        await console.types("Hello")
-        await console.types("Hello again")
-    assert spoken(upstream.requests[0]) == ["Who are you?", "A pirate.", "Hello"]
-    assert spoken(upstream.requests[1]) == ["Who are you?", "A pirate.", "Hello", "Arr.", "Hello again"]
-    assert "like a pirate" in upstream.requests[1].messages[0]["content"]
 
 
 def configured(folder: Path, **settings: Any) -> ConfigurationManager:
@@ -218,13 +180,6 @@ def test_what_cannot_be_initialised_is_one_line(
     assert words in line.lower()
     assert "\n" not in line
     assert (tmp_path / "STATE").read_text() == "no conversation"
-
-
-def test_a_wrong_configuration_is_the_documented_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        configured(tmp_path, llm={"provider": "gemni"})
-    assert isinstance(error.value, FrameworkError)
-    assert "config.yaml" in str(error.value)
 
 
 async def test_the_references_example_chats_until_the_end_of_its_input(

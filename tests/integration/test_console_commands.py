@@ -13,7 +13,7 @@ from task.console.slash.table import COMMANDS
 from task.conversation.message_manager import MessageManager
 from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants
-from tests.support.command_console import OWNER, ListedConsole, command_console
+from tests.support.command_console import OWNER, ListedConsole, command_console, talking
 from tests.support.core import local_core
 from tests.support.ollama import ollama_peer
 from tests.support.upstream import openai_upstream
@@ -50,7 +50,7 @@ async def stored(console: ListedConsole, *sessions: str) -> list[str]:
 
 @pytest.mark.fault("console commands: an unknown command, and one a megabyte long")
 async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_path: Path) -> None:
-    async with openai_upstream() as upstream, command_console(tmp_path, upstream.url) as console:
+    async with talking(tmp_path) as console:
         listed = await console.types("/help")
         wrong = await console.types("/hlep me")
         far = await console.types("/zzzzzzzz")
@@ -67,7 +67,7 @@ async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_pa
     assert len(long[0]) < 200
     assert one == ["/system <message_content>: Add a system message to the conversation."]
     assert other == ["Command: Unknown command: /clera. Did you mean /clear?"]
-    assert upstream.requests == []
+    assert console.upstream.requests == []
 
 
 @pytest.mark.fault("console commands: a command without its argument, or with a wrong one")
@@ -80,10 +80,7 @@ async def test_a_wrong_use_is_one_sentence(tmp_path: Path) -> None:
 
 
 async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(says("One."), says("Two.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
+    async with talking(tmp_path, says("One."), says("Two.")) as console:
         added = await console.types("/system Answer in French.")
         await console.types("first")
         before = console.session_id
@@ -91,7 +88,7 @@ async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Pa
         kept = console.history.get_messages()
         await console.types("second")
         after = console.session_id
-        sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] == "user"]
+        sent = [item["content"] for item in console.upstream.requests[-1].messages if item["role"] == "user"]
     assert added == ["Added system message: Answer in French."]
     assert cleared == ["Conversation history cleared."]
     assert [item["content"] for item in kept] == ["Answer in French."]
@@ -111,16 +108,13 @@ async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
     (tmp_path / "poet.md").write_text("You write verse.")
     (tmp_path / "context.md").write_text(PERSONAS)
     context = {"definition_path": str(tmp_path / "context.md"), "persona": "coder"}
-    async with (
-        openai_upstream(says("A poem.")) as upstream,
-        command_console(tmp_path, upstream.url, context=context) as console,
-    ):
+    async with talking(tmp_path, says("A poem."), context=context) as console:
         listed = await console.types("/persona")
         wrong = await console.types("/persona painter")
         chosen = await console.types("/persona persona_poet")
         await console.types("Go on.")
         back = await console.types("/persona default")
-        prompt = upstream.requests[0].messages[0]["content"]
+        prompt = console.upstream.requests[0].messages[0]["content"]
     assert listed == ["Personas:\n- coder (current)\n- poet"]
     assert "no persona 'painter'" in wrong[0]
     assert "poet" in wrong[0]
@@ -131,7 +125,7 @@ async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
 
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
-    async with openai_upstream(says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
+    async with talking(tmp_path, says("Hi.")) as console:
         listed = await console.types("/model")
         wrong = await console.types("/model test-modle")
         chosen = await console.types("/model test-model")
@@ -268,16 +262,13 @@ async def test_the_cost_of_a_session_is_that_of_all_its_runs(tmp_path: Path) -> 
 
 
 async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(says("One."), says("Two."), says("Better.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
+    async with talking(tmp_path, says("One."), says("Two."), says("Better.")) as console:
         await console.types("first")
         await console.types("second")
         before = console.session_id
         shown = await console.types("/retry")
         after = console.session_id
-        sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
+        sent = [item["content"] for item in console.upstream.requests[-1].messages if item["role"] != "system"]
         asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
     assert sent == ["first", "One.", "second"]
     assert shown == ["> second"]
@@ -329,17 +320,14 @@ async def test_without_core_pictures_travel_along_and_files_stay_where_tools_rea
     (work / "dot.png").write_bytes(b"\x89PNG\r\n")
     (work / "huge.txt").write_text("x" * 1001)
     limits = {"max_upload_bytes": 1000}
-    async with (
-        openai_upstream(says("Seen.")) as upstream,
-        command_console(tmp_path, upstream.url, limits=limits) as console,
-    ):
+    async with talking(tmp_path, says("Seen."), limits=limits) as console:
         local = await console.types("/files notes.txt")
         picture = await console.types("/files dot.png")
         [refused] = await console.types(f"/files {tmp_path / 'elsewhere.txt'}")
         [too_large] = await console.types("/files huge.txt")
         detached = await console.types("/files detach dot.png")
         await console.types("What is in it?")
-        question = upstream.requests[0].messages[-1]["content"]
+        question = console.upstream.requests[0].messages[-1]["content"]
     assert local == ["Attached notes.txt (the model reads it in the working directory)"]
     assert picture == ["Attached dot.png"]
     assert "cannot be attached: there is no DIAL Core to store it" in refused
@@ -349,25 +337,20 @@ async def test_without_core_pictures_travel_along_and_files_stay_where_tools_rea
 
 
 async def test_a_system_message_and_its_persona_are_in_the_next_request(tmp_path: Path) -> None:
-    async with openai_upstream(says("Bien.")) as upstream, command_console(tmp_path, upstream.url) as console:
+    async with talking(tmp_path, says("Bien.")) as console:
         await console.types("/system Answer in French.")
         await console.types("How are you?")
-        prompt = upstream.requests[0].messages[0]
+        prompt = console.upstream.requests[0].messages[0]
     assert prompt["role"] == "system"
     assert "Answer in French." in prompt["content"]
 
 
 @pytest.mark.fault("console commands: a bad or unknown setting at /reload")
-async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they_are_bad(
-    tmp_path: Path,
-) -> None:
+async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they_are_bad(tmp_path: Path) -> None:
     (tmp_path / "guide.md").write_text("Old guide.")
     (tmp_path / "context.md").write_text("## Docs\n\nguide: @guide.md\nmissing: @nothing.md\n")
     context = {"definition_path": str(tmp_path / "context.md")}
-    async with (
-        openai_upstream(then=says("Yes.")) as upstream,
-        command_console(tmp_path, upstream.url, context=context) as console,
-    ):
+    async with talking(tmp_path, then=says("Yes."), context=context) as console:
         await console.types("one")
         session = console.session_id
         (tmp_path / "guide.md").write_text("New guide.")
@@ -381,8 +364,8 @@ async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they
         console.file.write_text(json.dumps(edited | {"unknown_key": 1}))
         [unknown] = await console.types("/reload")
         await console.types("three")
-        prompts = [item.messages[0]["content"] for item in upstream.requests]
-        models = [item.body["model"] for item in upstream.requests]
+        prompts = [item.messages[0]["content"] for item in console.upstream.requests]
+        models = [item.body["model"] for item in console.upstream.requests]
         assert console.session_id == session
         asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
         assert (asked, console.history.config.max_length) == (["one", "two", "three"], 30)
@@ -413,10 +396,7 @@ async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoke
     def writes(name: str) -> Reply:
         return wants("file_write", file_path=name, content="milk")
 
-    async with (
-        openai_upstream(writes("a"), says("1"), writes("b"), says("2"), writes("c"), says("3")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
+    async with talking(tmp_path, writes("a"), says("1"), writes("b"), says("2"), writes("c"), says("3")) as console:
         console.output.answers += [Answer(True, always=True), Answer(False, "not now")]
         await console.types("one")
         await console.types("two")
@@ -425,7 +405,7 @@ async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoke
         await console.types("/permissions revoke 1")
         await console.types("three")
         written = sorted(path.name for path in console.folder.iterdir())
-        refused = upstream.requests[-1].messages[-1]["content"]
+        refused = console.upstream.requests[-1].messages[-1]["content"]
     assert (asked, len(console.output.asked)) == (1, 2)
     assert "1. every call of fs_write, until 20" in listed
     assert written == ["a", "b"]

@@ -23,10 +23,7 @@ async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> Non
     (tmp_path / "poet.md").write_text("You write verse.")
     (tmp_path / "context.md").write_text("## Personas\n\npersona_poet: @poet.md\n")
     context = {"definition_path": str(tmp_path / "context.md")}
-    async with (
-        openai_upstream() as upstream,
-        command_console(tmp_path, upstream.url, context=context) as console,
-    ):
+    async with openai_upstream() as upstream, command_console(tmp_path, upstream.url, context=context) as console:
         completion = Completion(console)
         found = {
             text: await completed(completion, text)

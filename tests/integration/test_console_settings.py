@@ -20,7 +20,7 @@ from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants
 from task.store.records import Session
 from task.store.trace_records import Trace
-from tests.support.command_console import OWNER, ListedConsole, ListedOutput, command_console
+from tests.support.command_console import OWNER, ListedConsole, ListedOutput, command_console, talking
 from tests.support.console import console, openai
 from tests.support.up import dial_agent
 from tests.support.upstream import openai_upstream
@@ -61,10 +61,12 @@ async def test_the_state_file_keeps_the_conversation_for_the_next_console(tmp_pa
         async with command_console(tmp_path, upstream.url, console={"state_file": str(kept)}) as console:
             await console.types("/system Be brief.")
             await console.types("My colour is blue.")
+            before, session = console.history.serialize(), console.session_id
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         async with command_console(tmp_path, upstream.url, console={"state_file": str(kept)}) as console:
+            assert console.history.serialize() == before
             await console.types("Which colour?")
-            assert len(console.history) == 5
+            assert (len(console.history), console.session_id) == (5, session)
     assert texts(upstream.requests[1]) == ["user: My colour is blue.", "assistant: Blue.", "user: Which colour?"]
     assert "Be brief." in upstream.requests[1].messages[0]["content"]
 
@@ -88,14 +90,13 @@ async def test_a_state_file_that_is_no_conversation_is_one_line_and_stays(tmp_pa
 
 @pytest.mark.fault("teps: a state file that is something else, or cannot be written")
 async def test_a_state_file_that_cannot_be_written_is_said_and_the_conversation_goes_on(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(says("One."), says("Two.")) as upstream,
-        command_console(tmp_path, upstream.url, console={"state_file": "/proc/nowhere/state.json"}) as console,
-    ):
+    async with talking(
+        tmp_path, says("One."), says("Two."), console={"state_file": "/proc/nowhere/state.json"}
+    ) as console:
         shown = await console.types("First")
         await console.types("Second")
     assert "cannot be written" in shown[-1]
-    assert texts(upstream.requests[1])[:2] == ["user: First", "assistant: One."]
+    assert texts(console.upstream.requests[1])[:2] == ["user: First", "assistant: One."]
 
 
 async def test_messages_of_the_settings_begin_the_conversation(tmp_path: Path) -> None:
@@ -104,30 +105,32 @@ async def test_messages_of_the_settings_begin_the_conversation(tmp_path: Path) -
         {"role": "user", "content": "Hello"},
         {"role": "assistant", "content": "Arr."},
     ]
-    async with (
-        openai_upstream(says("Arr, blue.")) as upstream,
-        command_console(tmp_path, upstream.url, history={"default_initial_messages": first}) as console,
-    ):
+    async with talking(
+        tmp_path, says("Arr, blue."), says("Arr again."), history={"default_initial_messages": first}
+    ) as console:
         await console.types("Which colour?")
-    assert "Speak like a pirate." in upstream.requests[0].messages[0]["content"]
-    assert texts(upstream.requests[0]) == ["user: Hello", "assistant: Arr.", "user: Which colour?"]
+        await console.types("And now?")
+    sent = ["user: Hello", "assistant: Arr.", "user: Which colour?"]
+    assert ["Speak like a pirate." in request.messages[0]["content"] for request in console.upstream.requests] == [
+        True,
+        True,
+    ]
+    assert texts(console.upstream.requests[0]) == sent
+    assert texts(console.upstream.requests[1]) == [*sent, "assistant: Arr, blue.", "user: And now?"]
 
 
 async def test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_summary(tmp_path: Path) -> None:
     answers = [says("A1."), says("A2."), says("A3."), says("The user counts to four."), says("A4.")]
     history = {"max_length": 5, "pruning_strategy": "summarize", "summary_tokens": 123}
-    async with (
-        openai_upstream(*answers) as upstream,
-        command_console(tmp_path, upstream.url, history=history) as console,
-    ):
+    async with talking(tmp_path, *answers, history=history) as console:
         for word in ("One", "Two", "Three", "Four"):
             await console.types(word)
         assert len(await stored_sessions(console)) == 2  # what was summarised stays where it was
-    asked = [request for request in upstream.requests if request.messages[0]["content"].startswith(SUMMARISES)]
+    asked = [request for request in console.upstream.requests if request.messages[0]["content"].startswith(SUMMARISES)]
     [summary] = asked
     assert summary.body.get("max_tokens", summary.body.get("max_completion_tokens")) == 123
     assert "tools" not in summary.body
-    last = texts(upstream.requests[-1])
+    last = texts(console.upstream.requests[-1])
     assert any("The user counts to four." in text for text in last)
     assert last[-1] == "user: Four"
     assert not any("A2." in text for text in last)
@@ -138,27 +141,21 @@ async def test_system_messages_go_with_the_old_ones_where_the_settings_say_so(
     tmp_path: Path, keeps: bool, stays: bool
 ) -> None:
     history = {"max_length": 4, "prioritize_system_messages": keeps}
-    async with (
-        openai_upstream(says("A1."), says("A2."), says("A3.")) as upstream,
-        command_console(tmp_path, upstream.url, history=history) as console,
-    ):
+    async with talking(tmp_path, says("A1."), says("A2."), says("A3."), history=history) as console:
         await console.types("/system Speak like a pirate.")
         for word in ("One", "Two", "Three"):
             await console.types(word)
-    assert ("Speak like a pirate." in upstream.requests[-1].messages[0]["content"]) is stays
+    assert ("Speak like a pirate." in console.upstream.requests[-1].messages[0]["content"]) is stays
 
 
 async def test_over_many_tool_turns_a_limit_of_seven_messages_keeps_every_request_valid(tmp_path: Path) -> None:
     script = [item for number in range(8) for item in (wants("calculator", expression=f"{number}+1"), says("Done."))]
-    async with (
-        openai_upstream(*script) as upstream,
-        command_console(tmp_path, upstream.url, history={"max_length": 7}) as console,
-    ):
+    async with talking(tmp_path, *script, history={"max_length": 7}) as console:
         await console.types("/system Be brief.")
         for number in range(8):
             await console.types(f"Question {number}")
         assert len(console.history) <= 7
-    for request in upstream.requests:
+    for request in console.upstream.requests:
         asked = [call["id"] for message in request.messages for call in message.get("tool_calls") or ()]
         answered = [message["tool_call_id"] for message in request.messages if message["role"] == "tool"]
         assert asked == answered
@@ -174,17 +171,14 @@ def writes(name: str = "a.txt") -> Reply:
 async def test_the_model_knows_the_framework_s_names_and_gets_its_results(tmp_path: Path) -> None:
     script = (wants("bash", command="echo hi"), wants("file_write", file_path="n.txt", content="né"),
               wants("file_read", file_path="n.txt"), says("Done."))  # fmt: skip
-    async with (
-        openai_upstream(*script) as upstream,
-        command_console(tmp_path, upstream.url, teps={"permission_required": False}) as console,
-    ):
+    async with talking(tmp_path, *script, teps={"permission_required": False}) as console:
         await console.types("Work")
         traces = await traced(console)
         assert console.output.asked == []
-    names = {tool["function"]["name"] for tool in upstream.requests[0].body["tools"]}
+    names = {tool["function"]["name"] for tool in console.upstream.requests[0].body["tools"]}
     assert {"bash", "file_read", "file_write"} <= names
     assert names.isdisjoint({"shell_run", "fs_read", "fs_write"})
-    results = [json.loads(m["content"]) for m in upstream.requests[-1].messages if m["role"] == "tool"]
+    results = [json.loads(m["content"]) for m in console.upstream.requests[-1].messages if m["role"] == "tool"]
     assert results == [
         {"stdout": "hi\n", "stderr": "", "exit_code": 0},
         {"file_path": "n.txt", "status": "success", "bytes_written": 3},
@@ -197,10 +191,7 @@ async def test_the_model_knows_the_framework_s_names_and_gets_its_results(tmp_pa
 @pytest.mark.parametrize("remembers", [True, False])
 async def test_always_is_offered_where_confirmations_are_remembered(tmp_path: Path, remembers: bool) -> None:
     teps = {"remember_confirmations": remembers, "confirmation_seconds": 7}
-    async with (
-        openai_upstream(writes("a.txt"), writes("b.txt"), says("Done.")) as upstream,
-        command_console(tmp_path, upstream.url, teps=teps) as console,
-    ):
+    async with talking(tmp_path, writes("a.txt"), writes("b.txt"), says("Done."), teps=teps) as console:
         console.output.answers[:] = [Answer(True, always=True)] * 2
         await console.types("Write")
         asked, patience = console.output.asked, console.output.patience
@@ -217,28 +208,14 @@ class Lamp(ToolHandlerInterface):
 
 
 async def test_a_handler_of_a_programs_own_is_offered_to_the_model_and_asked_about(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(wants("lamp", intent="Light"), says("It is on.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
+    async with talking(tmp_path, wants("lamp", intent="Light"), says("It is on.")) as console:
         handlers = TEPSManager({}, product=console.product)
         await asyncio.to_thread(handlers.register_handler, "lamp", Lamp())
         console.output.answers += [Answer(True)]
         await console.types("Light")
         [question] = console.output.asked
     assert (question.request["tool_name"], question.card["intent"]) == ("lamp", "Light")
-    assert upstream.requests[-1].messages[-1]["content"] == '{"on": true}'
-
-
-async def test_an_answer_with_other_arguments_is_what_runs(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(writes("a.txt"), says("Done.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
-    ):
-        console.output.answers[:] = [Answer(True, arguments={"file_path": "b.txt", "content": "y"})]
-        await console.types("Write")
-    assert (tmp_path / "work" / "b.txt").read_text() == "y"
-    assert not (tmp_path / "work" / "a.txt").exists()
+    assert console.upstream.requests[-1].messages[-1]["content"] == '{"on": true}'
 
 
 @pytest.mark.fault(
@@ -249,14 +226,13 @@ async def test_what_the_settings_refuse_is_refused_without_a_question_and_the_mo
             "file_write": {"allowed_extensions": ["md"]}}  # fmt: skip
     script = (wants("bash", command="rm -rf x"), writes("a.txt"), wants("file_write", file_path="../x.md", content=""),
               wants("file_read", file_path="a.txt"), says("I may not."))  # fmt: skip
-    async with (
-        openai_upstream(*script) as upstream,
-        command_console(tmp_path, upstream.url, teps=teps) as console,
-    ):
+    async with talking(tmp_path, *script, teps=teps) as console:
         await console.types("Work")
         assert console.output.asked == []
-    assert {tool["function"]["name"] for tool in upstream.requests[0].body["tools"]} == set(teps["allowed_tools"])
-    read = [message["content"] for message in upstream.requests[-1].messages if message["role"] == "tool"]
+    assert {tool["function"]["name"] for tool in console.upstream.requests[0].body["tools"]} == set(
+        teps["allowed_tools"]
+    )
+    read = [message["content"] for message in console.upstream.requests[-1].messages if message["role"] == "tool"]
     assert "Command 'rm' is explicitly blocked by security policy" in read[0]
     assert "not among the allowed file extensions (.md)" in read[1]
     assert "Access to path '../x.md' is denied. Operation confined to project directory." in read[2]
@@ -265,12 +241,14 @@ async def test_what_the_settings_refuse_is_refused_without_a_question_and_the_mo
 
 @pytest.mark.fault("teps: a tool that takes too long, or a command that fails")
 async def test_a_tool_of_the_console_has_the_documented_timeout(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(wants("bash", command="sleep 60"), says("Too slow.")) as upstream,
-        command_console(tmp_path, upstream.url, teps={"permission_required": False, "tool_timeout": 300}) as console,
-    ):
+    async with talking(
+        tmp_path,
+        wants("bash", command="sleep 60"),
+        says("Too slow."),
+        teps={"permission_required": False, "tool_timeout": 300},
+    ) as console:
         await console.types("Sleep")
-    [result] = [message["content"] for message in upstream.requests[-1].messages if message["role"] == "tool"]
+    [result] = [message["content"] for message in console.upstream.requests[-1].messages if message["role"] == "tool"]
     assert "timeout" in result or "stopped after" in result
 
 
@@ -297,10 +275,7 @@ LOOKS = {
 @pytest.mark.parametrize("looks", [LOOKS, pytest.param({}, marks=pytest.mark.system)], ids=["chosen", "default"])
 async def test_the_console_looks_as_its_settings_say(tmp_path: Path, looks: dict[str, Any]) -> None:
     script = (wants("calculator", expression="2*3"), says("Six."))
-    async with (
-        openai_upstream(*script) as upstream,
-        console(tmp_path, config=looks, **openai(upstream.url)) as person,
-    ):
+    async with openai_upstream(*script) as upstream, console(tmp_path, config=looks, **openai(upstream.url)) as person:
         await person.say("How much?")
         await person.type("/nope", until="Unknown command")
         await person.window.wait_for("Six.")

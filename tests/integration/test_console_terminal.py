@@ -147,19 +147,6 @@ async def test_a_card_ends_when_its_time_is_over_or_it_was_answered_elsewhere(tm
         await window.wait_for("interrupted")
 
 
-async def test_colours_and_prefixes_follow_the_configuration(tmp_path: Path) -> None:
-    looks = {"prompt_symbol": "you$ ", "system_prefix": "Note: ", "assistant_prefix": "Bot: ", "show_timestamps": True}
-    async with screen(tmp_path, looks) as window:
-        assert COLOR.search(window.transcript)
-        await enter(window, "stream 3", "complete")
-        assert re.search(r"\d\d:\d\d:\d\d Note: complete", window.text())
-        assert re.search(r"\d\d:\d\d:\d\d Bot:", window.text())
-        assert re.search(r"^\d\d:\d\d:\d\d you\$ stream 3", window.text(), re.MULTILINE)
-    async with screen(tmp_path, {"color_enabled": False}) as window:
-        await enter(window, "stream 3", "complete")
-        assert set(COLOR.findall(bytes(window.transcript))) <= {b"\x1b[0m", b"\x1b[m"}
-
-
 async def test_a_picture_is_named_and_not_drawn(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
     async with screen(tmp_path) as window:

@@ -13,7 +13,6 @@ from task.llm.dial import ModelListings
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
 from task.product.parts import live_context
-from task.prompts import SYSTEM_PROMPT
 from task.server import create_app
 from task.settings import Settings
 from task.store.trace_records import Trace
@@ -41,16 +40,6 @@ def context(folder: Path) -> Path:
 
 def size(request: Received) -> int:
     return sum(len(str(message.get("content", ""))) for message in request.messages[1:])
-
-
-async def test_the_context_is_part_of_the_system_prompt(tmp_path: Path) -> None:
-    chosen = {"definition_path": context(tmp_path), "persona": "critic"}
-    async with product(says("Hi."), tmp_path=tmp_path, context=chosen) as p:
-        await p.reader.ask("Hi")
-    assert p.upstream.requests[0].messages[0] == {
-        "role": "system",
-        "content": f'{SYSTEM_PROMPT}\n\nYou help the team.\n\nDoubt.\n\n<document id="guide">\nGuide.\n</document>',
-    }
 
 
 @pytest.mark.fault("context: a missing or unreadable definition")

@@ -1,8 +1,9 @@
 """The console without a terminal: what is typed, and a list of what is shown for it.
 
-async with openai_upstream(says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
+async with talking(tmp_path, says("Hi.")) as console:
     await console.types("Hello")            a message; its turn is taken
     [shown] = await console.types("/cost")  what the command shows
+    console.upstream.requests               what its model got
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.replies import Answer
+from tests.support.upstream import Item, Upstream, openai_upstream
 
 OWNER, MODEL = "local", "test-model"
 Reply = Answer | None | Callable[[], Answer | None]
@@ -73,6 +75,8 @@ class AtTheTerminal(ListedOutput):
 class ListedConsole(FrameworkController):
     """The real controller, whose working directory is `folder`; `file` is its configuration."""
 
+    upstream: Upstream
+
     def __init__(self, file: Path, folder: Path, output: ListedOutput) -> None:
         self.output = output
         super().__init__(ConfigurationManager(str(file)), ui=self.output)
@@ -103,3 +107,14 @@ async def command_console(
         yield console
     finally:
         await asyncio.to_thread(console.shutdown)
+
+
+@asynccontextmanager
+async def talking(folder: Path, *script: Item, then: Item | None = None, **more: Any) -> AsyncGenerator[ListedConsole]:
+    """`command_console` whose model answers with this script, then with `then`."""
+    async with (
+        openai_upstream(*script, then=then) as upstream,
+        command_console(folder, upstream.url, **more) as console,
+    ):
+        console.upstream = upstream
+        yield console

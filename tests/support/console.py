@@ -38,12 +38,7 @@ Decision = tuple[str, str]  # approve, deny or always; and the reason of a denia
 
 def openai(url: str) -> dict[str, str]:
     """The environment of a console whose model is OpenAI's, at this address."""
-    return {
-        "AGENT_BACKEND": "openai",
-        "OPENAI_BASE_URL": url,
-        "OPENAI_API_KEY": "sk-test",
-        "DEPLOYMENT_NAME": MODEL,
-    }
+    return {"AGENT_BACKEND": "openai", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-test", "DEPLOYMENT_NAME": MODEL}
 
 
 def dial(url: str, key: str) -> dict[str, str]:

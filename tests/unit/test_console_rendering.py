@@ -10,15 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import RenderableType
 
-from task.console.terminal.answer import (
-    MOST_CHARS,
-    Look,
-    MarkdownBlock,
-    MarkdownBlocks,
-    RunView,
-    masked,
-    result_lines,
-)
+from task.console.terminal.answer import MOST_CHARS, Look, MarkdownBlock, MarkdownBlocks, RunView, masked, result_lines
 from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, hanging, one_line, safe
 from task.store.records import Event
 

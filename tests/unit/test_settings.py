@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from task.errors import SettingsError
-from task.settings import Settings, load_settings
-from task.settings.sources import settings_of
+from task.settings import load_settings
 
 SERVER = {"name": "a", "url": "http://a"}
 
@@ -28,21 +27,15 @@ def test_the_documented_defaults_hold_without_any_source(tmp_path: Path) -> None
     assert settings.data_dir == Path("/home/someone/.local/share/dial-agent")
 
 
-def test_the_data_folder_follows_xdg(tmp_path: Path) -> None:
-    settings = load_settings(environ={"HOME": "/home/someone", "XDG_DATA_HOME": "/data"}, directory=tmp_path)
-    assert settings.data_dir == Path("/data/dial-agent")
-
-
-def test_environment_beats_dotenv_beats_yaml(tmp_path: Path) -> None:
+def test_a_commands_option_beats_environment_beats_dotenv_beats_yaml(tmp_path: Path) -> None:
     (tmp_path / "dial-agent.yaml").write_text("port: 1\ncore_port: 1\nlimits: {steps: 1, run_tokens: 1000}\n")
     (tmp_path / ".env").write_text("AGENT_PORT=2\nAGENT_CORE_PORT=2\nPOSTGRES_PASSWORD=not-ours\n")
-    settings = load_settings(environ={"AGENT_PORT": "3", "AGENT_LIMITS__STEPS": "3"}, directory=tmp_path)
+    environ = {"AGENT_PORT": "3", "AGENT_LIMITS__STEPS": "3", "XDG_DATA_HOME": "/data"}
+    settings = load_settings(environ=environ, directory=tmp_path)
     assert (settings.port, settings.core_port) == (3, 2)
     assert (settings.limits.steps, settings.limits.run_tokens) == (3, 1000)
-
-
-def test_a_commands_option_beats_every_source(tmp_path: Path) -> None:
-    assert load_settings(environ={"AGENT_PORT": "3"}, directory=tmp_path, given={"port": 4}).port == 4
+    assert settings.data_dir == Path("/data/dial-agent")
+    assert load_settings(environ=environ, directory=tmp_path, given={"port": 4}).port == 4
 
 
 def test_agent_config_names_the_yaml_file(tmp_path: Path) -> None:
@@ -229,11 +222,6 @@ def test_a_list_that_is_not_json_is_not_repeated_because_it_may_hold_a_key(tmp_p
     assert "sk-key" not in message
 
 
-def test_a_wrong_value_in_dotenv_names_dotenv(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("AGENT_PORT=x\n")
-    assert "AGENT_PORT in .env" in refusal(tmp_path)
-
-
 def test_a_dotenv_that_is_not_text_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"A=\xff\xfe\n")
     assert ".env cannot be read" in refusal(tmp_path)
@@ -247,9 +235,3 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) ->
     message = refusal(tmp_path, {"DIAL_ENDPOINT": "http://core:8080@evil.example"})
     assert "must not hold a user name" in message
     assert "evil" not in message
-
-
-def test_every_setting_is_described() -> None:
-    settings = list(settings_of(Settings, "AGENT_"))
-    assert [setting.key for setting in settings if not setting.field.description] == []
-    assert {"DIAL_ENDPOINT", "OPENAI_API_KEY", "AGENT_LIMITS__STEPS"} <= {setting.variable for setting in settings}
