@@ -127,60 +127,57 @@ def _unified(old: list[str], new: list[str]) -> list[str] | None:
         return None
     start, end = max(start - CONTEXT, 0), max(end - CONTEXT, 0)
     hunks = difflib.unified_diff(old[start : len(old) - end], new[start : len(new) - end], n=CONTEXT, lineterm="")
-    shifted = [_shifted(line, start) for line in list(hunks)[2:]]
+    # The lines that both begin with were left out: the numbers of a hunk count them.
+    shifted = (
+        _HUNK.sub(lambda at: f"@@ -{int(at[1]) + start}{at[2] or ''} +{int(at[3]) + start}{at[4] or ''} @@", line)
+        for line in list(hunks)[2:]
+    )
     return [part for line in shifted for part in line.split("\n")]
-
-
-def _shifted(line: str, lines: int) -> str:
-    found = _HUNK.match(line)
-    if found is None:
-        return line
-    old, old_count, new, new_count = found[1], found[2] or "", found[3], found[4] or ""
-    return f"@@ -{int(old) + lines}{old_count} +{int(new) + lines}{new_count} @@"
 
 
 def _quoted(name: str) -> str:
     # As Git writes names that are not plain: escaped, and in quotes.
     if name.isprintable() and '"' not in name and "\\" not in name:
         return name
-    parts = (char if char.isprintable() and char not in '"\\' else _escaped(char) for char in name)
+    parts = list[str]()
+    for char in name:
+        if char.isprintable() or ord(char) in _PLAIN:
+            parts.append(char.translate(_PLAIN))
+        else:
+            parts += (f"\\{byte:03o}" for byte in os.fsencode(char))
     return f'"{"".join(parts)}"'
-
-
-def _escaped(char: str) -> str:
-    plain = char.translate(_PLAIN)
-    return plain if plain != char else "".join(f"\\{byte:03o}" for byte in os.fsencode(char))
 
 
 def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
     """Sentences that name the places in which something has changed since that time; none if there are none."""
-    programs, repositories = list[str](), list[str]()
+    programs, repositories = list[Path](), list[Path]()
     for here, below, files in _walked(workspace):
         for name in sorted(LOADED.intersection(below)):
             below.remove(name)
-            if _has_changed([here / name], since_ns):
-                programs.append(str((here / name).relative_to(workspace)))
+            if _newest(here / name) > since_ns:
+                programs.append(here / name)
         if ".git" in (*below, *files):
             below[:] = [name for name in below if name != ".git"]
             git = here / ".git"
-            if _has_changed([git] if ".git" in files else [git / name for name in OF_GIT], since_ns):
-                repositories.append(str(git.relative_to(workspace)))
-    found = ((OF_PROGRAMS, programs), (OF_REPOSITORIES, repositories))
-    return [sentence.format(_listed(places)) for sentence, places in found if places]
+            places = [git] if ".git" in files else [git / name for name in OF_GIT]
+            if max(map(_newest, places)) > since_ns:
+                repositories.append(git)
+    sentences = list[str]()
+    for sentence, places in ((OF_PROGRAMS, programs), (OF_REPOSITORIES, repositories)):
+        more = f" and {len(places) - MOST} more" if len(places) > MOST else ""
+        if places:
+            named = ", ".join(str(place.relative_to(workspace)) for place in places[:MOST])
+            sentences.append(sentence.format(named + more))
+    return sentences
 
 
-def _listed(places: list[str]) -> str:
-    return ", ".join(places[:MOST]) + (f" and {len(places) - MOST} more" if len(places) > MOST else "")
-
-
-def _has_changed(places: list[Path], since_ns: int) -> bool:
-    return any(_changed_at(path) > since_ns for place in places for path in _all(place))
-
-
-def _all(place: Path) -> Iterator[str]:
-    yield str(place)
-    for folder, below, files in _walked(place):
-        yield from (os.path.join(folder, name) for name in (*below, *files))
+def _newest(place: Path) -> int:
+    below = (os.path.join(here, name) for here, folders, files in _walked(place) for name in (*folders, *files))
+    newest = 0
+    for path in (place, *below):
+        with suppress(OSError):
+            newest = max(newest, os.lstat(path).st_ctime_ns)  # which no program can set
+    return newest
 
 
 def _walked(place: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
@@ -197,10 +194,3 @@ def _walked(place: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
                 (below if is_folder else files).append(entry.name)
         yield here, below, files
         waiting += [here / name for name in below if name not in links]
-
-
-def _changed_at(path: str) -> int:
-    try:
-        return os.lstat(path).st_ctime_ns  # which no program can set
-    except OSError:
-        return 0

@@ -16,7 +16,7 @@ from task.output.sinks import NullChoice
 from task.permissions.coding import coding_policy
 from task.product import opened
 from task.product.parts import command_limits
-from task.tools.models import Caller, ToolCallParams
+from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.tools import workspace_tools
@@ -59,7 +59,7 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
                     rules=replace(profile.rules, policy=coding_policy(profile.rules.policy)),
                     limits=replace(profile.limits, steps=s.max_steps),
                 )
-                coder = Coder(services, profile, Caller("", _nobody), emit=lambda _: None)
+                coder = Coder(services, profile, Caller("", nobody), emit=lambda _: None)
                 outcome = await coder.run(progress)
     finally:
         await services.close()
@@ -90,7 +90,3 @@ async def _dispatch_tool_async(name: str, args: dict[str, Any]) -> str:
                 return f"ERROR: unknown tool {name}"
             call, sink = ToolCall(new_call_id(), FunctionCall(name, json.dumps(args))), NullChoice()
             return (await tool.execute(ToolCallParams(call, sink, sink, "", ""))).text()
-
-
-async def _nobody() -> str:
-    return ""

@@ -21,7 +21,7 @@ from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver
 from task.permissions.icerc import plain
 from task.product import Profile, opened
-from task.tools.models import Caller
+from task.tools.models import Caller, nobody
 
 PLANNER_PROMPT = """\
 You plan coding tasks for another model, the coder. It can read, search, edit and write files, and run commands and \
@@ -45,12 +45,10 @@ SCHEMA: dict[str, Any] = {
     "required": ["plan", "coder_prompt", "tests"],
     "additionalProperties": False,
 }
-_FORMAT = {
-    "type": "json_schema",
-    "json_schema": {"name": "plan", "schema": SCHEMA, "strict": True},
-}
+_FORMAT = {"type": "json_schema", "json_schema": {"name": "plan", "schema": SCHEMA, "strict": True}}
 _NUMBER = re.compile(r"^\s*(?:[-*•]|\(?\d+[.):])\s+")
 MAX_FILES = 200
+ATTEMPTS = 2
 MOST_OBJECTS = 100  # of an answer, tried as a plan
 
 
@@ -82,7 +80,7 @@ async def get_plan_async(task: str, s: Settings | None = None) -> Plan:
     s = s or load_settings()
     services, profile = opened(planner_tree(s), tools=(), read_seconds=s.request_timeout_s)
     try:
-        return (await planned(profile, Caller("", _nobody), task))[0]
+        return (await planned(profile, Caller("", nobody), task))[0]
     finally:
         await services.close()
 
@@ -94,71 +92,80 @@ async def planned(
 
     Raises: as `get_plan`.
     """
-    planner = _Planner(profile, caller, observer or LoopObserver())
-    messages = [system(PLANNER_PROMPT), user(_with_files(task, files))]
-    reply, usage = await planner.answer(messages)
-    try:
-        return parse_plan(reply), usage
-    except ValueError as fault:
+    shown = "\n".join(map(plain, files[:MAX_FILES]))  # a name with line breaks would look like several, or like orders
+    more = f"\n... and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
+    asked = f"{task}\n\nFiles of the project:\n{shown}{more}" if files else task
+    messages, total, fault = [system(PLANNER_PROMPT), user(asked)], Usage(), ""
+    for _ in range(ATTEMPTS):
+        reply, usage = await _answered(profile, caller, messages, observer or LoopObserver())
+        total += usage
+        try:
+            return parse_plan(reply), total
+        except ValueError as error:
+            fault = str(error)
         messages += [*repaired([reply]), user(REPAIR.format(fault=fault))]
-    reply, more = await planner.answer(messages)
-    try:
-        return parse_plan(reply), usage + more
-    except ValueError as fault:
-        raise ValueError(f"The planner's answer is not a plan, also when asked again: {fault}.") from None
+    raise ValueError(f"The planner's answer is not a plan, also when asked again: {fault}.")
+
+
+async def _answered(
+    profile: Profile, caller: Caller, messages: Sequence[Message], observer: LoopObserver
+) -> tuple[Message, Usage]:
+    unformatted = profile.options_for(ModelOptions())
+    options = replace(unformatted, extra={**unformatted.extra, "response_format": _FORMAT})
+    model = profile.backend.chat_model(profile.model, caller)
+    while True:
+        received, started = Accumulator(), perf_counter()
+        try:
+            async with aclosing(model.stream(messages, [], options)) as deltas:
+                async for delta in deltas:
+                    received.add(delta)
+            break
+        except ProviderError as error:
+            # Some providers refuse a format; the schema is in the prompt as well.
+            if error.status_code != 400 or options is unformatted:
+                raise
+            options = unformatted
+    message, usage = received.message(), Usage() + (received.usage or Usage())
+    observer.model_answered(message, usage, perf_counter() - started)
+    return message, usage
+
+
+def _lines(value: Any) -> Any:
+    if isinstance(value, str):
+        value = value.splitlines()
+    if not isinstance(value, list):
+        return value
+    lines = cast("list[Any]", value)
+    unnumbered = [_NUMBER.sub("", line).strip() if isinstance(line, str) else line for line in lines]
+    return [line for line in unnumbered if line != ""]
+
+
+class _PlanData(BaseModel):
+    plan: Annotated[list[str], BeforeValidator(_lines)]
+    coder_prompt: Annotated[str, Field(min_length=1)]
+    tests: Annotated[list[str], BeforeValidator(lambda value: _lines(value if value is not None else []))] = []
 
 
 def parse_plan(reply: Message | str) -> Plan:
     """The plan in an answer: fences, text around the object and tokens of a chat template are left out.
 
     Raises:
-        ValueError: it is no plan; says why.
+        ValueError: it is not a plan; says why.
     """
     if not isinstance(reply, str) and reply.tool_calls:
         raise ValueError("the planner called a tool, and there is none")
     text = reply if isinstance(reply, str) else reply.text()
     try:
-        return _PlanData.model_validate(_object_in(text)).as_plan()
+        data = _PlanData.model_validate(_object_in(text))
     except ValidationError as error:
         fault = error.errors()[0]
-        place = ".".join(map(str, fault["loc"])) or "the plan"
-        raise ValueError(f"{place}: {fault['msg'].removeprefix('Value error, ')}") from None
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    if not data.plan:
+        raise ValueError("plan: it has no steps")
+    return Plan(data.plan, data.coder_prompt, data.tests)
 
 
-def _lines(value: Any) -> Any:
-    if isinstance(value, str):
-        lines = value.splitlines()
-    elif isinstance(value, list):
-        lines = cast("list[Any]", value)
-    else:
-        return value
-    plain = [_NUMBER.sub("", line).strip() if isinstance(line, str) else line for line in lines]
-    return [line for line in plain if line != ""]
-
-
-def _steps(value: Any) -> Any:
-    steps = _lines(value)
-    if steps == []:
-        raise ValueError("it has no steps")
-    return steps
-
-
-def _tests(value: Any) -> Any:
-    if value is None:
-        return []
-    return _lines(value if isinstance(value, list) else str(value))
-
-
-class _PlanData(BaseModel):
-    plan: Annotated[list[str], BeforeValidator(_steps)]
-    coder_prompt: Annotated[str, Field(min_length=1)]
-    tests: Annotated[list[str], BeforeValidator(_tests)] = []
-
-    def as_plan(self) -> Plan:
-        return Plan(self.plan, self.coder_prompt, self.tests)
-
-
-def _object_in(text: str) -> Any:
+def _object_in(text: str) -> dict[str, Any]:
     """The first JSON object of the text that has a plan, else the first one."""
     found: list[dict[str, Any]] = []
     decoder, place = json.JSONDecoder(), text.find("{")
@@ -167,49 +174,10 @@ def _object_in(text: str) -> Any:
             break
         try:
             value, end = decoder.raw_decode(text, place)
+            found.append(value)
         except (ValueError, RecursionError):
             end = place + 1
-        else:
-            found.append(value)
         place = text.find("{", end)
     if not found:
         raise ValueError("there is no JSON object in it")
     return next((value for value in found if "plan" in value), found[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    profile: Profile
-    caller: Caller
-    observer: LoopObserver
-
-    async def answer(self, messages: Sequence[Message]) -> tuple[Message, Usage]:
-        options = self.profile.options_for(ModelOptions())
-        try:
-            return await self._asked(messages, replace(options, extra={**options.extra, "response_format": _FORMAT}))
-        except ProviderError as error:
-            if error.status_code != 400:  # some providers refuse a format; the schema is in the prompt as well
-                raise
-        return await self._asked(messages, options)
-
-    async def _asked(self, messages: Sequence[Message], options: ModelOptions) -> tuple[Message, Usage]:
-        received, started = Accumulator(), perf_counter()
-        model = self.profile.backend.chat_model(self.profile.model, self.caller)
-        async with aclosing(model.stream(messages, [], options)) as deltas:
-            async for delta in deltas:
-                received.add(delta)
-        message, usage = received.message(), Usage() + (received.usage or Usage())
-        self.observer.model_answered(message, usage, perf_counter() - started)
-        return message, usage
-
-
-def _with_files(task: str, files: Sequence[str]) -> str:
-    if not files:
-        return task
-    shown = "\n".join(map(plain, files[:MAX_FILES]))  # a name with line breaks would look like several, or like orders
-    more = f"\n... and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
-    return f"{task}\n\nFiles of the project:\n{shown}{more}"
-
-
-async def _nobody() -> str:
-    return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import termios
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
@@ -80,15 +81,24 @@ class TerminalOutput:
         self._flush_text()
         match event:
             case TaskStarted():
-                self._started(event)
+                self._apply = event.apply
+                self._row("Task", plain(event.task))
+                self._row("Workspace", plain(event.workspace))
+                self._row("Planner", plain(event.planner or "the plan was made before"))
+                self._row("Executor", plain(event.coder))
+                self._row("Apply", "yes" if event.apply else "no (dry run)")
             case PlanReady():
                 self._planned(event)
             case Noted(text):
                 self._line(f"! {plain(text)}", "yellow")
             case CommandStarted(purpose, command):
                 self._line(f"{purpose.capitalize()}: {plain(command)}", "bold", before=True)
+            case CommandEnded(code=0):
+                self._line(f"✓ passed [{event.seconds:.1f}s]", "green", indent=2)
             case CommandEnded():
-                self._command(event)
+                self._line(f"✗ exit code {event.code} [{event.seconds:.1f}s]", "red", indent=2)
+                for line in event.output.rstrip().splitlines()[-OUTPUT_LINES:]:
+                    self._line(visible(line), "dim", indent=4)
             case StepStarted(step, limit):
                 self._line(f"Step {step} of at most {limit}", "bold", before=True)
             case StageClosed(name=name, status="completed") if name.startswith(PLAN_STEP_DONE):
@@ -96,11 +106,11 @@ class TerminalOutput:
             case StageClosed(_, name, status):
                 mark, style = ("✗", "red") if status == "failed" else ("✓", "green")
                 self._line(f"{mark} {plain(name)}", style, indent=2)
-            case PlanStepDone(step):
-                if 1 <= step <= len(self._plan):
-                    self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=7)
+            case PlanStepDone(step) if 1 <= step <= len(self._plan):
+                self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=7)
             case WorkspaceChanged(files, added, removed):
-                self._line(f"± {_counted(files, 'file')} changed, +{added} −{removed}", "cyan", indent=2)
+                counted = "1 file" if files == 1 else f"{files} files"
+                self._line(f"± {counted} changed, +{added} −{removed}", "cyan", indent=2)
             case TaskEnded():
                 self._ended(event)
             case _:
@@ -112,24 +122,17 @@ class TerminalOutput:
             for item in pending:
                 self._line("! " + NO_TERMINAL.format(title=plain(item.title)), "yellow")
             return await deny_all(pending)
-        return [await self._ask(item) for item in pending]
-
-    async def _ask(self, item: Pending) -> Answer:
-        _discard_typed(sys.stdin)
-        self._line("May I do this?", "bold yellow", before=True)
-        for name, text in card_rows(item).items():
-            self._row(name, text, width=LABEL_WIDTH + 2)
-        self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
-        line = await _typed_line(sys.stdin)
-        return typed_answer(line) or Answer(False, line.strip())
-
-    def _started(self, event: TaskStarted) -> None:
-        self._apply = event.apply
-        self._row("Task", plain(event.task))
-        self._row("Workspace", plain(event.workspace))
-        self._row("Planner", plain(event.planner or "the plan was made before"))
-        self._row("Executor", plain(event.coder))
-        self._row("Apply", "yes" if event.apply else "no (dry run)")
+        answers = list[Answer]()
+        for item in pending:
+            with suppress(termios.error):  # what was typed before the question cannot be meant as its answer
+                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+            self._line("May I do this?", "bold yellow", before=True)
+            for name, text in card_rows(item).items():
+                self._row(name, text, width=LABEL_WIDTH + 2)
+            self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
+            line = await _typed_line(sys.stdin)
+            answers.append(typed_answer(line) or Answer(False, line.strip()))
+        return answers
 
     def _planned(self, event: PlanReady) -> None:
         self._plan = event.plan
@@ -142,23 +145,21 @@ class TerminalOutput:
             for test in event.tests:
                 self._line(f"- {plain(test)}", indent=2, hang=2)
 
-    def _command(self, event: CommandEnded) -> None:
-        mark, style = ("✓ passed", "green") if event.code == 0 else (f"✗ exit code {event.code}", "red")
-        self._line(f"{mark} [{event.seconds:.1f}s]", style, indent=2)
-        if event.code != 0:
-            for line in event.output.rstrip().splitlines()[-OUTPUT_LINES:]:
-                self._line(visible(line), "dim", indent=4)
-
     def _ended(self, event: TaskEnded) -> None:
+        tokens = [f"{model}: {into:,} tokens in, {out:,} out" for model, (into, out) in event.tokens.items()]
+        figures = " · ".join([*tokens, f"{event.seconds:.0f} s", event.run_id])
         if event.result == "planned":
             self._line("Dry run. Re-run with --apply to execute.", "bold", before=True)
             self._line(f"The same plan: dial-agent run --resume {event.run_id} --apply", "dim")
-            self._line(_figures(event), "dim")
+            self._line(figures, "dim")
             return
         if event.diff:
             self._line("Changes", "bold", before=True)
             for line in event.diff.rstrip("\n").split("\n"):
-                self._diff_line(line)
+                if self._terminal:
+                    self._console.print(Text(visible(line), DIFF_STYLES.get(line[:1], "")))
+                else:  # unchanged: it may be meant for `git apply`
+                    self._out.write(line + "\n")
         if event.tests:
             names = ", ".join(map(plain, event.tests))
             self._line(f"! The run changed tests: {names}. Read them.", "bold yellow", before=True)
@@ -169,17 +170,11 @@ class TerminalOutput:
         mark, style = ("✓", "bold green") if event.result == "verified" else ("✗", "bold red")
         reason = plain(event.reason)
         self._line(f"{mark} {reason[:1].upper()}{reason[1:].rstrip('.')}.", style)
-        self._line(_figures(event), "dim")
+        self._line(figures, "dim")
         if event.files:
             self._line(f"Take it back: dial-agent tasks undo {event.run_id}", "dim")
         if event.result != "verified":
             self._line(f"Go on: dial-agent tasks resume {event.run_id}", "dim")
-
-    def _diff_line(self, line: str) -> None:
-        if not self._terminal:  # as it is: it may be meant for `git apply`
-            self._out.write(line + "\n")
-            return
-        self._console.print(Text(visible(line), DIFF_STYLES.get(line[:1], "")))
 
     def _flush_text(self) -> None:
         text, self._text = self._text.strip(), ""
@@ -187,24 +182,21 @@ class TerminalOutput:
             self._line(visible(line), "dim", indent=2)
 
     def _row(self, label: str, text: str, width: int = LABEL_WIDTH) -> None:
-        lines = text.splitlines() or [""]
+        first, *rest = text.splitlines() or [""]
         label = f"{label}:" if len(label) >= width else label.ljust(width)
-        self._line(f"{label} {lines[0]}", hang=width + 1)
-        for line in lines[1:]:
+        self._line(f"{label} {first}", hang=width + 1)
+        for line in rest:
             self._line(line, indent=width + 1, hang=0)
 
     def _line(self, text: str, style: str = "", *, indent: int = 0, hang: int = 2, before: bool = False) -> None:
         if before:
             self._console.print()
-        first, rest = " " * indent, " " * (indent + hang)
-        lines = [first + text]
+        lines = [" " * indent + text]
         if self._terminal:
-            width = max(self._console.width, 20)
-            lines = textwrap.wrap(
-                text, width, initial_indent=first, subsequent_indent=rest, replace_whitespace=False,
-                drop_whitespace=True, break_on_hyphens=False,
-            )  # fmt: skip
-        for line in lines or [""]:
+            wrapper = textwrap.TextWrapper(max(self._console.width, 20), " " * indent, " " * (indent + hang))
+            wrapper.replace_whitespace = wrapper.break_on_hyphens = False
+            lines = wrapper.wrap(text) or [""]
+        for line in lines:
             self._console.print(Text(line, style))
 
 
@@ -220,23 +212,6 @@ def card_rows(item: Pending) -> dict[str, str]:
         "Always": plain(item.grant_description),
     }
     return {name: text for name, text in rows.items() if text}
-
-
-def _figures(event: TaskEnded) -> str:
-    tokens = [f"{model}: {into:,} tokens in, {out:,} out" for model, (into, out) in event.tokens.items()]
-    return " · ".join([*tokens, f"{event.seconds:.0f} s", event.run_id])
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _discard_typed(terminal: TextIO) -> None:
-    # It was typed before the question was shown, so that it cannot be meant as its answer.
-    import termios
-
-    with suppress(termios.error):
-        termios.tcflush(terminal.fileno(), termios.TCIFLUSH)
 
 
 async def _typed_line(terminal: TextIO) -> str:

@@ -62,15 +62,15 @@ def backend_and_model(text: str) -> tuple[str, str]:
 
 def planner_tree(s: Settings, tree: Tree | None = None) -> Tree:
     """The settings of a product that asks the planner's model."""
-    return _tree_for(tree or load_tree(), s.planner_model, s.turbo_host, s)
+    return _tree_for(s, s.planner_model, s.turbo_host, tree or load_tree())
 
 
 def coder_tree(s: Settings, tree: Tree | None = None) -> Tree:
     """The settings of a product that asks the coder's model."""
-    return _tree_for(tree or load_tree(), s.coder_model, s.local_host, s)
+    return _tree_for(s, s.coder_model, s.local_host, tree or load_tree())
 
 
-def _tree_for(tree: Tree, text: str, host: str, s: Settings) -> Tree:
+def _tree_for(s: Settings, text: str, host: str, tree: Tree) -> Tree:
     backend, model = backend_and_model(text)
     changes = {
         "backend": backend,

@@ -88,8 +88,12 @@ class Snapshots:
 
     def keep(self, tree: Snapshot) -> Snapshot:
         """Keep a tree whose contents are kept already, under the id that its entries come to."""
-        snapshot = replace(tree, id=_tree_id(tree.entries))
-        self._write("trees", snapshot.id, _packed(snapshot))
+        lines = [(path, item.kind, item.mode, item.content) for path, item in sorted(tree.entries.items())]
+        snapshot = replace(tree, id=hashlib.sha256(json.dumps(lines).encode()).hexdigest())
+        # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
+        rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in tree.entries.items()]
+        packed = zlib.compress(json.dumps([tree.taken_ns, tree.changed_ns, rows]).encode(), 1)
+        self._write("trees", snapshot.id, packed)
         return snapshot
 
     def load(self, tree: str) -> Snapshot:
@@ -99,9 +103,12 @@ class Snapshots:
             SnapshotError: it is gone.
         """
         try:
-            return _unpacked(tree, (self.folder / "trees" / tree).read_bytes())
+            packed = (self.folder / "trees" / tree).read_bytes()
+            taken_ns, changed_ns, rows = json.loads(zlib.decompress(packed))
         except (OSError, ValueError, zlib.error) as error:
             raise SnapshotError(f"The snapshot {tree[:12]} is gone or damaged; it cannot be used.") from error
+        entries = {path: Entry(kind, mode, content, tuple(stamp)) for path, kind, mode, content, *stamp in rows}
+        return Snapshot(tree, entries, taken_ns, changed_ns)
 
     def content(self, entry: Entry) -> bytes:
         """The content of a file that was kept.
@@ -198,23 +205,6 @@ def make_private(folder: Path) -> None:
     for part in (*reversed(folder.parents), folder):
         if not part.exists():
             part.mkdir(mode=0o700, exist_ok=True)
-
-
-def _tree_id(entries: Mapping[str, Entry]) -> str:
-    lines = ((path, item.kind, item.mode, item.content) for path, item in sorted(entries.items()))
-    return hashlib.sha256(json.dumps(list(lines)).encode()).hexdigest()
-
-
-def _packed(snapshot: Snapshot) -> bytes:
-    # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
-    rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in snapshot.entries.items()]
-    return zlib.compress(json.dumps([snapshot.taken_ns, snapshot.changed_ns, rows]).encode(), 1)
-
-
-def _unpacked(tree: str, packed: bytes) -> Snapshot:
-    taken_ns, changed_ns, rows = json.loads(zlib.decompress(packed))
-    entries = {path: Entry(kind, mode, content, tuple(stamp)) for path, kind, mode, content, *stamp in rows}
-    return Snapshot(tree, entries, taken_ns, changed_ns)
 
 
 def _too_much(workspace: Path, what: str) -> str:

@@ -53,7 +53,11 @@ def with_tail(last: Snapshot, now: Snapshot, alive_ns: int) -> Snapshot:
     """The tree as an interrupted run has left it: what was changed until `alive_ns` is its work."""
     entries = dict(last.entries)
     for path, (_, after) in changed(last, now).items():
-        if _changed_ns(path, after, now) > alive_ns:
+        place, there = path, after
+        while there is None and place:  # what was removed has changed the folder it was in
+            place = place.rpartition("/")[0]
+            there = now.entries.get(place)
+        if (there.changed_ns if there is not None else now.changed_ns) > alive_ns:
             continue
         if after is None:
             del entries[path]
@@ -96,27 +100,24 @@ def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[s
             f"somebody has changed {names}{more} since the run. Look at that; --force takes it back all the same."
         )
     top = os.open(snapshots.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    steps, stay = sorted(plan.steps.items()), set[str]()
     try:
-        _remove_leftover(top)
-        return _undone(top, plan.steps, snapshots)
+        with suppress(FileNotFoundError, IsADirectoryError):  # of an undo that was killed while it wrote a file
+            os.unlink(TEMPORARY, dir_fd=top)
+        for path, _ in steps:
+            _open_up(top, path)
+        for path, (there, before) in reversed(steps):
+            if there is not None and not _removed(top, path, there, before):
+                stay.add(path)
+        for path, (_, before) in steps:
+            if before is not None and path not in stay:
+                _make(top, path, before, snapshots)
+        for path, (_, before) in reversed(steps):
+            if before is not None and before.kind == "folder":
+                with _parent(top, path) as (folder, name):
+                    os.chmod(name, before.mode, dir_fd=folder)
     finally:
         os.close(top)
-
-
-def _undone(top: int, steps: Pairs, snapshots: Snapshots) -> tuple[str, ...]:
-    for path in sorted(steps):
-        _open_up(top, path)
-    stay: set[str] = set()
-    for path, (there, before) in sorted(steps.items(), reverse=True):
-        if there is not None and not _removed(top, path, there, before):
-            stay.add(path)
-    for path, (_, before) in sorted(steps.items()):
-        if before is not None and path not in stay:
-            _make(top, path, before, snapshots)
-    for path, (_, before) in sorted(steps.items(), reverse=True):
-        if before is not None and before.kind == "folder":
-            with _parent(top, path) as (folder, name):
-                os.chmod(name, before.mode, dir_fd=folder)
     return tuple(sorted(stay))
 
 
@@ -138,17 +139,12 @@ def _removed(top: int, path: str, there: Entry, before: Entry | None) -> bool:
         elif there.kind != "folder" and before is None:
             delete(name, folder)
         elif before is None or before.kind != "folder":
-            return _emptied(folder, name)
-    return True
-
-
-def _emptied(folder: int, name: str) -> bool:
-    try:
-        os.rmdir(name, dir_fd=folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
+            try:
+                os.rmdir(name, dir_fd=folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return False
     return True
 
 
@@ -169,12 +165,6 @@ def _make(top: int, path: str, before: Entry, snapshots: Snapshots) -> None:
         os.replace(TEMPORARY, name, src_dir_fd=top, dst_dir_fd=folder)
 
 
-def _remove_leftover(top: int) -> None:
-    # Of an undo that was killed while it wrote a file.
-    with suppress(FileNotFoundError, IsADirectoryError):
-        os.unlink(TEMPORARY, dir_fd=top)
-
-
 @contextmanager
 def _parent(top: int, path: str, *, create: bool = False) -> Generator[tuple[int, str]]:
     above, _, name = path.rpartition("/")
@@ -184,13 +174,6 @@ def _parent(top: int, path: str, *, create: bool = False) -> Generator[tuple[int
             os.mkdir(parts[number], dir_fd=folder)
     with opened_folder(top, above) as folder:
         yield folder, name
-
-
-def _changed_ns(path: str, after: Entry | None, now: Snapshot) -> int:
-    while after is None and path:  # what was removed has changed the folder it was in
-        path = path.rpartition("/")[0]
-        after = now.entries.get(path)
-    return after.changed_ns if after is not None else now.changed_ns
 
 
 def _same_index(path: str, one: Entry | None, other: Entry | None, snapshots: Snapshots) -> bool:

@@ -27,6 +27,7 @@ OUTPUT_CHARS = 4_000  # of a command's output, from its end
 DEFAULT_COMMAND = "python -m pytest -q"
 NO_TESTS, BLOCKED, NOT_FOUND = 5, 126, 127  # exit codes: pytest collected nothing, refused, no such program
 _NODE = re.compile(r"[\w./-]+\.py(::[\w.-]+(\[[^\]]*\])?)*", re.ASCII)
+_PATH = re.compile(r"[\w./-]+", re.ASCII)
 _PLAIN = re.compile(r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbose|exitfirst)", re.ASCII)
 _WITH_VALUE = frozenset({"-k", "-m"})
 _TEST_FILE = re.compile(r"test_.*|.*_test\.\w+|.*\.(test|spec)\.\w+")
@@ -48,10 +49,13 @@ class Checked:
     output: str
 
     @property
-    def ran(self) -> bool:
-        """Whether it could check anything."""
-        missing = self.code != 0 and MISSING_PYTEST in self.output
-        return self.code not in (NO_TESTS, BLOCKED, NOT_FOUND) and not missing
+    def idle(self) -> str:
+        """Why it could check nothing; empty where it could."""
+        if self.code != 0 and MISSING_PYTEST in self.output:
+            return "pytest is not installed for this project; prepare it with --setup, or name a command with --verify"
+        if self.code == NO_TESTS:
+            return f"`{self.command}` found no tests; name a command with --verify"
+        return f"`{self.command}` could not be run (exit code {self.code})" if self.code in (BLOCKED, NOT_FOUND) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,52 +142,34 @@ def pytest_command(text: str) -> str | None:
 
 def verdict(checked: Sequence[Checked]) -> tuple[Verdict, str]:
     """Whether the results show that the work is done, and a sentence about them."""
-    failed = [each for each in checked if each.ran and each.code != 0]
-    if failed:
-        return "failed", f"`{failed[0].command}` failed with exit code {failed[0].code}"
-    idle = [each for each in checked if not each.ran]
-    if idle or not checked:
-        return "not_verified", f"not verified: {_why(idle[0]) if idle else 'there is nothing to run'}"
+    for each in checked:
+        if each.code != 0 and not each.idle:
+            return "failed", f"`{each.command}` failed with exit code {each.code}"
+    if idle := next(filter(None, (each.idle for each in checked)), "" if checked else "there is nothing to run"):
+        return "not_verified", f"not verified: {idle}"
     return "verified", f"verified by {', '.join(f'`{each.command}`' for each in checked)}"
 
 
 def changed_tests(changed: Iterable[str], before: Iterable[str]) -> list[str]:
     """The changed files that decide what the tests say: tests that were there `before`, and settings of tests."""
-    known = set(before)
-    return [path for path in changed if _is_setting(path) or (_is_test(path) and path in known)]
+    known, found = set(before), list[str]()
+    for path in changed:
+        *folders, name = PurePosixPath(path).parts
+        is_test = bool(_TEST_FILE.fullmatch(name)) or not _TEST_FOLDERS.isdisjoint(folders)
+        top = path.partition("/")[0].removesuffix(".py")
+        if (is_test and path in known) or name in _TEST_SETTINGS or top in _IN_PLACE_OF_PYTEST:
+            found.append(path)
+    return found
 
 
 def _are_known(arguments: Sequence[str]) -> bool:
     expecting = False
     for word in arguments:
-        if expecting:
-            expecting = False
-        elif word in _WITH_VALUE:
-            expecting = True
-        elif not (_PLAIN.fullmatch(word) or _is_place(word)):
+        if expecting or word in _WITH_VALUE:
+            expecting = not expecting
+            continue
+        path = word.partition("::")[0]
+        inside = not path.startswith(("/", "~", "-")) and ".." not in path.split("/")
+        if not (_PLAIN.fullmatch(word) or (inside and (_NODE.fullmatch(word) or _PATH.fullmatch(word)))):
             return False
     return not expecting
-
-
-def _is_place(word: str) -> bool:
-    path = word.partition("::")[0]
-    inside = not path.startswith(("/", "~", "-")) and ".." not in path.split("/")
-    return inside and (bool(_NODE.fullmatch(word)) or re.fullmatch(r"[\w./-]+", word, re.ASCII) is not None)
-
-
-def _why(idle: Checked) -> str:
-    if MISSING_PYTEST in idle.output:
-        return "pytest is not installed for this project; prepare it with --setup, or name a command with --verify"
-    if idle.code == NO_TESTS:
-        return f"`{idle.command}` found no tests; name a command with --verify"
-    return f"`{idle.command}` could not be run (exit code {idle.code})"
-
-
-def _is_test(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return bool(_TEST_FILE.fullmatch(parts[-1])) or not _TEST_FOLDERS.isdisjoint(parts[:-1])
-
-
-def _is_setting(path: str) -> bool:
-    top = path.partition("/")[0].removesuffix(".py")
-    return PurePosixPath(path).name in _TEST_SETTINGS or top in _IN_PLACE_OF_PYTEST

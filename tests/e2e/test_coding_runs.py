@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from task.cli.run import OWNER
 from task.llm.scripted import Pause, Reply, says, wants
+from task.runs.events import state_of
 from tests.support.coding import Project, plan, project, tree
+from tests.support.stores import opened, sqlite_url
 
 pytestmark = pytest.mark.timeout(300)
 FILES = {"app.py": "value = 1\n", "keep.py": "keep = 1\n"}
@@ -67,6 +70,31 @@ async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are
             undo = await found.agent("tasks", "undo", run_id)
             assert undo.code == 1
             assert "Another coding run works in" in undo.err
+
+
+async def test_a_task_is_a_run_that_is_followed_and_stopped_from_elsewhere(tmp_path: Path) -> None:
+    async with project(tmp_path, ANSWERS[0], EDIT, Reply((Pause(600),)), files=FILES) as found:
+        url = sqlite_url(tmp_path / "data")
+        command = ("run", "Set the value.", "--apply", "--json", "--workspace", str(found.folder), *found.sandbox)
+        async with found.started(*command, AGENT_STORE__URL=url) as process:
+            assert process.stdout is not None
+            async with asyncio.timeout(60):
+                run_id = json.loads(await process.stdout.readline())["run_id"]
+                await found.ollama.seen(requests=3)
+                async with opened(url, chores=False) as store:
+                    await store.runs.request_cancel(OWNER, run_id)
+                    events = [event async for event in store.runs.events_after(OWNER, run_id)]
+                    run = await store.runs.get(OWNER, run_id)
+                    assert (await store.runs.list(OWNER)).items == ()  # answers only
+                await process.stdout.read()
+                assert await process.wait() == 130
+    state = state_of(run, events)
+    assert state is not None
+    assert (state.status, run.status, run.kind, run.folder) == ("cancelled", "cancelled", "coding", str(found.folder))
+    kept = [event.data for event in events if event.type == "checkpoint"]
+    assert [data["start"] for data in kept] == [True, False, False, False]
+    assert "fs_write" in json.dumps([data["request"] for data in kept])
+    assert next(event.data for event in events if event.type == "task_ended")["files"] == ["app.py", "new.py"]
 
 
 @pytest.mark.fault("coding: an unknown run, one in progress, or one that was undone")

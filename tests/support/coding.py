@@ -56,11 +56,11 @@ class Project:
         return await dial_agent(self.home, *arguments, cwd=cwd, **{**self.environ, **environ})
 
     @asynccontextmanager
-    async def started(self, *arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    async def started(self, *arguments: str, **environ: str) -> AsyncGenerator[asyncio.subprocess.Process]:
         """A command that the test ends; its output is a pipe."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "task", *arguments,
-            cwd=self.home, env=environment(self.home, **self.environ),
+            cwd=self.home, env=environment(self.home, **{**self.environ, **environ}),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
