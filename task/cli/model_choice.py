@@ -174,7 +174,7 @@ class _OllamaItem(BaseModel):
     details: dict[str, Any] = {}
 
 
-class _OllamaAnswer(BaseModel):
+class _ListedModels(BaseModel):
     models: list[_OllamaItem] | None = None
     version: str = ""
 
@@ -267,15 +267,15 @@ def _why(best: _Candidate, asked: bool, candidates: Sequence[_Candidate]) -> str
     return why if tools else f"{why}, without tools: it cannot use them"
 
 
-async def _fetched(session: aiohttp.ClientSession, url: str) -> _OllamaAnswer:
+async def _fetched(session: aiohttp.ClientSession, url: str) -> _ListedModels:
     # Whatever answers there is not ours: anything but the expected shape counts as no answer.
     try:
         async with session.get(url, timeout=OLLAMA_TIMEOUT) as response:
             if response.status == 200:
-                return _OllamaAnswer.model_validate_json(await response.read())
+                return _ListedModels.model_validate_json(await response.read())
     except (aiohttp.ClientError, TimeoutError, ValidationError):
         pass
-    return _OllamaAnswer()
+    return _ListedModels()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class SnapshotError(InvalidRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SnapshotLimits:
     """How much a snapshot may hold. A file above `largest` bytes is noticed when it changes, but not kept."""
 
     entries: int = 200_000
@@ -57,11 +57,11 @@ class Snapshots:
         folder: Path,
         earlier: Sequence[Path] = (),
         *,
-        limits: Limits | None = None,
+        limits: SnapshotLimits | None = None,
         without: Path | None = None,
     ) -> None:
         self.workspace, self.folder, self._earlier = workspace, folder, earlier
-        self._limits, self._without = limits or Limits(), without
+        self._limits, self._without = limits or SnapshotLimits(), without
 
     def take(self, since: Snapshot | None = None) -> Snapshot:
         """Keep the tree as it is now; what has not changed `since` is not read again.
@@ -81,7 +81,7 @@ class Snapshots:
             SnapshotError: it cannot be read.
         """
         try:
-            everything = Limits(sys.maxsize, sys.maxsize, self._limits.largest)
+            everything = SnapshotLimits(sys.maxsize, sys.maxsize, self._limits.largest)
             return self._scanned(since, everything, kept=False)
         except OSError as error:
             raise SnapshotError(f"{self.workspace} cannot be read: {error.strerror}.") from error
@@ -125,7 +125,7 @@ class Snapshots:
         """Where a content is kept."""
         return self.folder / "contents" / digest[:2] / digest
 
-    def _scanned(self, since: Snapshot | None, limits: Limits, *, kept: bool) -> Snapshot:
+    def _scanned(self, since: Snapshot | None, limits: SnapshotLimits, *, kept: bool) -> Snapshot:
         began, changed_ns = time.time_ns(), self.workspace.stat().st_ctime_ns
         entries, total = dict[str, Entry](), 0
         for path, folder, found in walked(self.workspace, self._without):

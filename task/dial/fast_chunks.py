@@ -81,7 +81,7 @@ class FastDialApp(DIALApp):
             response = FastResponse(request)
             if request.stream:
                 events = response.events(impl.chat_completion, heartbeat_interval)
-                answer: Response = EventStream(await anext(events), events)
+                answer: Response = ChunkStream(await anext(events), events)
             else:
                 block = await to_block_response(response._generate_stream(impl.chat_completion))
                 answer = Response(_json(block), media_type="application/json")
@@ -252,7 +252,7 @@ class FastResponse(ChatResponse):
         return None
 
 
-class EventStream(StreamingResponse):
+class ChunkStream(StreamingResponse):
     """Events whose first ones are there; the SDK's middleware cancels it when the caller leaves."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes]) -> None:

@@ -61,7 +61,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SettingSources:
     """The raw values by their origin, strongest first.
 
     `spelled` has the document's own name of a key where it is not the tree's; `expanded` are the keys that hold
@@ -139,7 +139,7 @@ def without_services(environment: Mapping[str, str], prefix: str) -> Mapping[str
     }
 
 
-def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any]) -> T:
+def build(model: type[T], sources: SettingSources, prefix: str, extra: Mapping[str, Any]) -> T:
     """The settings from all sources; `extra` is weaker than any of them. Empty variables count as not set.
 
     Raises:
@@ -167,14 +167,14 @@ def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any
         raise SettingsError(_explained(error, known, sources)) from error
 
 
-def for_the_console(settings: BaseModel, sources: Sources, prefix: str) -> Iterator[str]:
+def for_the_console(settings: BaseModel, sources: SettingSources, prefix: str) -> Iterator[str]:
     """The settings that a source gives and that have an effect in the console only, each with that source."""
     for setting in settings_of(type(settings), prefix):
         if setting.console and setting.given_in(settings):
             yield sources.where(setting)
 
 
-def check_seconds(settings: Settings, sources: Sources, prefix: str) -> None:
+def check_seconds(settings: Settings, sources: SettingSources, prefix: str) -> None:
     """Check that no time limit that a source gives is above the one around it, so that it could never be reached.
 
     Defaults give way to the limit of every call and to that of the run.
@@ -204,7 +204,7 @@ def check_seconds(settings: Settings, sources: Sources, prefix: str) -> None:
             around, most = key, seconds
 
 
-def _explained(error: ValidationError, known: Sequence[Setting], sources: Sources) -> str:
+def _explained(error: ValidationError, known: Sequence[Setting], sources: SettingSources) -> str:
     faults = error.errors(include_url=False)
     # A misspelt name first: what is missing is missing because of it.
     fault = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])

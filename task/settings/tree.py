@@ -16,7 +16,7 @@ from task.settings.aliases import translated
 from task.settings.document import expanded, read_document
 from task.settings.sources import (
     CONFIG_VARIABLE,
-    Sources,
+    SettingSources,
     build,
     check_seconds,
     for_the_console,
@@ -219,7 +219,7 @@ def load_settings(
     if foreign and found and not named:
         found, ignored = False, [*ignored, DEFAULT_DOCUMENT]
     translation = translated(read_document(document) if found else {}, name)
-    sources = Sources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
+    sources = SettingSources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
     content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
     sources = replace(sources, document=content, expanded=hidden)
     homes: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from sqlalchemy import update
 
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.diffs import file_diffs, whole
-from task.coding.snapshots import Limits, SnapshotError, Snapshots, changed
+from task.coding.snapshots import SnapshotError, SnapshotLimits, Snapshots, changed
 from task.coding.state import TaskState, record, resumed, task_of
 from task.coding.undo import planned_undo, undo, with_tail
 from task.errors import Conflict, NotFound
@@ -376,10 +376,10 @@ async def test_the_data_folder_inside_of_a_workspace_is_no_part_of_it(store: Sto
 def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspace: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with pytest.raises(SnapshotError, match="more than 2 files and folders"):
-        Snapshots(workspace, kept, limits=Limits(entries=2)).take()
+        Snapshots(workspace, kept, limits=SnapshotLimits(entries=2)).take()
     with pytest.raises(SnapshotError, match="more than undo can keep"):
-        Snapshots(workspace, kept, limits=Limits(total=10)).take()
-    snapshots = Snapshots(workspace, kept, limits=Limits(largest=10))
+        Snapshots(workspace, kept, limits=SnapshotLimits(total=10)).take()
+    snapshots = Snapshots(workspace, kept, limits=SnapshotLimits(largest=10))
     with (workspace / "data.bin").open("wb") as file:
         file.truncate(1 << 30)  # a hole: it takes no room
     before = snapshots.take()
@@ -415,7 +415,9 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     (workspace / "main.py").unlink()
     for depth in range(1, 1200):
         os.mkdir(f"{workspace}/{'d/' * depth}")
-    small = Snapshots(workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, limits=Limits(total=1000))
+    small = Snapshots(
+        workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, limits=SnapshotLimits(total=1000)
+    )
     with pytest.raises(SnapshotError):
         await replace(checkpoints, snapshots=small).step()
     await killed(checkpoints)

