@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError
+from task.permissions.addresses import declared_urls
 from task.permissions.decisions import WorkspaceAccess, origin_of
 from task.permissions.icerc import Brief
 from task.permissions.taint import Origin
@@ -166,6 +167,11 @@ class BaseTool(ABC):
             if isinstance(kind, str) and kind in _TYPES and shape.keys() - _ANNOTATIONS == {"type"}:
                 types[name] = _TYPES[kind]
         return types, frozenset(cast("list[str]", required))
+
+    @cached_property
+    def declared_urls(self) -> frozenset[str]:
+        """The arguments that the schema declares to be URLs or hosts."""
+        return declared_urls(self.parameters)
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from task.conversation.messages import Message, ToolCall, frozen_data, tool_mess
 from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError, new_reference
 from task.output.sinks import ChoiceSink, StageProcessor, StageSink
-from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
@@ -135,7 +134,6 @@ class Toolbox:
     names: ToolNames = field(init=False)
     _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
     _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
-    _declared: dict[str, frozenset[str]] = field(init=False, default_factory=dict[str, frozenset[str]])
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
     def __post_init__(self) -> None:
@@ -213,11 +211,8 @@ class Toolbox:
             message = _failed(call, choice, str(error))
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
         effects = await tool.effects_now()
-        declared = self._declared.get(tool.name)
-        if declared is None:
-            declared = self._declared[tool.name] = declared_urls(tool.parameters)
         workspace = tool.workspace_access(arguments)
-        request = CallRequest(call, arguments, effects, step.context, brief, declared, workspace)
+        request = CallRequest(call, arguments, effects, step.context, brief, tool.declared_urls, workspace)
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)

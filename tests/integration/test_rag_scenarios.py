@@ -131,36 +131,6 @@ async def test_a_reranker_of_the_settings_orders_the_excerpts(tmp_path: Path, se
     assert answer.stages[0].status == "completed"
 
 
-async def test_a_short_document_is_read_whole_without_an_index(tmp_path: Path) -> None:
-    question = "How long is the warranty?"
-    turns = [searches(question), says("It lasts 24 months [1]."), repeats_the_tool]
-    async with product(*turns, tmp_path=tmp_path) as p:
-        file = await p.reader.upload("w.txt", b"The warranty lasts 24 months.", "text/plain")
-        answer = await p.reader.ask(question, file)
-    assert "## Reading the whole document" in answer.stages[0].content
-    assert "It lasts 24 months [1]." in answer.content
-    assert "Indexing" not in answer.stages[0].content
-
-
-async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
-    def both(received: Received) -> Reply:
-        urls = re.findall(r"files/\S+", received.messages[-1]["content"])
-        return wants(RAG, request="How many days of leave?", file_url=" ".join(urls))
-
-    def cites(received: Received) -> Reply:
-        [number] = re.findall(r"Excerpt \[(\d+)\] from policy\.txt", received.messages[-1]["content"])
-        return says(f"Thirty days of paid leave [{number}].")
-
-    policy = b"Employees are entitled to thirty days of paid leave in a year."
-    async with product(both, cites, repeats_the_tool, tmp_path=tmp_path, **settings) as p:
-        files = [
-            await p.reader.upload("manual.txt", SHORT.encode(), "text/plain"),
-            await p.reader.upload("policy.txt", policy, "text/plain"),
-        ]
-        answer = await p.reader.ask("How many days of leave?", *files)
-    assert [item["title"] for item in answer.attachments.values()] == ["[1] policy.txt, line 1"]
-
-
 async def test_two_searches_in_one_answer_number_their_sources_once_and_the_answer_carries_those_it_cites(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from task.settings import Settings
-from tests.support.agent import agent_process, running_agent
+from tests.support.agent import agent_process
 from tests.support.chat_reader import Answer, ChatReader, chat_reader
 from tests.support.core import RunningCore, local_core
 from tests.support.document_turns import (
@@ -28,7 +27,6 @@ from tests.support.document_turns import (
 from tests.support.documents import manual
 from tests.support.ports import free_port
 from tests.support.product import MODEL, declared_types
-from tests.support.redis_peer import redis_peer
 from tests.support.redis_server import redis_server
 from tests.support.upstream import Upstream, openai_upstream
 
@@ -117,26 +115,6 @@ def assert_scenarios(answers: list[Answer]) -> None:
 
 def used_the_cache(answers: list[Answer]) -> list[bool]:
     return [CACHED in answer.stages[0].content for answer in answers]
-
-
-async def test_two_agents_that_share_a_store_index_a_document_once(tmp_path: Path, embedding_dir: Path) -> None:
-    async with redis_peer() as redis, two_agents(tmp_path) as agents, AsyncExitStack() as stack:
-        for number, port in enumerate(agents.ports):
-            variables = shared(agents.core, embedding_dir, redis.url)
-            await stack.enter_async_context(running_agent(_settings(variables, tmp_path / str(number)), port=port))
-        answers = await agents.conversation()
-        kinds = sorted(key.split(":")[2] for key in redis.keys)
-    assert_scenarios(answers)
-    assert used_the_cache(answers) == [False, True, True, True]
-    assert kinds == ["access", "index", "text"]
-
-
-def _settings(variables: Mapping[str, str], home: Path) -> Settings:
-    return Settings.model_validate({
-        "dial_endpoint": variables["DIAL_ENDPOINT"], "deployment_name": MODEL, "data_dir": home,
-        "state_secret": variables["AGENT_STATE_SECRET"],
-        "rag": {"process_dir": variables["AGENT_RAG__PROCESS_DIR"]}, "redis_url": variables["AGENT_REDIS_URL"],
-    })  # fmt: skip
 
 
 @pytest.mark.system

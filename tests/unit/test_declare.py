@@ -165,21 +165,6 @@ async def test_a_value_that_only_the_type_can_judge_is_named_too() -> None:
     assert "day: Input should be a valid date" in answer.text()
 
 
-async def test_a_synchronous_function_does_not_hold_up_the_others() -> None:
-    met = threading.Barrier(2, timeout=20)
-
-    @tool
-    def meet() -> str:
-        """Wait for the other one."""
-        met.wait()
-        return threading.current_thread().name
-
-    async with asyncio.timeout(20):
-        first, second = await asyncio.gather(called(meet), called(meet))
-    assert not first.failed
-    assert not second.failed
-
-
 async def test_synchronous_functions_that_hang_do_not_block_others() -> None:
     may_end = threading.Event()
 

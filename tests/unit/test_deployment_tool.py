@@ -95,11 +95,6 @@ async def test_the_text_appears_in_the_stage_piece_by_piece_and_goes_to_the_mode
     assert asked.peer.last.key == CALLER.api_key
 
 
-async def test_a_whole_answer_in_place_of_a_stream_is_taken_too() -> None:
-    whole = {"choices": [{"index": 0, "message": {"content": "Guten Tag"}, "finish_reason": "stop"}]}
-    assert (await call(answers(body=whole), TRANSLATOR)).message.text() == "Guten Tag"
-
-
 async def test_arguments_and_fixed_values_are_the_deployments_configuration() -> None:
     spec = DeploymentSpec(
         "translate", "Translates.", "translator", prompt="text",

@@ -144,14 +144,6 @@ async def test_a_cached_document_is_served_only_to_those_who_may_read_it(
     assert files.downloads == [REPORT, REPORT]  # bob proves by a download of his own that he may read it
 
 
-async def test_a_changed_file_is_read_again(tool_over: ToolOver, files: MemoryFiles) -> None:
-    tool = tool_over(files)
-    await called(tool, file_url=REPORT)
-    files.contents[REPORT] = b"a,b\n1,2\n"
-    assert "| 1 | 2 |" in (await called(tool, file_url=REPORT)).text()
-    assert files.downloads == [REPORT, REPORT]
-
-
 @pytest.mark.fault("readers: two requests extracting one file at once")
 async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
@@ -159,33 +151,6 @@ async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, file
         answers = await asyncio.gather(*(called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3, 1, 2)))
     assert not any(answer.failed for answer in answers)
     assert files.downloads == [MANUAL]
-
-
-async def test_without_an_etag_every_call_downloads(tool_over: ToolOver, files: MemoryFiles) -> None:
-    files.has_etags = False
-    tool = tool_over(files)
-    for page in (1, 2):
-        assert not (await called(tool, file_url=MANUAL, page=page)).failed
-    assert files.downloads == [MANUAL, MANUAL]
-
-
-async def test_a_cancelled_reader_leaves_the_file_to_the_next(tool_over: ToolOver) -> None:
-    class SlowFiles(MemoryFiles):
-        async def download(self, url: str, api_key: str, max_size: int):
-            started.set()
-            await go.wait()
-            return await super().download(url, api_key, max_size)
-
-    started, go = asyncio.Event(), asyncio.Event()
-    tool = tool_over(SlowFiles({REPORT: csv_bytes(SALES)}))
-    async with asyncio.timeout(20):
-        first = asyncio.create_task(called(tool, file_url=REPORT))
-        await started.wait()
-        second = asyncio.create_task(called(tool, file_url=REPORT))
-        first.cancel()
-        await asyncio.wait({first})
-        go.set()
-        assert not (await second).failed
 
 
 async def test_the_first_page_of_a_pdf_comes_with_report_and_footer(tool_over: ToolOver) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -117,28 +116,6 @@ async def test_a_download_fails_with_its_own_caller_only() -> None:
             await ann
 
 
-async def test_calls_of_one_request_download_once() -> None:
-    files = SlowFiles({MANUAL: manual().encode()})
-    library = Library(files)
-    both = [asyncio.create_task(library.index(ANN)) for _ in range(2)]
-    await until(lambda: files.started != [])
-    files.gate.set()
-    async with asyncio.timeout(20):
-        await asyncio.gather(*both)
-    assert library.done == (1, 1)
-
-
-async def test_two_requests_for_one_content_read_it_once() -> None:
-    files = SlowFiles({MANUAL: manual().encode()})
-    library = Library(files)
-    both = [asyncio.create_task(library.index(requester)) for requester in (ANN, BOB)]
-    await until(lambda: len(files.started) == 2)
-    files.gate.set()
-    async with asyncio.timeout(20):
-        await asyncio.gather(*both)
-    assert library.readers.calls == 1
-
-
 async def test_two_requests_fetch_an_index_from_the_store_once() -> None:
     library = Library()
     await library.index(ANN)
@@ -179,14 +156,6 @@ async def test_indexing_continues_when_one_caller_leaves_and_stops_with_the_last
     bob.cancel()
     await asyncio.wait({bob}, timeout=10)
     assert library.vectors.cancelled == 1
-
-
-async def test_a_restart_finds_indexes_in_the_store() -> None:
-    library = Library()
-    await library.index(ANN)
-    library.restart()
-    assert (await library.shelf.open(MANUAL, ANN)).index is not None
-    assert library.done == (1, 1)
 
 
 @pytest.mark.fault("search in documents: a damaged entry of the store")
@@ -247,9 +216,3 @@ async def test_a_very_long_document_is_cut_and_noted() -> None:
     index = await library.index(ANN)
     assert len(index.chunks) == 10
     assert "only the first 10 of" in index.document.notes[-1]
-
-
-async def test_a_short_document_is_not_downloaded_twice() -> None:
-    library = Library(MemoryFiles({MANUAL: b"Wash the tray."}))
-    texts: Sequence[str] = [(await library.shelf.open(MANUAL, ANN)).document.text for _ in range(2)]
-    assert (list(texts), library.done) == (["Wash the tray."] * 2, (1, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -23,7 +22,6 @@ from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.memory_search import DirectReaders, SlowFiles
 from tests.support.tool_calls import call_of, called
-from tests.support.waiting import until
 
 MANUAL, NOTES = "files/b/manual.txt", "files/b/no,tes.txt"
 FILES = {MANUAL: manual().encode(), NOTES: b"The tray costs 40 euros."}
@@ -87,29 +85,12 @@ async def test_the_title_contains_the_question() -> None:
     assert (rag.show_in_stage, rag.name) == (False, "rag_search_tool")
 
 
-async def test_an_answer_that_is_not_there_is_not_given() -> None:
-    message = await answered(tool(says("Not in the document.")))
-    assert message.text().startswith("Not in the document")
-    assert message.custom_content is not None
-    assert message.custom_content.attachments == ()
-
-
 async def test_an_invented_number_is_marked_for_the_model() -> None:
     choice = RecordingChoice()
     message = await answered(tool(says("The tray costs 45 euros [1].")), choice)
     assert "45 euros [1] (not supported by the document)" in message.text()
     assert "do not repeat it as a fact" in message.text()
     assert "marked (not supported by the document): 1 statement\n" in choice.stages[0].content
-
-
-async def test_a_caller_who_leaves_cancels_the_embedding() -> None:
-    vectors = WordVectors()
-    vectors.gate.clear()
-    asking = asyncio.create_task(answered(tool(vectors=vectors), file_url=MANUAL))
-    await until(lambda: vectors.calls)
-    asking.cancel()
-    await asyncio.wait({asking}, timeout=10)
-    assert vectors.cancelled == 1
 
 
 @pytest.mark.fault("search in documents: one file of several cannot be had")

@@ -19,7 +19,7 @@ from task.tools.files.file_content_extraction_tool import FileContentExtractionT
 from task.tools.rag.rag_tool import RagTool
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.memory_search import DirectReaders, MemoryStore
+from tests.support.memory_search import DirectReaders
 from tests.support.redis_peer import redis_peer
 from tests.support.tool_calls import called
 
@@ -51,14 +51,6 @@ async def test_pages_and_search_read_a_file_once() -> None:
     readers, stored = DirectReaders(), files()
     await ask_both(tools_over(Readings(stored, readers)))
     assert (readers.calls, stored.downloads) == (1, [MANUAL])
-
-
-async def test_one_content_under_two_names_is_read_once() -> None:
-    readers, stored = DirectReaders(), files()
-    tools = tools_over(Readings(stored, readers))
-    await called(tools[0], file_url=MANUAL)
-    await called(tools[1], file_url=COPY, request="How is the tray washed?")
-    assert (readers.calls, stored.downloads) == (1, [MANUAL, COPY])
 
 
 async def test_two_agents_read_a_file_once_through_redis() -> None:
@@ -106,14 +98,6 @@ async def test_a_text_larger_than_the_memory_for_texts_is_read_but_not_kept() ->
         reading = await readings.read(await readings.find(MANUAL, Requester("ann", "ann", "chat")))
         assert "OWNER'S MANUAL" in reading.extraction.text
     assert readers.calls == 2
-
-
-async def test_the_store_names_neither_keys_nor_addresses() -> None:
-    store = MemoryStore()
-    readings = Readings(files(), DirectReaders(), store=store)
-    await readings.read(await readings.find(MANUAL, Requester("key-ann", "ann", "chat-1")))
-    assert sorted(key.partition(":")[0] for key in store.values) == ["access", "text"]
-    assert not any(word in " ".join(store.values) for word in ("ann", "chat-1", "manual", "bucket"))
 
 
 @pytest.mark.parametrize("text", ["plain", "two\nlines", "half a letter \ud800", "漢字 😀"])

@@ -93,16 +93,6 @@ async def test_the_model_sees_one_name_in_its_tools_and_in_the_conversation() ->
     assert parameters["properties"]["num_results"]["default"] == 5
 
 
-async def test_the_name_of_the_stage_is_the_tools_own() -> None:
-    choice = RecordingChoice()
-    toolbox = Toolbox([duckduckgo_web_search], aliases=(WEB_SEARCH,))
-    [result] = await toolbox.call_all(
-        [ToolCall("c1", FunctionCall(ALIAS, '{"query": "x"}'))], choice, Caller("k", nobody)
-    )
-    assert isinstance(result, Message)
-    assert [stage.name.startswith(f"{SEARCH}: x") for stage in choice.stages] == [True]
-
-
 @pytest.mark.parametrize("arguments", ["", "[1]", '{"num_results": ', '{"num_results": "many", "query": "x"}'])
 async def test_arguments_of_an_alias_that_do_not_fit_are_answered_like_those_of_the_tool(arguments: str) -> None:
     toolbox = Toolbox([duckduckgo_web_search], aliases=(WEB_SEARCH,))

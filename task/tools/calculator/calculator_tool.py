@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 from decimal import Decimal, Inexact, localcontext
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from task.conversation.messages import Message
@@ -191,12 +192,6 @@ def _bits(value: Number) -> int:
     return 0 if isinstance(value, float) else max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _product(left: Number, right: Number) -> Number:
-    if _bits(left) + _bits(right) > 2 * _MAX_BITS:
-        raise OverflowError
-    return left * right
-
-
 def _power(base: Number, exponent: Number) -> Number:
     if isinstance(exponent, int):
         if (_bits(base) - 1) * abs(exponent) > _MAX_BITS:
@@ -239,13 +234,6 @@ def _factorial(value: Number) -> int:
     return math.factorial(value)
 
 
-def _sum(numbers: list[Number]) -> Number:
-    total: Number = 0
-    for number in numbers:
-        total = settled(total + number)
-    return total
-
-
 def _over_numbers(function: Callable[[list[Number]], Number]) -> Callable[..., Number]:
     def spread(*arguments: Any) -> Number:
         numbers: list[Number] = []
@@ -261,7 +249,7 @@ def _over_numbers(function: Callable[[list[Number]], Number]) -> Callable[..., N
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: _numeric(operator.add),
     ast.Sub: _numeric(operator.sub),
-    ast.Mult: _numeric(_product),
+    ast.Mult: _numeric(operator.mul),
     ast.Div: _numeric(lambda one, other: (one if isinstance(other, float) else one * Fraction(1)) / other),
     ast.FloorDiv: _numeric(operator.floordiv),
     ast.Mod: _numeric(operator.mod),
@@ -277,7 +265,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 }
 _PLAIN = ("sin", "cos", "tan", "asin", "acos", "atan", "degrees", "radians", "exp", "log10", "log2", "floor", "ceil")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": _over_numbers(_sum),
+    "sum": _over_numbers(lambda numbers: reduce(OPERATORS[ast.Add], numbers)),
     "min": _over_numbers(min),
     "max": _over_numbers(max),
     "abs": _numeric(abs),

@@ -112,7 +112,7 @@ class RagTool(DescribedTool):
         self._model = model
         self._embedder: Embeddings = embedder or Embedder(default_folder())
         self._readings = readings or Readings(UnpooledFiles(endpoint))
-        self._starting: asyncio.Task[None] | None = None
+        self._starting: asyncio.Future[Any] | None = None
         self._vectors = vectors or MemoryVectors(self._readings)
         self._shelf = Shelf(
             self._readings,
@@ -126,15 +126,13 @@ class RagTool(DescribedTool):
         """Start what a search needs, so that it is there when the model calls it."""
         running = self._starting is not None and not self._starting.done()
         if not running and any(is_readable(item.url or item.title or "", item.type) for item in attached):
-            self._starting = asyncio.create_task(self._start())
 
-    async def _start(self) -> None:
-        def load_libraries() -> None:  # that splitting, indexing and searching import where they are first used
-            import numpy as np
+            def load_libraries() -> None:  # that splitting, indexing and searching import where they are first used
+                import numpy as np
 
-            build_index(chunk_document("", [Block("text")]), np.ones((1, 1), dtype=np.float32))
+                build_index(chunk_document("", [Block("text")]), np.ones((1, 1), dtype=np.float32))
 
-        await asyncio.gather(self._embedder.start(), asyncio.to_thread(load_libraries))
+            self._starting = asyncio.gather(self._embedder.start(), asyncio.to_thread(load_libraries))
 
     async def state(self) -> State:
         """Whether documents can be searched already."""
