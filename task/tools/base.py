@@ -36,12 +36,28 @@ _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "format
 _READ = frozenset({"type", "properties", "required", "additionalProperties"}) | _ANNOTATIONS
 
 
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What a model reads about a tool, what its calls do, and how its results are shown; see `BaseTool`."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effects: frozenset[Effect] = frozenset({Effect.READ})
+    origin: Origin | None = None
+    show_in_stage: bool = True
+    offloads: bool = True
+    timeout: float | None = None
+
+
 class BaseTool(ABC):
     """A tool the model may call. Source: API reference, BaseTool.
 
     A subclass defines name, description and JSON Schema, and implements `_execute`, which returns text or a message
     and raises `ToolError` with a sentence for the model when it cannot do what was asked.
     """
+
+    spec = ToolSpec("", "", {})  # what is not overridden
 
     @property
     @abstractmethod
@@ -58,11 +74,11 @@ class BaseTool(ABC):
     @property
     def show_in_stage(self) -> bool:
         """Whether the toolbox writes arguments and result into the stage; if not, the tool does."""
-        return True
+        return self.spec.show_in_stage
 
     @property
     def effects(self) -> frozenset[Effect]:
-        return frozenset({Effect.READ})
+        return self.spec.effects
 
     async def effects_now(self) -> frozenset[Effect]:
         """The effects that a call would have now, where they depend on a server; the gate decides by these."""
@@ -71,17 +87,17 @@ class BaseTool(ABC):
     @property
     def origin(self) -> Origin:
         """Who wrote the text of the results; derived from the effects unless overridden."""
-        return origin_of(self.effects)
+        return self.spec.origin or origin_of(self.effects)
 
     @property
     def timeout(self) -> float | None:
         """Seconds one call may take, if it has a limit of its own; the operator's and the run's hold besides."""
-        return None
+        return self.spec.timeout
 
     @property
     def offloads(self) -> bool:
         """Whether a long result may be stored as a file and shortened for the model."""
-        return True
+        return self.spec.offloads
 
     def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
         """What the call names in the tool's workspace, its paths normalised; None: the tool has no workspace."""
@@ -205,24 +221,8 @@ class BaseTool(ABC):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """What a model reads about a tool, what its calls do, and how its results are shown; see `BaseTool`."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    effects: frozenset[Effect] = frozenset({Effect.READ})
-    origin: Origin | None = None
-    show_in_stage: bool = True
-    offloads: bool = True
-    timeout: float | None = None
-
-
 class DescribedTool(BaseTool):
     """A tool described by data: a subclass sets `spec` and implements `_execute`."""
-
-    spec: ToolSpec
 
     @property
     def name(self) -> str:
@@ -235,26 +235,6 @@ class DescribedTool(BaseTool):
     @property
     def parameters(self) -> dict[str, Any]:
         return self.spec.parameters
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return self.spec.effects
-
-    @property
-    def origin(self) -> Origin:
-        return self.spec.origin or super().origin
-
-    @property
-    def show_in_stage(self) -> bool:
-        return self.spec.show_in_stage
-
-    @property
-    def offloads(self) -> bool:
-        return self.spec.offloads
-
-    @property
-    def timeout(self) -> float | None:
-        return self.spec.timeout
 
 
 def object_schema(*required: str, **properties: Mapping[str, Any]) -> dict[str, Any]:

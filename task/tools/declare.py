@@ -111,7 +111,20 @@ def load_tools(paths: Sequence[str]) -> list[BaseTool]:
     found: list[BaseTool] = []
     sources: dict[str, str] = {}
     for source, load in loaders:
-        for item in _loaded(source, load):
+        try:
+            loaded = load()
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise SettingsError(f"{source} cannot be loaded: {type(error).__name__}: {reason}") from error
+        candidates: Iterable[Any] = [loaded]
+        if isinstance(loaded, ModuleType):
+            candidates = dict.fromkeys(item for item in loaded.__dict__.values() if isinstance(item, BaseTool))
+        elif isinstance(loaded, list | tuple):
+            candidates = cast("list[Any]", loaded)
+        tools = [item for item in candidates if isinstance(item, BaseTool)]
+        if not tools:
+            raise SettingsError(f"{source} contains no tool; decorate a function with @tool or make a BaseTool")
+        for item in tools:
             if item.name in sources:
                 raise SettingsError(f"{source}: there is already a tool {item.name!r} from {sources[item.name]}")
             sources[item.name] = source
@@ -138,23 +151,6 @@ def _at_path(path: str) -> Any:
         del sys.modules[name]
         raise
     return module
-
-
-def _loaded(source: str, load: Callable[[], Any]) -> list[BaseTool]:
-    try:
-        loaded = load()
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise SettingsError(f"{source} cannot be loaded: {type(error).__name__}: {reason}") from error
-    candidates: Iterable[Any] = [loaded]
-    if isinstance(loaded, ModuleType):
-        candidates = dict.fromkeys(item for item in loaded.__dict__.values() if isinstance(item, BaseTool))
-    elif isinstance(loaded, list | tuple):
-        candidates = cast("list[Any]", loaded)
-    tools = [item for item in candidates if isinstance(item, BaseTool)]
-    if not tools:
-        raise SettingsError(f"{source} contains no tool; decorate a function with @tool or make a BaseTool")
-    return tools
 
 
 @dataclass(frozen=True, slots=True)

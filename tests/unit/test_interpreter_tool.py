@@ -60,8 +60,8 @@ async def test_attached_files_keep_their_titles_and_clashes_get_a_number() -> No
         attached("web", "https://example.com/x.csv"),
         attached("inline", None),
     ]
-    found = await inputs_of(given, files, "key")
-    assert {file.name: file.url for file in found.files} == {
+    found, _ = await inputs_of(given, files, "key")
+    assert {file.name: file.url for file in found} == {
         "report.csv": "files/b/1/report.csv",
         "report_2.csv": "files/b/2/report.csv",
         "a b.csv": "files/b/a%20b.csv",
@@ -84,29 +84,29 @@ async def test_what_a_message_carries_itself_becomes_a_file_within_bounds() -> N
         carried("text/markdown", "[1] a source", "quoted", reference_url="https://example.com"),
         carried("text/csv", "report", encoded),
     ]
-    found = await inputs_of(given, Files(), "key", max_bytes=1000)
-    assert {file.name: file.content for file in found.files} == {
+    found, notes = await inputs_of(given, Files(), "key", max_bytes=1000)
+    assert {file.name: file.content for file in found} == {
         "report.csv": b"a,b\n1,2\n",
         "report_2.csv": b"c",
         "file.png": b"\x89PNG",
         "notes.md": b"# as it is, no base64",
     }
-    assert found.notes == (
+    assert notes == [
         "broken.png is not in the working directory: the message contains it in no readable form.",
         "large.zip is not in the working directory: it is larger than 1,000 bytes.",
-    )
+    ]
 
 
 @pytest.mark.fault("interpreter: an attachment that may not be read")
 async def test_a_changed_file_has_another_version_and_a_forbidden_one_is_reported() -> None:
     files = Files({"files/b/x.csv": "1"})
     given = [attached("x.csv", "files/b/x.csv"), attached("y.csv", "files/b/y.csv")]
-    first = await inputs_of(given, files, "key")
+    [first], notes = await inputs_of(given, files, "key")
     files.etags["files/b/x.csv"] = "2"
-    second = await inputs_of(given, files, "key")
-    assert first.versions().keys() == second.versions().keys() == {"x.csv"}
-    assert first.versions() != second.versions()
-    assert first.notes == ("y.csv is not in the working directory: No access to 'files/b/y.csv'.",)
+    [second], _ = await inputs_of(given, files, "key")
+    assert first.name == second.name == "x.csv"
+    assert first.version != second.version
+    assert notes == ["y.csv is not in the working directory: No access to 'files/b/y.csv'."]
 
 
 def test_titles_become_plain_names() -> None:

@@ -89,8 +89,16 @@ class _Arithmetic:
 
     def value(self, node: ast.AST) -> Any:
         match node:
-            case ast.Constant(value=number):
-                return self._number(node, number)
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                return settled(number)
+            case ast.Constant(value=float(number)):
+                # The literal's own digits: 0.1 is one tenth, not the float next to it.
+                exact = Decimal(ast.get_source_segment(self._written, node) or repr(number))
+                if abs(exact.adjusted()) > MAX_PLACES:
+                    raise OverflowError
+                return settled(Fraction(exact))
+            case ast.Constant():
+                raise CalculationError(f"{ast.unparse(node)[:40]} is not a number")
             case ast.Name(id=name):
                 if name not in CONSTANTS:
                     raise CalculationError(f"{name[:40]!r} is not a number. Known names: {KNOWN}")
@@ -121,17 +129,6 @@ class _Arithmetic:
                 return self._called(node)
             case _:
                 raise CalculationError(f"{type(node).__name__} is not part of arithmetic")
-
-    def _number(self, node: ast.Constant, number: object) -> Number:
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise CalculationError(f"{ast.unparse(node)[:40]} is not a number")
-        if isinstance(number, int):
-            return settled(number)
-        # The literal's own digits: 0.1 is one tenth, not the float next to it.
-        exact = Decimal(ast.get_source_segment(self._written, node) or repr(number))
-        if abs(exact.adjusted()) > MAX_PLACES:
-            raise OverflowError
-        return settled(Fraction(exact))
 
     def _called(self, node: ast.Call) -> Number:
         if not isinstance(node.func, ast.Name):

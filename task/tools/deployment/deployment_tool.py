@@ -217,28 +217,23 @@ class DeploymentTool(DescribedTool):
         is_text = item.type is None or item.type.startswith("text/")
         if item.url is None and is_text and len(item.data or "") <= _CARD_CHARS:
             return item
-        kind, content = _content(item, max_bytes)
+        kind, data, encoded = item.type or "application/octet-stream", item.data or "", True
+        if item.url is not None:
+            head, _, data = item.url.removeprefix("data:").partition(",")
+            kind, encoded = head.split(";", 1)[0] or kind, head.endswith(";base64")
+        if len(data) > max_bytes * 4 // 3 + 4:
+            raise ToolError(f"The deployment answered with a file of more than {max_bytes:,} bytes. Ask for less.")
+        content = unquote_to_bytes(data)
+        if encoded:
+            try:
+                content = base64.b64decode(content, validate=True)
+            except (binascii.Error, ValueError):  # text, such as the JSON of a chart
+                if kind.startswith(_MEDIA):
+                    sentence = "The deployment answered with a damaged file. Try again, or tell the user."
+                    raise ToolError(sentence) from None
         stem = re.sub(r"[^\w-]+", "_", item.title or "").strip("_")[:60] or "file"
         name = f"{stem}{mimetypes.guess_extension(kind) or ''}"
         return replace(item, type=kind, data=None, url=await self._files.upload(name, content, kind, api_key))
-
-
-def _content(item: Attachment, max_bytes: int) -> tuple[str, bytes]:
-    kind, data, encoded = item.type or "application/octet-stream", item.data or "", True
-    if item.url is not None:
-        head, _, data = item.url.removeprefix("data:").partition(",")
-        kind, encoded = head.split(";", 1)[0] or kind, head.endswith(";base64")
-    if len(data) > max_bytes * 4 // 3 + 4:
-        raise ToolError(f"The deployment answered with a file of more than {max_bytes:,} bytes. Ask for less.")
-    if not encoded:
-        return kind, unquote_to_bytes(data)
-    data = unquote(data)
-    try:
-        return kind, base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        if kind.startswith(_MEDIA):
-            raise ToolError("The deployment answered with a damaged file. Try again, or tell the user.") from None
-        return kind, data.encode()  # text, such as the JSON of a chart
 
 
 def _explanation(error: ProviderError, deployment: str) -> str:

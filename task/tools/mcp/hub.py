@@ -62,9 +62,6 @@ class Issue:
     text: str
     summary: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.server}: {self.summary}"
-
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
@@ -77,7 +74,8 @@ class Discovered:
             return
         stage = StageProcessor.open_stage(choice, ISSUES_TITLE)
         reference = new_reference()
-        logger.warning("tools are missing (reference %s): %s", reference, "; ".join(map(str, self.issues)))
+        missing = "; ".join(f"{issue.server}: {issue.summary}" for issue in self.issues)
+        logger.warning("tools are missing (reference %s): %s", reference, missing)
         stage.append_content("\n".join(f"## {issue.server}\n\n{issue.text}\n" for issue in self.issues))
         stage.append_content(f"\n(error reference: {reference})\n")
         StageProcessor.close_stage_safely(stage, failed=True)

@@ -51,10 +51,19 @@ async def connected(
         MCPFailure: it cannot be started, with its own last words.
     """
     folder = Path(mkdtemp(prefix="dial-agent-mcp-"))
-    words, opened = _Words(ended), False
+    words, tail, opened = asyncio.StreamReader(), b"", False
+
+    async def listen() -> None:
+        nonlocal tail
+        while piece := await words.read(2**16):
+            tail = (tail + piece)[-_LAST_WORDS:]
+        ended()
+
+    reader, writing = os.pipe()
+    protocol, errors = asyncio.StreamReaderProtocol(words), os.fdopen(reader, "rb", 0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, errors)
+    listening = asyncio.create_task(listen())
     try:
-        reader, writing = os.pipe()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: words, os.fdopen(reader, "rb", 0))
         with os.fdopen(writing, "w") as writer:
             async with connect(_transport(program, folder, writer)) as client:
                 opened = True
@@ -62,9 +71,19 @@ async def connected(
     except BaseException as error:
         if opened or asked_to_stop():
             raise
-        raise await _not_started(program, server, words) from error
+        await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
+        lines = (" ".join(line.split()) for line in reversed(tail.decode(errors="replace").split("\n")))
+        last = next(filter(None, lines), "it ended without a word")
+        for secret in program.secrets:
+            last = last.replace(secret, "***")
+        reason = (
+            f"The server {server} could not be started ({last[:_SHOWN]}). An operator has to check its command and "
+            "what it may read, write and reach; tell the user, and answer without it."
+        )
+        raise MCPFailure(Fault.UNAVAILABLE, reason) from error
     finally:
-        words.close()
+        listening.cancel()
+        transport.close()
         with suppress(OSError):
             delete(folder)
 
@@ -86,43 +105,3 @@ async def _transport(program: LocalProgram, folder: Path, writer: TextIO) -> Asy
     async with stdio_client(parameters, writer) as streams:
         writer.close()  # only the program has it now, so that its end is noticed
         yield streams
-
-
-class _Words(asyncio.Protocol):
-    """The end of what a program writes to its standard error."""
-
-    def __init__(self, ended: Callable[[], None]) -> None:
-        self._ended = ended
-        self._tail = b""
-        self.complete = asyncio.Event()
-        self.transport: asyncio.BaseTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-_LAST_WORDS:]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.complete.set()
-        self._ended()
-
-    def close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
-
-    def last_line(self) -> str:
-        lines = self._tail.decode(errors="replace").split("\n")
-        return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
-
-
-async def _not_started(program: LocalProgram, server: str, words: _Words) -> MCPFailure:
-    await asyncio.wait({asyncio.ensure_future(words.complete.wait())}, timeout=LAST_WORDS_SECONDS)
-    line = words.last_line() or "it ended without a word"
-    for secret in program.secrets:
-        line = line.replace(secret, "***")
-    return MCPFailure(
-        Fault.UNAVAILABLE,
-        f"The server {server} could not be started ({line[:_SHOWN]}). An operator has to check its command and what "
-        "it may read, write and reach; tell the user, and answer without it.",
-    )

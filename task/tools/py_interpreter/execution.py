@@ -135,23 +135,13 @@ class Input:
     content: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The available files, and sentences about the others."""
-
-    files: tuple[Input, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def versions(self) -> dict[str, str]:
-        return {file.name: file.version for file in self.files}
-
-
 async def inputs_of(
     attachments: Sequence[Attachment], files: DialFiles, api_key: str, max_bytes: int = MAX_BYTES
-) -> Inputs:
-    """The conversation's files, each looked up with the caller's own key, which proves the right to read it.
+) -> tuple[list[Input], list[str]]:
+    """The conversation's files, and sentences about those that are not available.
 
-    Files whose content is in the message may have up to `max_bytes` each.
+    Each is looked up with the caller's own key, which proves the right to read it; one whose content is in the message
+    may have up to `max_bytes`.
     """
     different: dict[str, Attachment] = {}
     for item in attachments:
@@ -177,8 +167,7 @@ async def inputs_of(
             return f"{name} is not in the working directory: {error}"
 
     found = await asyncio.gather(*(looked_up(name, item) for name, item in named))
-    notes = tuple(item for item in found if isinstance(item, str))
-    return Inputs(tuple(item for item in found if isinstance(item, Input)), notes)
+    return [item for item in found if isinstance(item, Input)], [item for item in found if isinstance(item, str)]
 
 
 def _content(item: Attachment, max_bytes: int) -> bytes:

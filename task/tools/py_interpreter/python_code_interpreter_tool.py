@@ -25,7 +25,6 @@ from task.tools.py_interpreter.execution import (
     UNSAFE,
     Execution,
     Input,
-    Inputs,
     MadeFile,
     ProducedFile,
     SessionMemo,
@@ -128,7 +127,7 @@ class PythonCodeInterpreterTool(DescribedTool):
             raise ToolError("There is no code to run. Send Python code.")
         params.stage.append_content(heading(code))
         attached = params.caller.files if params.caller else ()
-        inputs = await inputs_of(attached, self._files, params.api_key, self._max_bytes)
+        inputs, unavailable = await inputs_of(attached, self._files, params.api_key, self._max_bytes)
         result, notes, way = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:
@@ -152,15 +151,17 @@ class PythonCodeInterpreterTool(DescribedTool):
             if isinstance(item, Attachment) and item.url and file.path.startswith(WORK)
         )
         memo = SessionMemo(kernel=execution.kernel, route=way.route, files=made)
-        message = _message(execution, code, [*inputs.notes, *notes], kept, params.stage)
+        message = _message(execution, code, [*unavailable, *notes], kept, params.stage)
         return replace(message, memo=memo.model_dump_json())
 
-    async def _run(self, code: str, inputs: Inputs, params: ToolCallParams) -> tuple[MCPResult, list[str], Way]:
+    async def _run(
+        self, code: str, inputs: Sequence[Input], params: ToolCallParams
+    ) -> tuple[MCPResult, list[str], Way]:
         caller, memo, notes = params.caller, remembered(params.earlier, self.name), list[str]()
         principal = await caller.principal() if caller else f"key:{sha256(params.api_key.encode()).hexdigest()}"
         session = conversation_meta(params.conversation_id, principal)
-        versions, made = inputs.versions(), Inputs(tuple(memo.restorable()))
-        restored = made.versions()
+        made = memo.restorable()
+        versions, restored = ({file.name: file.version for file in files} for files in (inputs, made))
         end = monotonic() + (self._seconds if params.seconds is None else params.seconds) - REPORT_SECONDS
         way, refusal, refused = Way(session, memo.route), "", ""
         for pause in PAUSES:
@@ -194,7 +195,8 @@ class PythonCodeInterpreterTool(DescribedTool):
                 ("inputs", execution.missing, inputs, versions),
                 ("files", execution.restore, made, restored),  # later: the code may have changed an attached file
             ):
-                path, wanted = f"{execution.files_path}{area}/", [file for file in files.files if file.name in missing]
+                path = f"{execution.files_path}{area}/"
+                wanted = [file for file in files if file.name in missing]
                 failed = await asyncio.gather(*(self._place(file, path, way, params.api_key) for file in wanted))
                 notes += [note for note in failed if note]
                 for file, note in zip(wanted, failed, strict=True):

@@ -7,7 +7,8 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import wraps
@@ -161,33 +162,26 @@ def search(workspace: Workspace, path: str, query: Query) -> str:
     matches = _matcher(query, deadline)
     found: list[str] = []
     try:
-        for line in _matching_lines(workspace, query, path, matches, deadline):
-            found.append(line)
-            if len(found) > MATCHES:
-                return "\n".join([*found[:MATCHES], f"[the first {MATCHES} lines; narrow the search to see others]"])
+        for file in workspace.files(path):
+            if monotonic() > deadline:
+                raise TimeoutError
+            if query.glob and not (fnmatchcase(file, query.glob) or fnmatchcase(file.rpartition("/")[2], query.glob)):
+                continue
+            content = b"\0"
+            with suppress(OSError, ToolError):  # what cannot be read is left out, as what is not text
+                content = workspace.read(file)
+            if b"\0" in content:
+                continue
+            for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
+                if matches(line):
+                    found.append(f"{shown_path(file)}:{number}: {line.rstrip()[:LINE_CHARS]}")
+                    if len(found) > MATCHES:
+                        note = f"[the first {MATCHES} lines; narrow the search to see others]"
+                        return "\n".join([*found[:MATCHES], note])
     except TimeoutError:
         note = f"[stopped after {SECONDS:g} s; narrow the search: not everything was looked at]"
         return "\n".join([*found, note])
     return "\n".join([*found, f"[{len(found)} lines]"])
-
-
-def _matching_lines(
-    workspace: Workspace, query: Query, path: str, matches: Callable[[str], bool], deadline: float
-) -> Iterator[str]:
-    for file in workspace.files(path):
-        if monotonic() > deadline:
-            raise TimeoutError
-        if query.glob and not (fnmatchcase(file, query.glob) or fnmatchcase(file.rpartition("/")[2], query.glob)):
-            continue
-        try:
-            content = workspace.read(file)
-        except (OSError, ToolError):
-            continue
-        if b"\0" in content:
-            continue
-        for number, line in enumerate(content.decode(errors="replace").split("\n"), 1):
-            if matches(line):
-                yield f"{shown_path(file)}:{number}: {line.rstrip()[:LINE_CHARS]}"
 
 
 def _matcher(query: Query, deadline: float) -> Callable[[str], bool]:

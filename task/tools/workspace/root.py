@@ -91,7 +91,13 @@ class Workspace:
         self.path = Path(os.path.realpath(path))
         self.limits = limits
         self._root = os.open(self.path, _FOLDER)
-        self._resolves = resolve and _can_resolve(self._root)
+        self._resolves = resolve and sys.platform.startswith("linux")
+        if self._resolves:
+            try:  # containers may forbid the call, and only /proc says where a link has led
+                os.close(_openat2(self._root, b".", PATH_ONLY))
+                os.readlink(f"/proc/self/fd/{self._root}")
+            except OSError:
+                self._resolves = False
         self.changes = asyncio.Lock()
 
     def close(self) -> None:
@@ -316,15 +322,3 @@ def _openat2(folder: int, path: bytes, flags: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return opened
-
-
-def _can_resolve(root: int) -> bool:
-    # Containers may forbid the call, and only /proc says where a link has led.
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        os.close(_openat2(root, b".", PATH_ONLY))
-        os.readlink(f"/proc/self/fd/{root}")
-    except OSError:
-        return False
-    return True
