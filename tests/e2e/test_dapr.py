@@ -17,9 +17,9 @@ from cryptography.x509.oid import NameOID
 from task.cli.service_checks import connection_checks
 
 from task.cli.checks import Check
-from task.cli.run import coding_models
 from task.cli.core import core_settings
 from task.cli.model_choice import choose_model
+from task.cli.run import coding_models
 from task.coding.planner import get_plan_async
 from task.console.configuration import ConfigurationManager
 from task.llm.scripted import says, wants

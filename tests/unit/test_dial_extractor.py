@@ -93,20 +93,3 @@ async def test_the_tool_made_with_an_endpoint_alone_reads_with_the_callers_key(
     foreign = await called(tool, api_key=STRANGER, file_url=report)
     assert foreign.failed
     assert "No access" in foreign.text()
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://127.0.0.1:9/v1/files/b/x.csv", "not on this DIAL Core"),
-        ("files/b/../c/x.csv", "not the URL of a DIAL file"),
-        ("files/x.csv", "files/{bucket}/{path}"),
-        ("files/nobody/absent.csv", "absent.csv"),
-    ],
-)
-async def test_the_tool_says_what_is_wrong_with_a_url(
-    core: RunningCore, tool: FileContentExtractionTool, url: str, reason: str
-) -> None:
-    answer = await called(tool, api_key=core.keys[0], file_url=url)
-    assert answer.failed
-    assert reason in answer.text()

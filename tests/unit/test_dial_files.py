@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -259,69 +259,56 @@ async def test_reading_stops_when_the_limit_is_passed(pool: AsyncDialClientPool,
     assert sum(sent) < 64 * MEGABYTE
 
 
+def saying(text: str, status: int = 200) -> Handler:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=text)
+
+    return answer
+
+
+async def silent(_: web.Request) -> web.Response:
+    await asyncio.Event().wait()
+    return web.Response()
+
+
+async def broken_off(request: web.Request) -> web.StreamResponse:
+    answer = web.StreamResponse(headers={"Content-Length": "1000"})
+    await answer.prepare(request)
+    await answer.write(b"x" * 10)
+    assert request.transport is not None
+    request.transport.close()
+    return answer
+
+
 @pytest.mark.parametrize(
-    ("status", "said"), [(500, "status 500"), (503, "status 503"), (418, "status 418"), (412, "status 412")]
+    ("core", "calls", "sentence"),
+    [
+        *(
+            (saying("secret", status), "download metadata principal", f"status {status}")
+            for status in (500, 503, 418, 412)
+        ),
+        (saying("<html> secret"), "metadata principal", "could not be understood"),
+        (broken_off, "download", "broke off"),
+        (silent, "download metadata upload principal", "took too long"),
+        (None, "download principal", "could not be reached"),
+    ],
 )
-async def test_any_other_answer_of_core_is_named_by_its_status(
-    pool: AsyncDialClientPool, status: int, said: str
+async def test_whatever_core_does_is_a_sentence_soon(
+    core: Handler | None, calls: str, sentence: str, pool: AsyncDialClientPool, unused_tcp_port: int
 ) -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(status=status, text="secret details")
-
-    async with answering(answer) as url:
-        files = DialFiles(url, pool)
-        for call in (files.download("files/b/a", KEY, 1), files.metadata("files/b/a", KEY), files.principal(KEY)):
-            with pytest.raises(ToolError, match=said) as refused:
-                await call
+    nowhere = f"http://127.0.0.1:{unused_tcp_port}"
+    async with answering(core) if core else nullcontext(nowhere) as url, asyncio.timeout(20):
+        files = DialFiles(url, pool, seconds=0.1 if core is silent else 10)
+        asked = {
+            "download": lambda: files.download("files/b/a", KEY, 10_000),
+            "metadata": lambda: files.metadata("files/b/a", KEY),
+            "upload": lambda: files.upload("a", b"", "text/plain", KEY),
+            "principal": lambda: files.principal(KEY),
+        }
+        for call in calls.split():
+            with pytest.raises(ToolError, match=sentence) as refused:
+                await asked[call]()
             assert "secret" not in str(refused.value)
-
-
-async def test_a_core_that_talks_nonsense_is_explained(pool: AsyncDialClientPool) -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text="<html>")
-
-    async with answering(answer) as url:
-        for call in (DialFiles(url, pool).metadata("files/b/a", KEY), DialFiles(url, pool).principal(KEY)):
-            with pytest.raises(ToolError, match="could not be understood"):
-                await call
-
-
-async def test_a_core_that_is_not_there_is_explained_soon(pool: AsyncDialClientPool, unused_tcp_port: int) -> None:
-    files = DialFiles(f"http://127.0.0.1:{unused_tcp_port}", pool)
-    async with asyncio.timeout(20):
-        for call in (files.download("files/b/a", KEY, 1), files.principal(KEY)):
-            with pytest.raises(ToolError, match="could not be reached"):
-                await call
-
-
-async def test_a_core_that_breaks_off_is_explained(pool: AsyncDialClientPool) -> None:
-    async def half(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"Content-Length": "1000"})
-        await answer.prepare(request)
-        await answer.write(b"x" * 10)
-        assert request.transport is not None
-        request.transport.close()
-        return answer
-
-    async with answering(half) as url:
-        with pytest.raises(ToolError, match="broke off"):
-            await DialFiles(url, pool).download("files/b/a", KEY, 10_000)
-
-
-async def test_a_core_that_never_answers_is_given_up(pool: AsyncDialClientPool) -> None:
-    async def silent(request: web.Request) -> web.Response:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    async with answering(silent) as url, asyncio.timeout(20):
-        files = DialFiles(url, pool, seconds=0.1)
-        calls = (
-            files.download("files/b/a", KEY, 1), files.metadata("files/b/a", KEY),
-            files.upload("a", b"", "text/plain", KEY), files.principal(KEY),
-        )  # fmt: skip
-        for call in calls:
-            with pytest.raises(ToolError, match="took too long"):
-                await call
 
 
 async def test_the_pool_serves_many_requests_with_keys_of_their_own(files: DialFiles, core: CoreFiles) -> None:

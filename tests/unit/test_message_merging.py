@@ -25,47 +25,33 @@ def test_a_full_history_repeats_no_turn_in_whatever_form_the_client_sends_the_an
     assert merged(COUNTED, [COUNTED[0], *answer, MORE]) == Merged(4, (MORE,))
 
 
-def test_one_new_message_alone_continues_the_conversation() -> None:
-    assert merged(COUNTED, [MORE]) == Merged(4, (MORE,))
+YES, EDITED, UNKNOWN = user("yes"), user("26*47?"), assistant("I do not know.")
+ONCE, TWICE = [YES, assistant("Once?")], [*COUNTED, MORE, assistant("2350")]
+CALLED, RAIN = [user("weather?"), assistant(None, [CALL])], tool_message(CALL, "rain")
+BRIEF = system("Be brief.")
+HISTORIES: dict[str, tuple[list[Message], list[Message], Merged]] = {
+    "one new message alone continues": (COUNTED, [MORE], Merged(4, (MORE,))),
+    "a short message sent twice is two": (ONCE, [YES], Merged(2, (YES,))),
+    "the same in a whole history": (ONCE, [*ONCE, YES], Merged(2, (YES,))),
+    "a retried question is stored once": ([MORE], [MORE], Merged(1, ())),
+    "a cut history continues from there": (TWICE, [*COUNTED, MORE], Merged(5, (), True)),
+    "another answer is a branch": (COUNTED, [COUNTED[0], UNKNOWN, MORE], Merged(1, (UNKNOWN, MORE), True)),
+    "results follow their calls": (CALLED, [RAIN], Merged(2, (RAIN,))),
+    "results in a whole history": (CALLED, [*CALLED, RAIN], Merged(2, (RAIN,))),
+    "a system prompt is not stored": (COUNTED, [BRIEF, *COUNTED, MORE], Merged(4, (MORE,))),
+    "nor is the first one": ([], [BRIEF, MORE], Merged(0, (MORE,))),
+}
 
 
-def test_the_same_short_message_sent_twice_is_two_messages() -> None:
-    yes = user("yes")
-    stored = [yes, assistant("Once?")]
-    assert merged(stored, [yes]) == Merged(2, (yes,))
-    assert merged(stored, [*stored, yes]) == Merged(2, (yes,))
-
-
-def test_a_retried_question_whose_answer_failed_is_stored_once() -> None:
-    assert merged([user("hello")], [user("hello")]) == Merged(1, ())
+@pytest.mark.parametrize(("stored", "sent", "found"), HISTORIES.values(), ids=HISTORIES)
+def test_what_is_known_stays_and_the_rest_is_new(stored: list[Message], sent: list[Message], found: Merged) -> None:
+    assert merged(stored, sent) == found
 
 
 @pytest.mark.fault("store: a history that differs from the stored one")
 def test_where_the_histories_part_the_client_is_right() -> None:
-    edited = user("26*47?")
-    assert merged(COUNTED, [edited, assistant("1222"), MORE]) == Merged(0, (edited, assistant("1222"), MORE), True)
-    assert merged([*COUNTED, MORE, assistant("2350")], [*COUNTED, edited]) == Merged(4, (edited,), True)
-
-
-def test_another_answer_than_the_stored_one_is_a_branch() -> None:
-    other = assistant("I do not know.")
-    assert merged(COUNTED, [COUNTED[0], other, MORE]) == Merged(1, (other, MORE), True)
-
-
-def test_a_history_cut_off_at_a_message_of_the_user_continues_from_there() -> None:
-    stored = [*COUNTED, MORE, assistant("2350")]
-    assert merged(stored, [*COUNTED, MORE]) == Merged(5, (), True)
-
-
-def test_results_of_the_clients_own_tools_follow_the_calls_that_wait_for_them() -> None:
-    stored, result = [user("weather?"), assistant(None, [CALL])], tool_message(CALL, "rain")
-    assert merged(stored, [result]) == Merged(2, (result,))
-    assert merged(stored, [*stored, result]) == Merged(2, (result,))
-
-
-def test_system_prompts_come_and_go_with_the_request() -> None:
-    assert merged(COUNTED, [system("Be brief."), *COUNTED, MORE]) == Merged(4, (MORE,))
-    assert merged([], [system("Be brief."), MORE]) == Merged(0, (MORE,))
+    assert merged(COUNTED, [EDITED, assistant("1222"), MORE]) == Merged(0, (EDITED, assistant("1222"), MORE), True)
+    assert merged(TWICE, [*COUNTED, EDITED]) == Merged(4, (EDITED,), True)
 
 
 def test_pictures_are_part_of_what_is_compared() -> None:
