@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from scripts.pages import publish
 from task.settings import PREFIX, Settings
-from task.settings.aliases import ALIASES, MODEL_KEYS, PROVIDERS
+from task.settings.document import ALIASES, MODEL_KEYS, PROVIDERS
 from task.settings.sources import Setting, settings_of
 
 OPENING = """\

@@ -10,7 +10,7 @@ from typing import Any
 from task.errors import ConfigError, SettingsError
 from task.product.backends import BACKENDS
 from task.settings import Settings, load_settings
-from task.settings.aliases import translated
+from task.settings.document import translated
 from task.tools.toolbox import TOOL_SECONDS
 
 

@@ -1,16 +1,19 @@
-"""Read a YAML settings file: no duplicate keys, no alias bombs, `${VARIABLE}` filled in."""
+"""The settings file: read as YAML, its `${VARIABLE}` filled in, and the framework's own keys in their places."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
 from task.errors import SettingsError
+from task.settings.framework import ConsoleSettings, HistorySettings, TepsSettings
 
 MAX_BYTES = 256 * 2**10
 MAX_NODES = 20_000  # with every alias written out
@@ -18,6 +21,72 @@ MAX_DEPTH = 50
 
 _VARIABLE = re.compile(r"(?P<escape>\$)?\$\{(?P<name>[^}]*)\}?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PROVIDERS: Mapping[str, str | None] = {
+    "dial": None,
+    "openai": None,
+    "ollama": None,
+    "dapr": None,
+    "local": None,  # the model on this machine, behind local Core
+    "azure_openai": None,
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "anthropic": "https://api.anthropic.com/v1",
+}
+# The keys of `llm` and of a provider's section in it, and the setting of each.
+MODEL_KEYS: Mapping[str, str] = {
+    "api_key": "openai_api_key",
+    "base_url": "openai_base_url",
+    "endpoint": "openai_base_url",
+    "model": "deployment_name",
+    "deployment_name": "deployment_name",
+    "temperature": "temperature",
+    "max_tokens": "llm.max_tokens",
+    "max_output_tokens": "llm.max_tokens",
+    "top_p": "llm.top_p",
+    "top_k": "llm.top_k",
+    "attempts": "llm.attempts",
+    "retry_seconds": "llm.retry_seconds",
+    "num_ctx": "ollama.context_tokens",
+    "keep_alive": "ollama.keep_alive",
+    "component": "dapr.component",
+}
+# What `api_key` and `base_url` set where the provider is not one with OpenAI's API.
+_OF_PROVIDER: Mapping[str, tuple[str, str]] = {
+    "dial": ("dial_api_key", "dial_endpoint"),
+    "local": ("dial_api_key", "dial_endpoint"),
+    "ollama": ("ollama_api_key", "ollama_local"),
+    "dapr": ("dapr_api_token", "dapr_grpc_endpoint"),
+}
+_OF_FRAMEWORK = ("name", "version", "state_file")  # settings of the console that are not keys of `ui`
+# The keys of the other sections, and the setting of each.
+ALIASES: Mapping[str, str] = {
+    "framework.name": "console.name",
+    "framework.version": "console.version",
+    "framework.log_level": "log_level",
+    "framework.log_file": "log_file",
+    "framework.debug_mode": "console.debug_mode",
+    "framework.default_persona": "context.persona",
+    **{f"message_history.{name}": f"history.{name}" for name in HistorySettings.model_fields},
+    **{f"ui.{name}": f"console.{name}" for name in ConsoleSettings.model_fields if name not in _OF_FRAMEWORK},
+    "dcm.allow_absolute_paths": "context.allow_absolute_paths",
+    "dcm.allow_parent_traversal": "context.allow_parent_traversal",
+    "dcm.context_definition_path": "context.definition_path",
+    "dcm.max_document_size": "context.max_document_bytes",
+    "dcm.document_cache_enabled": "context.cached_documents",
+    "dcm.document_cache_size": "context.cached_documents",
+    "dcm.section_identification_regex": "context.section_pattern",
+    **{f"teps.{name}": f"teps.{name}" for name in TepsSettings.model_fields},
+    "teps.tool_timeout": "limits.tool_seconds",
+    "advanced.state_file": "console.state_file",
+    "advanced.max_retries": "llm.attempts",
+    "advanced.retry_delay_base": "llm.retry_seconds",
+    "advanced.icerc_timeout": "teps.confirmation_seconds",
+}
+SECTIONS = frozenset(key.partition(".")[0] for key in ALIASES) | {"llm"}
+# Keys whose numbers mean something else than those of their settings.
+_CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
+    "teps.tool_timeout": ("milliseconds", lambda value: value / 1000),
+    "advanced.max_retries": ("retries", lambda value: value + 1),
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -148,3 +217,97 @@ def _without_empty(content: dict[str, Any]) -> dict[str, Any]:
         for name, value in content.items()
         if value is not None
     }
+
+
+def translated(content: Mapping[str, Any], file: str) -> Translation:
+    """The file's content with every documented key in its place in the tree.
+
+    Raises:
+        SettingsError: a documented section holds an unknown key, or two keys set one thing differently.
+    """
+    result = Translation(file, {name: value for name, value in content.items() if name not in SECTIONS})
+    for section in [name for name in content if name in SECTIONS]:
+        keys = _section(content, section, file)
+        if section == "llm":
+            result.put_model(keys)
+            continue
+        if keys.get("document_cache_enabled") is False and section == "dcm":
+            keys = {**keys, "document_cache_size": 0}
+        for name, value in keys.items():
+            key = f"{section}.{name}"
+            if key not in ALIASES:
+                raise _unknown(key, ALIASES, file)
+            if key in _CONVERTED:
+                unit, convert = _CONVERTED[key]
+                if type(value) not in (int, float):
+                    got = str(value)[:80]
+                    raise SettingsError(f"{key} in {file}: it must be a number of {unit} (got {got!r}). Correct it.")
+                value = convert(value)
+            if key != "dcm.document_cache_enabled":
+                result.put(ALIASES[key], value, key)
+    return result
+
+
+@dataclass(slots=True)
+class Translation:
+    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one."""
+
+    file: str
+    content: dict[str, Any] = field(default_factory=dict[str, Any])
+    spelled: dict[str, str] = field(default_factory=dict[str, str])
+
+    def put(self, target: str, value: Any, spelled: str) -> None:
+        *path, last = target.split(".")
+        place = self.content
+        for name in path:
+            place.setdefault(name, {})
+            place = _section(place, name, self.file)
+        if last in place and place[last] != value:
+            both = f"{self.spelled.get(target, target)} and {spelled} in {self.file}"
+            raise SettingsError(f"{both} set the same thing differently. Remove one of them.")
+        place[last] = value
+        self.spelled[target] = spelled
+
+    def put_model(self, llm: Mapping[str, Any]) -> None:
+        provider = llm.get("provider")
+        if "provider" in llm:
+            if not isinstance(provider, str) or provider not in PROVIDERS:
+                nearest = get_close_matches(str(provider), PROVIDERS, n=1, cutoff=0.0)[0]
+                raise SettingsError(
+                    f"llm.provider in {self.file}: there is no provider {str(provider)[:40]!r}; the nearest is "
+                    f"{nearest}. There are: {', '.join(PROVIDERS)}."
+                )
+            backend = provider if provider in _OF_PROVIDER else "openai"
+            self.put("backend", "dial" if provider == "local" else backend, "llm.provider")
+            if provider == "local":
+                self.put("core.model", "local", "llm.provider")
+        shared = {key: value for key, value in llm.items() if key not in PROVIDERS and key != "provider"}
+        self._put_keys(shared, "llm", provider)
+        for other in llm.keys() & PROVIDERS:  # another provider's section is checked and not used
+            target = self if other == provider else Translation(self.file)
+            target._put_keys(_section(llm, other, self.file), f"llm.{other}", other)
+        if provider is not None and (address := PROVIDERS[provider]) and "openai_base_url" not in self.content:
+            self.put("openai_base_url", address, "llm.provider")
+
+    def _put_keys(self, keys: Mapping[str, Any], section: str, provider: str | None) -> None:
+        usual = ("openai_api_key", "openai_base_url")
+        own: Mapping[str, str] = dict(zip(usual, _OF_PROVIDER.get(provider or "", usual), strict=True))
+        for name, value in keys.items():
+            key, target = f"{section}.{name}", MODEL_KEYS.get(name)
+            if target is None:
+                raise _unknown(key, [f"{section}.{known}" for known in (*MODEL_KEYS, "provider")], self.file)
+            if provider == "azure_openai" and target == "openai_base_url" and "/openai" not in str(value):
+                value = f"{str(value).rstrip('/')}/openai/v1"
+            self.put(own.get(target, target), value, key)
+
+
+def _section(content: Mapping[str, Any], section: str, file: str) -> dict[str, Any]:
+    value = content[section]
+    if not isinstance(value, dict):
+        raise SettingsError(f"{section} in {file} must hold settings of its own. Correct it.")
+    return cast("dict[str, Any]", value)
+
+
+def _unknown(key: str, known: Iterable[str], file: str) -> SettingsError:
+    nearest = get_close_matches(key, sorted(known), n=1, cutoff=0.0)[0]
+    return SettingsError(f"{key} in {file} is not a setting; the nearest is {nearest}. Rename or remove it.")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from task.errors import SettingsError
-from task.settings.aliases import SECTIONS
+from task.settings.document import SECTIONS
 
 if TYPE_CHECKING:
     from task.settings.tree import Settings

@@ -12,8 +12,7 @@ from pydantic import PrivateAttr, SecretStr
 
 from task.errors import SettingsError
 from task.settings import framework, sections
-from task.settings.aliases import translated
-from task.settings.document import expanded, read_document
+from task.settings.document import expanded, read_document, translated
 from task.settings.sources import (
     CONFIG_VARIABLE,
     SettingSources,
