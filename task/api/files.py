@@ -23,7 +23,7 @@ from task.api.failures import FILE_TOO_LARGE, Refused, failures
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, ItemPage, Order, ResponseModel, page_of_items
 from task.api.service import ByteStream, CurrentService, router
-from task.core_client.urls import file_id_of, file_url, in_reach
+from task.core_client.files import file_id_of, file_url, in_reach
 from task.errors import NotFound, ToolError
 from task.llm.dial import core_headers
 from task.product import Services

@@ -14,7 +14,7 @@ import aiohttp
 
 from task.api.failures import Refused
 from task.conversation.inputs import forwarded
-from task.core_client.urls import OwnersKey, filing
+from task.core_client.files import OwnersKey, filing
 from task.errors import ToolError
 from task.llm.dial import UserToken
 from task.product import Services

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from task.api.service import sse
 from task.conversation.messages import Attachment
 from task.conversation.sources import marker_of, number_of
-from task.core_client.urls import file_id_of
+from task.core_client.files import file_id_of
 from task.runs.events import BROKEN_OFF, RunState
 from task.runs.runner import LiveRun, Runner
 from task.store.records import Run

@@ -1,25 +1,25 @@
-"""Read and write files of DIAL Core with the caller's key."""
+"""Read and write files of DIAL Core with the caller's key, which may restrict them to a folder."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING, Self
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 from uuid import uuid4
 
 import aiohttp
 import orjson
 
 from task.core_client.models import DownloadedFile
-from task.core_client.urls import OwnersKey, file_url, folder_of, in_reach, own, shortened
 from task.errors import ToolError
-from task.llm.dial import client_credentials, core_headers
+from task.llm.dial import UserToken, client_credentials, core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
 from task.output.charts import is_chart, without_remote_sources
 from task.telemetry.operations import join_trace
@@ -27,7 +27,6 @@ from task.telemetry.operations import join_trace
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     import httpx
     from aidial_client import AsyncDial, AsyncDialClientPool
-    from aidial_client.types.file import FileDownloadResponse
 
 logger = logging.getLogger(__name__)
 _SECONDS = 60.0
@@ -38,6 +37,35 @@ _REFUSALS = {
     404: "There is no {subject}. Check the URL, or ask the user to attach the file again.",
 }
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
+FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
+
+
+class FolderKey(str):
+    """A key whose new files go into one `folder` of its bucket, written without slashes at its ends."""
+
+    __slots__ = ("folder",)
+    folder: str
+
+    def __new__(cls, key: str, folder: str) -> Self:
+        made = super().__new__(cls, key)
+        made.folder = folder
+        return made
+
+
+class OwnersKey(FolderKey):
+    """A key that several owners share; it also reads only files below its folder."""
+
+    __slots__ = ()
+
+
+class FolderToken(FolderKey, UserToken):
+    """A user's token whose new files go into one folder of the bucket."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +116,17 @@ class DialFiles:
             self._client(api_key, shortened(relative)) as client,
             client.files.stream_download(relative) as answer,
         ):
-            content = await _read(answer, max_size)
-            return DownloadedFile(answer.filename, content, answer.content_type, _unquoted(answer.headers.get("etag")))
+            content = bytearray()
+            too_large = int(answer.headers.get("content-length", 0)) > max_size
+            if not too_large:
+                async for chunk in answer:
+                    content += chunk
+                    if too_large := len(content) > max_size:
+                        break
+            if too_large:
+                raise ToolError(f"The file is larger than {max_size:,} bytes, which is the most that can be read here.")
+            etag = _unquoted(answer.headers.get("etag"))
+            return DownloadedFile(answer.filename, bytes(content), answer.content_type, etag)
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
         """What Core knows of the file; succeeds only with a key that may read it."""
@@ -222,27 +259,15 @@ def _new_pool() -> AsyncDialClientPool:
     return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies(), event_hooks={"request": [join]})
 
 
-async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:
-    content = bytearray()
-    too_large = int(answer.headers.get("content-length", 0)) > max_size
-    if not too_large:
-        async for chunk in answer:
-            content += chunk
-            if too_large := len(content) > max_size:
-                break
-    if too_large:
-        raise ToolError(f"The file is larger than {max_size:,} bytes, which is the most that can be read here.")
-    return bytes(content)
-
-
 def _explanation(error: BaseException, subject: str) -> str:
     import httpx
 
-    chain = list(_chain(error))
-    if isinstance(error, TimeoutError) or any(isinstance(link, httpx.TimeoutException) for link in chain):
-        return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
-    status: int | None = None
-    for link in chain:
+    # A refused stream_download of aidial-client ends in httpx.ResponseNotRead; the status is only in what led to it.
+    link: BaseException | None = error
+    while link is not None:
+        status: int | None = None
+        if isinstance(link, TimeoutError | httpx.TimeoutException):
+            return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
         if isinstance(link, httpx.HTTPStatusError):
             status = link.response.status_code
         elif isinstance(link, aiohttp.ClientResponseError):
@@ -252,16 +277,86 @@ def _explanation(error: BaseException, subject: str) -> str:
         if status is not None:
             other = "DIAL Core answered status {status} about {subject}. Try again later or tell the user."
             return _REFUSALS.get(status, other).format(status=status, subject=subject)
-    return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    # A refused stream_download of aidial-client ends in httpx.ResponseNotRead; the status is only in what led to it.
-    link: BaseException | None = error
-    while link is not None:
-        yield link
         link = link.__cause__ or link.__context__
+    return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
 
 
 def _unquoted(etag: str | None) -> str | None:
     return etag.strip('"') if etag else None
+
+
+def filing(secret: str, folder: str) -> str:
+    """The key or token with a folder for new files."""
+    return FolderToken(secret, folder) if isinstance(secret, UserToken) else FolderKey(secret, folder)
+
+
+def file_url(url: str, endpoint: str) -> str:
+    """The relative form, `files/{bucket}/{path}`, of a file's URL on this DIAL Core.
+
+    Accepts the relative form and `{endpoint}/v1/files/...`.
+
+    Raises:
+        ToolError: the URL names something else; the text says what a file's URL looks like.
+    """
+    quoted = shortened(url)
+    if "?" in url or "#" in url:
+        raise ToolError(f"{quoted} has a '?' or '#' part, which file URLs do not have. Use {FORM}.")
+    relative = _on_endpoint(url.strip(), endpoint) if "://" in url else url.strip()
+    if relative is None:
+        raise ToolError(f"{quoted} is not on this DIAL Core; only its files can be read. Use {FORM}.")
+    segments = relative.split("/")
+    names = [unquote(segment) for segment in segments]
+    unfit = any(name in {"", ".", ".."} or "/" in name or _CONTROL_CHARACTER.search(name) for name in names)
+    if len(segments) < 3 or segments[0] != "files" or unfit:
+        raise ToolError(f"{quoted} is not the URL of a DIAL file. Use {FORM}.")
+    return relative
+
+
+def own(relative: str, api_key: str) -> str:
+    """The relative URL.
+
+    Raises:
+        ToolError: the key belongs to an owner and the file is not in that owner's folder.
+    """
+    if not in_reach(relative, api_key):
+        raise ToolError(f"There is no {shortened(relative)}. Check the URL, or ask the user to attach the file again.")
+    return relative
+
+
+def in_reach(relative: str, api_key: str) -> bool:
+    """Whether this key may be used for the file at that relative URL."""
+    return not isinstance(api_key, OwnersKey) or unquote(relative.split("/", 2)[2]).startswith(folder_of(api_key))
+
+
+def folder_of(api_key: str) -> str:
+    """The folder for new files with a slash at its end; empty for the top of the bucket."""
+    return f"{api_key.folder}/" if isinstance(api_key, FolderKey) else ""
+
+
+def shortened(url: str) -> str:
+    """A URL in quotes, cut to a length that can be shown."""
+    return repr(url if len(url) <= 200 else f"{url[:200]}…")
+
+
+def _on_endpoint(url: str, endpoint: str) -> str | None:
+    home = urlsplit(endpoint)
+    try:
+        parts = urlsplit(url)
+        same = _origin(parts) == _origin(home)
+    except ValueError:  # a malformed host or port
+        return None
+    prefix = f"{home.path.rstrip('/')}/v1/"
+    # "http://core:8080@evil/" starts like the endpoint, but its host is another.
+    if not same or "@" in parts.netloc or not parts.path.startswith(prefix):
+        return None
+    return parts.path.removeprefix(prefix)
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def file_id_of(url: str) -> str:
+    """The id of the file at `files/{bucket}/{path}`."""
+    place = unquote(url.removeprefix("files/"))
+    return "file-" + base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")

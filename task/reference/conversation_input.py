@@ -49,11 +49,6 @@ class ConversationInput:
             raise ValueError(f"A message of the role {self.role!r} is not complete: {error}.") from error
 
 
-def messages_of(inputs: Iterable[ConversationInput]) -> list[Message]:
-    """The messages of the inputs, without their tools."""
-    return [each.message() for each in inputs]
-
-
 def tools_of(inputs: Iterable[ConversationInput]) -> list[ToolSchema]:
     """The tools that the inputs carry together; of two with one name the later one."""
     return list({tool["function"]["name"]: tool for each in inputs for tool in each.tools or ()}.values())

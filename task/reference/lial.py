@@ -17,7 +17,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions
 from task.permissions.icerc import ICERC
 from task.product import Profile, Services, opened
-from task.tools.models import Caller
+from task.tools.models import Caller, nobody
 
 
 class LLMAdapterInterface(ABC):
@@ -70,18 +70,15 @@ class LIALManager:
         """
         if self._adapter is None:
             raise ComponentInitError("LIALManager.initialize() comes first.")
+        prompt = self._context.get_initial_prompt() if self._context is not None else None
         try:
-            return self._adapter.send_messages(self._in_context(messages))
+            if prompt and not any(message["role"] == "system" for message in messages):
+                messages = [system(prompt).as_dict(), *messages]
+            return self._adapter.send_messages(messages)
         except LIALError:
             raise
         except (AgentError, KeyError, TypeError, ValueError) as error:
             raise LIALError(str(error)) from error
-
-    def _in_context(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        prompt = self._context.get_initial_prompt() if self._context is not None else None
-        if not prompt or any(message["role"] == "system" for message in messages):
-            return messages
-        return [system(prompt).as_dict(), *messages]
 
 
 class _ModelAdapter(LLMAdapterInterface):
@@ -99,17 +96,13 @@ class _ModelAdapter(LLMAdapterInterface):
     ) -> dict[str, Any]:
         (services, profile), received = self._open(), Accumulator()
         try:
-            model = profile.backend.chat_model(profile.model, Caller(self._key, _nobody))
+            model = profile.backend.chat_model(profile.model, Caller(self._key, nobody))
             async for delta in model.stream(messages, list(tools or ()), profile.options_for(options)):
                 received.add(delta)
         finally:
             await services.close()
         answer = received.message()
         return {"conversation": answer.text(), "tool_request": _first_call(answer)}
-
-
-async def _nobody() -> str:
-    return ""
 
 
 def _first_call(answer: Message) -> dict[str, Any] | None:

@@ -1,4 +1,7 @@
-"""TEPSManager: runs tools for a program, and asks the user at the terminal where the rules say so."""
+"""TEPSManager: runs tools for a program, and asks the user at the terminal where the rules say so.
+
+Requests and results have the shapes of the framework's reference, or of its first version.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from task.approvals.approvals import Approvals
+from task.approvals.approvals import DENIED, Approvals
 from task.closing import in_own_thread, run_blocking
 from task.console.configuration import teps_tree
 from task.console.conversation import OWNER, decided
@@ -20,13 +23,13 @@ from task.console.ui_manager import UserInterfaceManager
 from task.conversation.messages import TOOL_RESULT, FunctionCall, Message, ToolCall, assistant
 from task.conversation.replies import Answer
 from task.errors import SettingsError, TEPSInitError, ToolExecutionError
+from task.llm.accumulator import new_call_id
 from task.permissions.decisions import Effect, PermissionMode
 from task.permissions.grants import Grants
 from task.permissions.names import own_name
 from task.permissions.taint import Origin
 from task.product.framework import ConsoleProduct, console_product
 from task.product.profile import CONSOLE
-from task.reference.tool_requests import ToolRequest, result_of, text_of
 from task.runs.answering import RunChoice
 from task.runs.events import RunEvent
 from task.runs.request import RunCaller
@@ -39,13 +42,53 @@ from task.tools.toolbox import Pending, Toolbox, named
 
 CONVERSATION = "teps"
 NO_ANSWER = "no answer came within {seconds:g} s, or no user was there to give one"
+DECLINED = "User declined execution"
+
+_FIRST_VERSION = {"executeBashCommand": "bash", "readFile": "file_read", "writeFile": "file_write"}
+_ICERC = frozenset({"intent", "command", "expected_outcome", "risk_assessment"})
+_SHAPED = frozenset({"shell_run", "fs_read", "fs_write"})  # whose results are JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A documented ToolRequest, or one in the shape of the framework's first version, as a call."""
+
+    request_id: str
+    tool_name: str
+    call: ToolCall
+
+    @classmethod
+    def read(cls, request: Mapping[str, Any]) -> ToolRequest:
+        """Raises: ToolExecutionError: it has no tool, or its parameters are not a mapping."""
+        name, parameters = request.get("tool_name"), request.get("parameters", {})
+        if not isinstance(name, str) or not name:
+            raise ToolExecutionError("A tool request names its tool: {'tool_name': 'file_read', 'parameters': {...}}.")
+        if not isinstance(parameters, dict):
+            raise ToolExecutionError(f"The parameters of {name} must be a mapping of names and values.")
+        request_id = str(request.get("request_id") or new_call_id())
+        brief = request.get("icerc", request.get("icerc_full_text"))
+        given = cast("dict[str, Any]", parameters)
+        arguments = {**given, "icerc": brief} if brief is not None and "icerc" not in given else given
+        try:
+            text = json.dumps(arguments, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ToolExecutionError(f"The parameters of {name} are not JSON data: {error}.") from error
+        return cls(request_id, name, ToolCall(request_id, FunctionCall(_FIRST_VERSION.get(name, name), text)))
+
+    def shown(self, card: Mapping[str, Any]) -> dict[str, Any]:
+        """The request in the documented shape, with the card that was computed in place of the model's own."""
+        parameters = json.loads(self.call.function.arguments)
+        parameters.pop("icerc", None)
+        icerc = {name: value for name, value in card.items() if name in _ICERC}
+        named = {"request_id": self.request_id, "tool_name": self.tool_name}
+        return named | {"parameters": parameters, "icerc": icerc}
 
 
 class ToolHandlerInterface(ABC):
     """A tool of a program's own. Source: framework reference, ToolHandlerInterface.
 
     Its docstring is its description, `parameters` its JSON Schema; unless `effects` say less it is assumed to write, to
-    execute and to reach other machines, so that a person is asked.
+    execute and to reach other machines, so that the user is asked.
     """
 
     parameters: ClassVar[Mapping[str, Any]] = {"type": "object", "properties": {}}
@@ -93,7 +136,7 @@ class TEPSManager:
     """Tool Execution & Permission Service. Source: framework reference, TEPS Manager.
 
     Without `product` it makes its own, from the configuration there is with `teps_settings` for its `teps`, which works
-    in the current folder. `answer` is what the person last answered; None: nothing in time, or nobody was there.
+    in the current folder. `answer` is what the user last answered; None: nothing in time, or no user was there.
     """
 
     def __init__(
@@ -155,7 +198,7 @@ class TEPSManager:
         code: str = "",
         answered_elsewhere: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Whether the person at the terminal allows it; `answer` has the whole answer.
+        """Whether the user at the terminal allows it; `answer` has the whole answer.
 
         No answer in `teps.confirmation_seconds`, or no terminal, is a no. `icerc_data` is a card; what the gate adds to
         it (`reason`, `grant_description`) is shown too.
@@ -257,3 +300,45 @@ class ToolRequestHandler:
 
 def _ignored(_: RunEvent) -> None:
     """The stages of a call that a program makes are shown nowhere."""
+
+
+def result_of(request: ToolRequest, message: Message) -> dict[str, Any]:
+    """The documented ToolResult of the answer to a request."""
+    content: Any = message.text()
+    error = None
+    if message.name in _SHAPED and content.startswith("{"):
+        content = json.JSONDecoder().raw_decode(content)[0]  # a note may follow
+    if message.failed and isinstance(content, dict):
+        error = f"The command ended with exit code {content['exit_code']}."
+    elif message.failed:
+        error, content = message.text().removeprefix("Error: ").removeprefix("ERROR: "), None
+        denied = f"This call was not allowed: {DENIED}"
+        if error.startswith(denied):
+            error = f"{DECLINED}{error.removeprefix(denied)}"
+    return {
+        "request_id": request.request_id,
+        "tool_name": request.tool_name,
+        "success": not message.failed,
+        "content": content,
+        "error": error,
+    }
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """A ToolResult, or one in the shape of the framework's first version, as the model reads it."""
+    if "status" in result:
+        data = result.get("data") or {}
+        if result["status"] == "success":
+            return _json(data)
+        if result["status"] == "declined_by_user":
+            return f"{DECLINED}."
+        return f"Error: {(data.get('error_message') or data) if isinstance(data, dict) else data}"
+    if result.get("success", True):
+        return _json(result.get("content"))
+    shown = result.get("content")
+    error = f"Error: {result.get('error') or 'the tool failed'}"
+    return error if shown is None else f"{error}\n{_json(shown)}"
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

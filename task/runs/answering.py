@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from task.approvals.approvals import RunApprovals
 from task.approvals.questions import said_in
 from task.conversation.messages import ToolCall
-from task.core_client.urls import file_id_of
+from task.core_client.files import file_id_of
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, LoopObserver, RunOutcome

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientPayloadError, ClientSession, ClientTimeout, web
 
-from task.core_client.urls import file_id_of
+from task.core_client.files import file_id_of
 from tests.support.agent import agent_process
 from tests.support.core import API_KEY, local_core, served
 from tests.support.core_peers import Handler

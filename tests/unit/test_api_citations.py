@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from task.api.responses_output import citations
-from task.core_client.urls import file_id_of
+from task.core_client.files import file_id_of
 
 
 def test_files_and_pages_are_cited_and_content_of_their_own_is_not() -> None:

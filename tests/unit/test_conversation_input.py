@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
-from task.reference.conversation_input import ConversationInput, inputs_of, messages_of, tools_of
+from task.reference.conversation_input import ConversationInput, inputs_of, tools_of
 from tests.support.documented import tool_calling_examples
 from tests.support.tool_calls import call_of
 
@@ -23,7 +23,7 @@ def test_an_example_is_read_and_written_word_for_word(title: str) -> None:
 
 def test_the_examples_are_one_conversation_of_ours() -> None:
     inputs = [ConversationInput.from_dict(MESSAGES[title]) for title in MESSAGES if title.endswith("Message")]
-    question, asked, result, answer = messages_of(inputs)
+    question, asked, result, answer = [each.message() for each in inputs]
     assert question == user("What's the weather like?")
     [call] = asked.tool_calls
     assert (call.id, call.name, call.function.arguments) == ("call_123", "get_weather", '{"location": "New York"}')
@@ -45,12 +45,15 @@ def test_the_design_s_two_requests_in_python_are_messages() -> None:
     )
     assert [tool["function"]["name"] for tool in tools_of([request, result])] == ["get_weather", "calculate_distance"]
     expected = Message(Role.TOOL, result.content, tool_call_id="call_abc123", name="get_weather")
-    assert messages_of([request, result]) == [user("What's the weather like in San Francisco?"), expected]
+    assert [each.message() for each in [request, result]] == [
+        user("What's the weather like in San Francisco?"),
+        expected,
+    ]
 
 
 def test_an_input_of_three_fields_or_one_works_as_before() -> None:
     assert ConversationInput("Hi", "user", True).as_dict() == {"role": "user", "content": "Hi", "scrub_pii": True}
-    assert messages_of([ConversationInput("Be brief.", "system"), ConversationInput("Grüße 🙂")]) == [
+    assert [each.message() for each in [ConversationInput("Be brief.", "system"), ConversationInput("Grüße 🙂")]] == [
         system("Be brief."),
         user("Grüße 🙂"),
     ]
@@ -67,9 +70,9 @@ def test_a_history_without_a_question_carries_no_tools_and_parts_become_text() -
     call = call_of("get_weather", {"location": "Rome"})
     history = [system("Be brief."), assistant(None, [call]), tool_message(call, "sunny")]
     assert tools_of(inputs_of(history, [WEATHER])) == []
-    assert messages_of(inputs_of(history)) == history
+    assert [each.message() for each in inputs_of(history)] == history
     parts = user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}])
-    assert messages_of(inputs_of([parts])) == [user("one\ntwo")]
+    assert [each.message() for each in inputs_of([parts])] == [user("one\ntwo")]
 
 
 @pytest.mark.fault("tool calling: a message of the design that is incomplete, or of an unknown role")

@@ -58,14 +58,6 @@ class FileUrl:
         encoded = "/".join(encode_segment(segment) for segment in self.segments)
         return f"files/{self.bucket}/{encoded}{'/' if self.is_folder and encoded else ''}"
 
-    def contains(self, other: FileUrl) -> bool:
-        """Whether `other` is this folder or lies below it, by whole names."""
-        if not self.is_folder or self.bucket != other.bucket:
-            return False
-        if other.segments == self.segments:
-            return other.is_folder
-        return other.segments[: len(self.segments)] == self.segments
-
 
 def encode_segment(segment: str) -> str:
     """One name, percent-encoded the way Core writes it into URLs."""
@@ -164,10 +156,11 @@ class PerRequestKeys:
         key = self._live.get(value)
         return key if key is not None and key.expires_at > self._clock() else None
 
-    def add_rights(self, key: PerRequestKey, urls: Iterable[str]) -> None:
-        """Let the key read and write canonical `urls`, and renew it."""
-        key.attached.update(dict.fromkeys(urls, "READ_WRITE"))
-        key.expires_at = self._clock() + self._ttl
+    def add_rights(self, key: PerRequestKey, home: str, urls: Iterable[str]) -> None:
+        """Let the key read and write those of the canonical `urls` that are below `home`, and renew it."""
+        if added := [url for url in urls if url.startswith(home)]:
+            key.attached.update(dict.fromkeys(added, "READ_WRITE"))
+            key.expires_at = self._clock() + self._ttl
 
 
 class Buckets:
@@ -205,16 +198,15 @@ class Buckets:
         """
         if resource.bucket == PUBLIC_BUCKET:
             return "READ"
-        owner, key = self.owner_of(resource.bucket), caller.key
+        key, wanted = caller.key, resource.url
         if key is None:
-            return "READ_WRITE" if owner == caller.owner else None
-        appdata = FileUrl(resource.bucket, ("appdata", *key.deployment.split("/")), is_folder=True)
-        if owner == f"Keys/{key.deployment}/" or (owner == caller.owner and appdata.contains(resource)):
-            return "READ_WRITE"
-        wanted = resource.url
-        grants = {
-            access
-            for url, access in key.attached.items()
-            if url == wanted or (url.endswith("/") and wanted.startswith(url))
+            return "READ_WRITE" if self.owner_of(resource.bucket) == caller.owner else None
+        grants: dict[str, Access] = {
+            f"files/{self.id_of(f'Keys/{key.deployment}/')}/": "READ_WRITE",
+            f"files/{self.appdata_of(caller.owner, key.deployment)}/": "READ_WRITE",
+            **key.attached,
         }
-        return "READ_WRITE" if "READ_WRITE" in grants else "READ" if grants else None
+        found = {
+            access for url, access in grants.items() if url == wanted or (url.endswith("/") and wanted.startswith(url))
+        }
+        return "READ_WRITE" if "READ_WRITE" in found else "READ" if found else None

@@ -211,21 +211,15 @@ def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
     bearer = value.strip() if scheme.lower() == "bearer" else scheme
     if key and bearer and bearer != key:
         raise Refusal(400, "Either API-KEY or Authorization header must be provided but not both")
-    principal = core.settings.user_of(bearer)
-    if principal is None and (key or not core.settings.core025):  # only today's Core accepts a key as a bearer value
-        principal = _by_key(core, key or bearer)
-    if principal is None:
-        raise Refusal(401, "Unknown api key" if key else "Bad Authorization header")
-    return principal
-
-
-def _by_key(core: Core, value: str) -> Principal | None:
-    if (key := core.keys.find(value)) is not None:
-        return replace(key.initiator, key=key)
+    if (user := core.settings.user_of(bearer)) is not None:
+        return user
+    value = key if core.settings.core025 else key or bearer  # only today's Core accepts a key as a bearer value
+    if (own := core.keys.find(value)) is not None:
+        return replace(own.initiator, key=own)
     for known, entry in core.config.keys.items():
         if hmac.compare_digest(known.encode(), value.encode()):
             return Principal(f"Keys/{entry.project}/", entry.all_roles, entry.project)
-    return None
+    raise Refusal(401, "Unknown api key" if key else "Bad Authorization header")
 
 
 def serve(settings: CoreSettings) -> None:

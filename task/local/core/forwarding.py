@@ -11,10 +11,10 @@ from typing import Any, cast
 import orjson
 from aiohttp import web
 
-from task.local.core.access import PRINCIPAL, Principal, parse
+from task.local.core.access import PRINCIPAL, parse
 from task.local.core.config import Application, Deployment, ListedEntry, Model
-from task.local.core.core import CORE, Core, usable
-from task.local.core.relay import PASSED_ON, ResponseRules, Share, passed_headers, request_files, send, with_query
+from task.local.core.core import CORE, usable
+from task.local.core.relay import PASSED_ON, ResponseRules, passed_headers, request_files, send, with_query
 from task.local.core.responses import PlainResponse, Refusal, json_object
 
 BLOCK_SECONDS = 30.0  # for so long Core 0.25 refuses every call of an application after a 4xx
@@ -52,7 +52,9 @@ async def complete(request: web.Request) -> web.StreamResponse:
     url = with_query(deployment.endpoint or "", request.rel_url.raw_query_string)
     if added:
         body = orjson.dumps(document | added)
-    rules = ResponseRules(SWALLOWED, _sharing(core, caller, name))
+    home = f"files/{core.buckets.appdata_of(caller.owner, name)}/"
+    share = partial(core.keys.add_rights, caller.key, home) if caller.key else None  # a user owns that folder
+    rules = ResponseRules(SWALLOWED, share)
     response = await _call(request, deployment, url, body, rules, files=files, own_headers=_headers(deployment))
     if core.settings.core025 and (response.status == 503 or 400 <= response.status < 500):
         core.blocked[name] = core.settings.clock() + BLOCK_SECONDS
@@ -70,18 +72,6 @@ def _headers(deployment: Deployment) -> dict[str, str]:
         headers["X-DIAL-APPLICATION-ID"] = deployment.name
         headers["X-DIAL-APPLICATION-PROPERTIES"] = orjson.dumps(deployment.application_properties).decode()
     return headers
-
-
-def _sharing(core: Core, caller: Principal, deployment: str) -> Share | None:
-    key, home = caller.key, f"files/{core.buckets.appdata_of(caller.owner, deployment)}/"
-    if key is None:  # a user owns the folder
-        return None
-
-    def share(urls: list[str]) -> None:
-        if own := [url for url in urls if url.startswith(home)]:
-            core.keys.add_rights(key, own)
-
-    return share
 
 
 async def call_feature(request: web.Request) -> web.StreamResponse:

@@ -86,14 +86,14 @@ class ImageServer:
         kind = next((kind for magic, kind in _MAGIC.items() if picture.content.startswith(magic)), None)
         if kind is None:
             raise Refusal(500, openai_error("The image model did not answer with a picture", "500"))
-        home = self.buckets.appdata_of(caller.owner, self.name)
-        url = f"files/{home}/images/{uuid4().hex}.{kind.rpartition('/')[2]}"
+        home = f"files/{self.buckets.appdata_of(caller.owner, self.name)}/"
+        url = f"{home}images/{uuid4().hex}.{kind.rpartition('/')[2]}"
         with self.store.upload() as upload:
             await upload.write(picture.content)
             await upload.finish()
             await asyncio.to_thread(self.store.keep, url, upload, kind, self.name, lambda _: None)
         if caller.key is not None:
-            self.keys.add_rights(caller.key, [url])
+            self.keys.add_rights(caller.key, home, [url])
         return {"type": kind, "url": url}
 
     async def _requested(self, upstream: UpstreamModel, prompt: str, options: Mapping[str, str]) -> Picture:

@@ -92,7 +92,10 @@ async def send(
             auto_decompress=False,
         ) as origin:
             if origin.status in rules.swallowed:
-                return _in_place_of(origin)
+                if origin.status != 429:
+                    return PlainResponse(502, "No route")
+                wait = origin.headers.get("Retry-After")
+                return PlainResponse(503, "Service is not available", {"Retry-After": wait} if wait else None)
             response = web.StreamResponse(
                 status=origin.status, reason=origin.reason, headers=_end_to_end(origin.headers)
             )
@@ -128,13 +131,6 @@ async def _pump(origin: aiohttp.ClientResponse, response: web.StreamResponse, sh
         await response.write(data)
     if share is not None:
         share(response_files(bytes(waiting)))
-
-
-def _in_place_of(origin: aiohttp.ClientResponse) -> PlainResponse:
-    if origin.status != 429:
-        return PlainResponse(502, "No route")
-    wait = {name: origin.headers[name] for name in ("Retry-After",) if name in origin.headers}
-    return PlainResponse(503, "Service is not available", wait)
 
 
 def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:

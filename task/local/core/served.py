@@ -63,6 +63,9 @@ class CompletionStream:
     async def write_chunk(self, **fields: Any) -> None:
         await self._response.write(b"data: " + orjson.dumps(self._envelope | fields) + b"\n\n")
 
+    async def write_error(self, error: dict[str, Any]) -> None:
+        await self._response.write(b"data: " + orjson.dumps({"error": error}) + b"\n\n")
+
     async def end(self) -> web.StreamResponse:
         await self._response.write(b"data: [DONE]\n\n")
         await self._response.write_eof()
@@ -192,7 +195,7 @@ class ChatModelServer:
                     case _:
                         await stream.write(_rendered(delta))
         except ProviderError as error:
-            await stream.write_chunk(error=_error(error))
+            await stream.write_error(_error(error))
         return await stream.end()
 
     async def _block(self, deltas: AsyncIterator[Delta]) -> web.Response:

@@ -110,14 +110,19 @@ class FileStore:
     def keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
         """Store a finished upload under `url`, replacing what is there, if `check` agrees."""
         with self._changing:
-            current = self.read(url)
+            current, sidecar = self.read(url), self._sidecar(url)
             check(current)
+            sidecar.parent.mkdir(parents=True, exist_ok=True)
+            path = sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
             now = int(time.time() * 1000)
             created = current.created_at if current else now
-            path = self._new_content(url)
             kept = StoredFile(url, content_type, upload.etag, upload.size, created, now, author, path)
             upload.path.replace(path)
-            self._commit(kept, current)
+            draft = path.with_suffix(".draft")
+            draft.write_text(json.dumps(asdict(kept) | {"path": path.name}), encoding="utf-8")
+            draft.replace(sidecar)
+            if current:
+                current.path.unlink(missing_ok=True)
             return kept
 
     def delete(self, url: str, check: Check) -> bool:
@@ -127,20 +132,9 @@ class FileStore:
             if current is None:
                 return False
             check(current)
-            self._remove(current)
+            self._sidecar(url).unlink(missing_ok=True)
+            current.path.unlink(missing_ok=True)
             return True
-
-    def _commit(self, kept: StoredFile, replaced: StoredFile | None) -> None:
-        sidecar = asdict(kept) | {"path": kept.path.name}
-        draft = kept.path.with_suffix(".draft")
-        draft.write_text(json.dumps(sidecar), encoding="utf-8")
-        draft.replace(self._sidecar(kept.url))
-        if replaced:
-            replaced.path.unlink(missing_ok=True)
-
-    def _remove(self, stored: StoredFile) -> None:
-        self._sidecar(stored.url).unlink(missing_ok=True)
-        stored.path.unlink(missing_ok=True)
 
     def open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
         """What is stored under `url` with its content, opened; it stays readable whatever happens to the file."""
@@ -158,7 +152,7 @@ class FileStore:
         folder = parse(url)
         found = (_parsed(sidecar) for sidecar in self._bucket_folder(folder).glob("*.json"))
         files = [(parse(stored.url), stored) for stored in found if stored is not None]
-        inside = [(url.path, stored) for url, stored in files if folder.contains(url)]
+        inside = [(url.path, stored) for url, stored in files if url.path.startswith(folder.path)]
         return [stored for _, stored in sorted(inside, key=lambda pair: pair[0])]
 
     def _bucket_folder(self, resource: FileUrl) -> Path:
@@ -170,11 +164,6 @@ class FileStore:
     def _sidecar(self, url: str) -> Path:
         resource = parse(url)
         return self._bucket_folder(resource) / f"{hashlib.sha256(resource.path.encode()).hexdigest()}.json"
-
-    def _new_content(self, url: str) -> Path:
-        sidecar = self._sidecar(url)
-        sidecar.parent.mkdir(parents=True, exist_ok=True)
-        return sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
 
 
 def _parsed(sidecar: Path) -> StoredFile | None:

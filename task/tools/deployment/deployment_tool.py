@@ -16,8 +16,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, CustomContent, Message, Role
-from task.core_client.files import DialFiles, UnpooledFiles
-from task.core_client.urls import file_url
+from task.core_client.files import DialFiles, UnpooledFiles, file_url
 from task.errors import ProviderError, ToolError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, TextDelta, Usage
