@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scripts.specification import Block, Definition, Section, class_of, definitions, fields_of, sections
+from scripts.specification import Section, class_of, definitions, fields_of, sections
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "contract" / "documented_names.json"
 Names = dict[str, dict[str, Any]]
@@ -58,28 +58,14 @@ def _read_blocks(names: Names, owner: str, section: Section) -> None:
         if block.language == "json" and section.title == "Parameters Schema":
             names[owner]["schema"] = json.loads(block.text)
         elif block.language == "python" and not EXAMPLE.match(block.label):
-            _read_definitions(names, owner, block)
-
-
-def _read_definitions(names: Names, owner: str, block: Block) -> None:
-    defined = class_of(block.text)
-    if defined is not None:
-        names[owner]["bases"] = defined[1]
-    if fields := fields_of(block.text):
-        names[owner]["fields"] = fields
-    for definition in definitions(block.text):
-        names[f"{owner}.{definition.name}"] = _member(definition)
-
-
-def _member(definition: Definition) -> dict[str, Any]:
-    if "property" in definition.decorators:
-        return {"kind": "property"}
-    return {
-        "kind": "method",
-        "async": definition.is_async,
-        "static": "staticmethod" in definition.decorators,
-        "parameters": definition.parameters,
-    }
+            if (defined := class_of(block.text)) is not None:
+                names[owner]["bases"] = defined[1]
+            if fields := fields_of(block.text):
+                names[owner]["fields"] = fields
+            for found in definitions(block.text):
+                static = "staticmethod" in found.decorators
+                method = {"kind": "method", "async": found.is_async, "static": static, "parameters": found.parameters}
+                names[f"{owner}.{found.name}"] = {"kind": "property"} if "property" in found.decorators else method
 
 
 def framework_reference(document: str) -> Names:

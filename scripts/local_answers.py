@@ -91,14 +91,13 @@ def questions_of(path: Path, group: str = "question") -> list[Question]:
     """The questions of one group in a file such as `evaluation/local_model/measured.toml`."""
     data = tomllib.loads(path.read_text("utf-8"))
     files: dict[str, Any] = data.get("files", {})
-    return [_question(fields, files) for fields in data[group]]
-
-
-def _question(fields: dict[str, Any], files: dict[str, Any]) -> Question:
-    name = fields.pop("file", None)
-    contains, without = (tuple(fields.pop(key, ())) for key in ("contains", "without"))
-    file = (name, files[name]["content"].lstrip("\n")) if name else None
-    return Question(**fields, contains=contains, without=without, file=file)
+    questions: list[Question] = []
+    for fields in data[group]:
+        name = fields.pop("file", None)
+        contains, without = (tuple(fields.pop(key, ())) for key in ("contains", "without"))
+        file = (name, files[name]["content"].lstrip("\n")) if name else None
+        questions.append(Question(**fields, contains=contains, without=without, file=file))
+    return questions
 
 
 def content_of(name: str, text: str) -> bytes:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -32,12 +31,13 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SHORT = ModelOptions(max_tokens=1)  # only the decision matters here, not the text
 CSV, PDF, XLSX, DOCX = "customers.csv", "user_manual.pdf", "employees.xlsx", "report.docx"
 FOLDER = "files/7RkqBz2mWd9vT4xLhN"
-READERS = ("file_content_extraction_tool", "rag_search_tool")
+READERS, CALCULATOR = ("file_content_extraction_tool", "rag_search_tool"), ("calculator",)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`tools` any of which is right, none for a reply; the arguments hold all `words`, or come to `value`."""
+    """`tools` any of which is right, none for a reply; the arguments hold all `words` and the address of the `file`, or
+    come to `value`."""
 
     text: str
     tools: tuple[str, ...] = ()
@@ -55,27 +55,19 @@ class Prompt:
         return f"{FOLDER}/{self.file}"
 
 
-def _calculator(text: str, value: float) -> Prompt:
-    return Prompt(text, ("calculator",), value=value)
-
-
-def _reader(text: str, file: str) -> Prompt:
-    return Prompt(text, READERS, (f"{FOLDER}/{file}",), file=file)
-
-
 # Written after the prompt was settled: 20 need a tool, 20 do not.
 PROMPTS = (
-    _calculator("What is 4,782 divided by 12?", 398.5),
-    _calculator("Calculate the square root of 7,569.", 87),
-    _calculator("Add up 48.50, 17.25, 126.75 and 9.75.", 202.25),
-    _calculator("What is (125 + 378) * 16 - 94?", 7954),
-    _calculator("If I save 135 a month, how much will I have after 28 months?", 3780),
-    _reader("Which customers in this list are from Germany?", CSV),
-    _reader("How do I reset the device?", PDF),
-    _reader("What is the maximum load in kilograms?", PDF),
-    _reader("List the safety warnings in this manual.", PDF),
-    _reader("What is Maria Lopez's job title?", XLSX),
-    _reader("What are the main conclusions of this report?", DOCX),
+    Prompt("What is 4,782 divided by 12?", CALCULATOR, value=398.5),
+    Prompt("Calculate the square root of 7,569.", CALCULATOR, value=87),
+    Prompt("Add up 48.50, 17.25, 126.75 and 9.75.", CALCULATOR, value=202.25),
+    Prompt("What is (125 + 378) * 16 - 94?", CALCULATOR, value=7954),
+    Prompt("If I save 135 a month, how much will I have after 28 months?", CALCULATOR, value=3780),
+    Prompt("Which customers in this list are from Germany?", READERS, file=CSV),
+    Prompt("How do I reset the device?", READERS, file=PDF),
+    Prompt("What is the maximum load in kilograms?", READERS, file=PDF),
+    Prompt("List the safety warnings in this manual.", READERS, file=PDF),
+    Prompt("What is Maria Lopez's job title?", READERS, file=XLSX),
+    Prompt("What are the main conclusions of this report?", READERS, file=DOCX),
     Prompt("Generate an image of a robot playing the violin.", ("image_generation_tool",), ("robot", "violin")),
     Prompt("Paint a lighthouse in a storm.", ("image_generation_tool",), ("lighthouse", "storm")),
     Prompt("Can you make a picture of a dragon holding a balloon?", ("image_generation_tool",), ("dragon", "balloon")),
@@ -163,22 +155,18 @@ async def saved_state(model: EmbeddedModel) -> Path:
     return state
 
 
-async def both_speeds(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
-    """Of the very first start and of a later one."""
-    model.state(model.found() or Path()).unlink(missing_ok=True)
-    first = await speed(model, tools)
-    await saved_state(model)
-    return replace(await speed(model, tools), first=first.cold)
-
-
 def table(verdicts: Sequence[Verdict], measured: Speed | None, cores: int) -> str:
     """The measured part of the page; without `measured`, as on a busy machine, it has no speed."""
     right = sum(item.right for item in verdicts)
     needing = [item for item in verdicts if item.prompt.tools]
+    speed = measured and (
+        f"On {cores} cores: first word {measured.first:.1f} s after the very first start, {measured.cold:.1f} s after "
+        f"later ones, {measured.warm:.1f} s warm; {measured.memory / 1e9:.2f} GB of memory."
+    )
     lines = [
         f"Right: {right} of {len(verdicts)} ({sum(item.right for item in needing)} of {len(needing)} that need a tool, "
         f"{right - sum(item.right for item in needing)} of {len(verdicts) - len(needing)} that need none).",
-        *([_speed_line(measured, cores)] if measured else []),
+        *([speed] if speed else []),
         "",
         "| question | decided | right | s |",
         "|---|---|---|---|",
@@ -191,13 +179,6 @@ def table(verdicts: Sequence[Verdict], measured: Speed | None, cores: int) -> st
     return "\n".join(lines)
 
 
-def _speed_line(measured: Speed, cores: int) -> str:
-    return (
-        f"On {cores} cores: first word {measured.first:.1f} s after the very first start, {measured.cold:.1f} s after "
-        f"later ones, {measured.warm:.1f} s warm; {measured.memory / 1e9:.2f} GB of memory."
-    )
-
-
 def _right(prompt: Prompt, calls: Sequence[tuple[str, str]]) -> bool:
     if not prompt.tools:
         return not calls
@@ -206,7 +187,8 @@ def _right(prompt: Prompt, calls: Sequence[tuple[str, str]]) -> bool:
     if prompt.value is not None:
         return any(_comes_to(arguments, prompt.value) for _, arguments in calls)
     written = " ".join(arguments for _, arguments in calls).lower().replace("_", "").replace(",000", "000")
-    return all(word.lower().replace("_", "") in written for word in prompt.words)
+    words = (*prompt.words, *([prompt.url] if prompt.file else []))
+    return all(word.lower().replace("_", "") in written for word in words)
 
 
 def _comes_to(arguments: str, value: float) -> bool:
@@ -230,43 +212,42 @@ async def _first_word(chat: ChatModel, question: str, tools: Sequence[ToolSchema
 
 
 def _memory(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) * 1024 if found else 0
 
 
-async def _measure(write: Path | None, with_speed: bool) -> int:
+async def _measure(with_speed: bool) -> str:
     from tests.support.local_tools import DEFAULT_TOOLS
 
     model = replace(embedded_model(load_settings()), queue=0)
     if model.found() is None:
-        print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
-        return 1
+        raise SystemExit("The model is not on this machine: dial-agent model pull")
     verdicts: list[Verdict] = []
     async with ModelProcess(model, print) as process:
         for prompt in PROMPTS:
             verdicts.append(await verdict(process.chat, prompt, DEFAULT_TOOLS))
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)
-    measured = await both_speeds(model, DEFAULT_TOOLS) if with_speed else None
-    _show(table(verdicts, measured, os.cpu_count() or 1), write)
-    return 0
+    measured = None
+    if with_speed:
+        model.state(model.found() or Path()).unlink(missing_ok=True)
+        first = await speed(model, DEFAULT_TOOLS)
+        await saved_state(model)
+        measured = replace(await speed(model, DEFAULT_TOOLS), first=first.cold)
+    return table(verdicts, measured, os.cpu_count() or 1)
 
 
-def _show(text: str, page: Path | None) -> None:
-    if page is None:
-        print(text)
-        return
-    before, _, rest = page.read_text("utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", "utf-8")
-
-
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the model of this machine.")
     parser.add_argument("--write", type=Path, help="put the figures into this page")
     parser.add_argument("--no-speed", action="store_true", help="measure the decisions only, on a busy machine")
     given = parser.parse_args()
-    return asyncio.run(_measure(given.write, not given.no_speed))
+    text = asyncio.run(_measure(not given.no_speed))
+    if given.write is None:
+        print(text)
+    else:
+        before, _, rest = given.write.read_text("utf-8").partition(BEGIN)
+        given.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", "utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

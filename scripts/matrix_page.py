@@ -50,30 +50,29 @@ of errors, durations and the places of files are left out.
 
 def page() -> str:
     rows = [f"| {name} | {reason} |" for name, reason in EXCEPTIONS.items()]
-    return "\n".join([OPENING.rstrip("\n"), *rows, "", "## The cells", "", *_cells(), "", *_conversations(), ""])
-
-
-def _cells() -> list[str]:
-    return [
-        "How many conversations are held, and the exceptions that apply to some of them:",
-        "",
-        f"| | {' | '.join(DOORS)} |",
-        f"|---{'|---' * len(DOORS)}|",
-        *(
-            f"| {backend.wire} | {' | '.join(_cell(name, door) for door in DOORS)} |"
-            for name, backend in BACKENDS.items()
-        ),
+    cells = [
+        f"| {backend.wire} | {' | '.join(_cell(name, door) for door in DOORS)} |" for name, backend in BACKENDS.items()
     ]
+    return "\n".join(
+        [
+            OPENING.rstrip("\n"),
+            *rows,
+            "\n## The cells\n",
+            "How many conversations are held, and the exceptions that apply to some of them:\n",
+            f"| | {' | '.join(DOORS)} |",
+            f"|---{'|---' * len(DOORS)}|",
+            *cells,
+            "\nThe conversations:\n",
+            *(f"{number}. {name}" for number, name in enumerate(CONVERSATIONS, 1)),
+            "",
+        ]
+    )
 
 
 def _cell(backend: str, door: str) -> str:
     held = sum(driven(conversation, door) for conversation in CONVERSATIONS.values())
     found = [exceptions(conversation, BACKENDS[backend], door) for conversation in CONVERSATIONS.values()]
     return "; ".join([str(held), *(name for name in EXCEPTIONS if any(name in names for names in found))])
-
-
-def _conversations() -> list[str]:
-    return ["The conversations:", "", *(f"{number}. {name}" for number, name in enumerate(CONVERSATIONS, 1))]
 
 
 if __name__ == "__main__":

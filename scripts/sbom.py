@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,10 @@ Component = dict[str, Any]
 
 def licence(component: Component) -> str:
     """The component's licence as an SPDX expression, or what it states instead; empty: nothing."""
-    known = [SPDX.get(text, text) for text in map(_stated, component.get("licenses", ()))]
+    items = component.get("licenses", ())
+    stated = [str(i.get("expression") or i["license"].get("id") or i["license"].get("name", "")) for i in items]
+    known = [SPDX.get(text, text) for text in stated]
     return next(filter(permissive, known), known[0] if known else STATED.get(component["name"], ""))
-
-
-def _stated(item: dict[str, Any]) -> str:
-    return str(item.get("expression") or item["license"].get("id") or item["license"].get("name", ""))
 
 
 def permissive(expression: str) -> bool:
@@ -90,8 +89,10 @@ def required(lines: Iterable[str]) -> frozenset[str]:
         if asked in seen or not _installed(requirement.name):
             continue
         seen.add(asked)
-        inner = map(Requirement, metadata.requires(requirement.name) or ())
-        waiting += [item for item in inner if _holds(item, requirement.extras)]
+        for inner in map(Requirement, metadata.requires(requirement.name) or ()):
+            extras = ({"extra": extra} for extra in (*requirement.extras, ""))
+            if inner.marker is None or any(map(inner.marker.evaluate, extras)):
+                waiting.append(inner)
     return frozenset(name for name, _ in seen)
 
 
@@ -100,11 +101,6 @@ def _installed(name: str) -> bool:
         return bool(metadata.version(name))
     except metadata.PackageNotFoundError:  # another platform's
         return False
-
-
-def _holds(requirement: Requirement, extras: Iterable[str]) -> bool:
-    marker = requirement.marker
-    return marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, ""))
 
 
 def problems(components: Iterable[Component]) -> Iterator[str]:
@@ -126,17 +122,13 @@ def vendored() -> list[Component]:
     ]  # fmt: skip
 
 
-def _requirements() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    optional = [line for extra, lines in project["optional-dependencies"].items() if extra != "dev" for line in lines]
-    return [*project["dependencies"], *optional]
-
-
 def _bill(program: str, name: str, environment: str) -> dict[str, Any]:
     command = [program, "environment", "--output-reproducible", str(ROOT / environment / "bin" / "python")]
     bill: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     if name == "agent":
-        names = required(_requirements())
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        optional = [lines for extra, lines in project["optional-dependencies"].items() if extra != "dev"]
+        names = required(chain(project["dependencies"], *optional))
         own = [item for item in bill["components"] if canonicalize_name(item["name"]) in names]
         bill["components"] = [*own, *vendored()]
     kept = {item["bom-ref"] for item in bill["components"]}

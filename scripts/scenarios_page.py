@@ -44,15 +44,12 @@ def problems(scenarios: Mapping[str, Any], reasons: Mapping[str, str | None]) ->
 
 
 def page(scenarios: Mapping[str, Any]) -> str:
-    return OPENING + "".join(
-        f"| {number} | {row['asks']} | {row['holds']} | {', '.join(map(_link, row['tests']))} |\n"
-        for number, row in scenarios.items()
-    )
-
-
-def _link(test: str) -> str:
-    file, _, name = test.partition("::")
-    return f"[{name.removeprefix('test_').replace('_', ' ')}](../{file})"
+    rows = list[str]()
+    for number, row in scenarios.items():
+        tests = [test.partition("::") for test in row["tests"]]
+        links = (f"[{name.removeprefix('test_').replace('_', ' ')}](../{file})" for file, _, name in tests)
+        rows.append(f"| {number} | {row['asks']} | {row['holds']} | {', '.join(links)} |\n")
+    return OPENING + "".join(rows)
 
 
 def main(arguments: list[str]) -> int:

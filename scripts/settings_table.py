@@ -68,20 +68,13 @@ def _framework() -> str:
 
 
 def _section(model: type[BaseModel], path: tuple[str, ...], settings: list[Setting]) -> str:
-    heading = "## The product" if not path else f"## `{'.'.join(path)}`: {_sentence(_group(model, path))}"
-    rows = ["| variable | YAML key | default | meaning |", "|---|---|---|---|", *map(_row, settings)]
-    return "\n".join([heading, "", *rows, ""])
-
-
-def _group(model: type[BaseModel], path: tuple[str, ...]) -> type[BaseModel]:
     for name in path:
         inner: Any = model.model_fields[name].annotation
         model = inner
-    return model
-
-
-def _sentence(model: type[BaseModel]) -> str:
-    return " ".join((model.__doc__ or model.__name__).split()).rstrip(".")
+    sentence = " ".join((model.__doc__ or model.__name__).split())
+    heading = "## The product" if not path else f"## `{'.'.join(path)}`: {sentence.rstrip('.')}"
+    rows = ["| variable | YAML key | default | meaning |", "|---|---|---|---|", *map(_row, settings)]
+    return "\n".join([heading, "", *rows, ""])
 
 
 def _row(setting: Setting) -> str:

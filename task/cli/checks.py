@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import aiohttp
@@ -36,7 +37,7 @@ HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 CORE_TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 AGENT, PICTURES, CODE_TOOL = "general-purpose-agent", "pictures", "execute_code"
 REFUSED = (401, 403)
-START = "Start it with `make run`."
+CORRECT, START = "Correct the setting that is named.", "Start it with `make run`."
 CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
 NO_MODEL = (
@@ -74,6 +75,9 @@ class Examined:
         return self._discovered
 
 
+Look = Callable[[Examined], Awaitable[Finding | list[Check] | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A check: its name, what looks, and what to do where that finds a problem or raises SettingsError.
@@ -82,8 +86,8 @@ class Row:
     """
 
     name: str
-    look: Callable[[Examined], Awaitable[Finding | list[Check] | None]]
-    fix: str = "Correct the setting that is named."
+    fix: str
+    look: Look
 
     async def checks(self, examined: Examined) -> list[Check]:
         """What it finds."""
@@ -97,6 +101,11 @@ class Row:
         return [Check(self.name, state, text, *(fix or ["" if state == "ok" else self.fix]))]
 
 
+def row(name: str, fix: str = CORRECT) -> Callable[[Look], Row]:
+    """The row whose check is the function."""
+    return partial(Row, name, fix)
+
+
 async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
     """What the rows find, in their order."""
     examined = Examined(settings)
@@ -108,7 +117,8 @@ async def _answers(settings: Settings) -> bool:
         return await answers(session, f"{base_url(settings.host, settings.port)}/health")
 
 
-async def _agent(examined: Examined) -> Finding:
+@row("agent", START)
+async def agent_check(examined: Examined) -> Finding:
     settings = examined.settings
     if await _answers(settings):
         return "ok", f"answers at {base_url(settings.host, settings.port)}"
@@ -117,7 +127,8 @@ async def _agent(examined: Examined) -> Finding:
     return "note", f"is not running; port {settings.port} is free"
 
 
-async def _core(examined: Examined) -> Finding | list[Check]:
+@row("core", "Set DIAL_API_KEY.")
+async def core_check(examined: Examined) -> Finding | list[Check]:
     settings = examined.settings
     address, ours = core_address(settings), core_is_ours(settings)
     client = CoreClient(address, key_for(settings, address), CORE_TIMEOUT)
@@ -172,7 +183,8 @@ def missing_pictures(names: Sequence[str], settings: Settings) -> list[Check]:
     return [Check(PICTURES, "note", found, fix)]
 
 
-async def _model(examined: Examined) -> Finding:
+@row("model")
+async def model_check(examined: Examined) -> Finding:
     model = await choose_model(examined.settings)
     found = f"{model.name}, because {model.reason}"
     if model.rule == "demo":
@@ -204,7 +216,8 @@ async def _upstream(model: ChosenModel, found: str) -> Finding:
     return "bad", f"{found}; it lists no models (HTTP {status})", "Correct OPENAI_BASE_URL: most end in /v1."
 
 
-async def _ollama(examined: Examined) -> Finding | None:
+@row("ollama", "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
+async def ollama_check(examined: Examined) -> Finding | None:
     settings = examined.settings
     by_agent, by_core = (asked == "ollama" for asked in (settings.backend, settings.core.model))
     found = await chosen_of_ollama(settings)
@@ -225,16 +238,19 @@ async def _ollama(examined: Examined) -> Finding | None:
     return "ok", text
 
 
-async def _dapr(examined: Examined) -> Finding | None:
+@row("dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
+async def dapr_check(examined: Examined) -> Finding | None:
     if not BACKENDS[examined.settings.backend].sidecar:
         return None
-    found = await chosen_of_dapr(examined.settings)
-    if found.fault:
-        return "bad", found.fault, "Start the sidecar with a conversation component; see docs/dapr.md."
-    return "ok", found.described
+    try:
+        found = await chosen_of_dapr(examined.settings)
+    except SettingsError as error:
+        return "bad", str(error), CORRECT
+    return ("bad", found.fault) if found.fault else ("ok", found.described)
 
 
-async def _interpreter(examined: Examined) -> Finding:
+@row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
+async def interpreter_check(examined: Examined) -> Finding:
     from task.product.parts import own_token
     from task.tools.mcp.mcp_client import MCPClient
     from task.tools.mcp.results import Fault, MCPFailure
@@ -274,17 +290,4 @@ async def _sandbox_tier(url: str) -> str | None:
         await server.close()
 
 
-CORE, MODEL, DAPR = Row("core", _core, "Set DIAL_API_KEY."), Row("model", _model), Row("dapr", _dapr)
-INTERPRETER = Row(
-    "python interpreter",
-    _interpreter,
-    "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.",
-)
-SERVERS = (
-    INTERPRETER,
-    Row("agent", _agent, START),
-    CORE,
-    MODEL,
-    Row("ollama", _ollama, "Start it with `ollama serve`, or correct OLLAMA_LOCAL."),
-    DAPR,
-)
+SERVERS = (interpreter_check, agent_check, core_check, model_check, ollama_check, dapr_check)

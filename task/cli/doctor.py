@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.checks import SERVERS, Check, Examined, Finding, Row, checked
+from task.cli.checks import CORRECT, SERVERS, Check, Examined, Finding, checked, row
 from task.cli.tools import own_tools
 from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
@@ -61,7 +61,7 @@ def run(config: Path | None, as_json: bool) -> int:
     try:
         checks = asyncio.run(results(load_settings(config)))
     except SettingsError as error:
-        checks = [Check("settings", "bad", str(error), ROWS[0].fix)]
+        checks = [Check("settings", "bad", str(error), CORRECT)]
     if as_json:
         print(json.dumps([asdict(check) for check in checks], ensure_ascii=False))
     else:
@@ -82,22 +82,25 @@ def try_escapes(as_json: bool) -> int:
 
 async def results(settings: Settings, *names: str) -> list[Check]:
     """What the rows of these names find; without names, all rows."""
-    return await checked(settings, [row for row in ROWS if not names or row.name in names])
+    return await checked(settings, [one for one in ROWS if not names or one.name in names])
 
 
-async def _settings(examined: Examined) -> Finding:
+@row("settings")
+async def settings_check(examined: Examined) -> Finding:
     if names := examined.settings.for_the_console:
         found = f"every name and value is known; for the console only: {'; '.join(names)}"
         return "note", found, "Do not rely on them in the other doors."
     return "ok", "every name and value is known"
 
 
-async def _python(_: Examined) -> Finding:
+@row("python", "Use Python 3.11, 3.12 or 3.13.")
+async def python_check(_: Examined) -> Finding:
     usable = OLDEST_PYTHON <= sys.version_info[:2] < TOO_NEW
     return "ok" if usable else "bad", ".".join(map(str, sys.version_info[:3]))
 
 
-async def _data_folder(examined: Examined) -> Finding:
+@row("data folder", "Set AGENT_DATA_DIR to a folder you may write to.")
+async def data_folder_check(examined: Examined) -> Finding:
     folder = examined.settings.data_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,19 +110,22 @@ async def _data_folder(examined: Examined) -> Finding:
         return "bad", f"{folder}: {error.strerror}"
 
 
-async def _state_secret(examined: Examined) -> Finding:
+@row("state secret", f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters.")
+async def state_secret_check(examined: Examined) -> Finding:
     secret = examined.settings.state_secret
     if secret is None:
         return "ok", "generated once per installation", "Several replicas need the same AGENT_STATE_SECRET."
     return ("note", "set, but short enough to guess") if len(secret) < SHORT_SECRET else ("ok", "set")
 
 
-async def _tools(examined: Examined) -> Finding:
+@row("tools")
+async def tools_check(examined: Examined) -> Finding:
     policy = policy_of(examined.settings)
     return "ok", ", ".join(tool.name for tool in own_tools(examined.settings) if policy.offers(tool.name))
 
 
-async def _workspaces(examined: Examined) -> Finding | None:
+@row("workspaces")
+async def workspaces_check(examined: Examined) -> Finding | None:
     settings, chosen = examined.settings, examined.settings.coding
     if not chosen.workspaces:
         return None
@@ -134,7 +140,8 @@ async def _workspaces(examined: Examined) -> Finding | None:
     return "ok", f"{found}; every change asks"
 
 
-async def _documents(examined: Examined) -> Finding | None:
+@row("search in documents")
+async def documents_check(examined: Examined) -> Finding | None:
     rag = examined.settings.rag
     if not rag.enabled:
         return None
@@ -154,7 +161,8 @@ async def _documents(examined: Examined) -> Finding | None:
     return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
 
 
-async def _store(examined: Examined) -> Finding:
+@row("store", "Correct AGENT_STORE__URL.")
+async def store_check(examined: Examined) -> Finding:
     settings, url = examined.settings, str(examined.settings.store_options["url"])
     if url.startswith(SQLITE) and (new := _new_store(Path(url.removeprefix(SQLITE)))):
         return new
@@ -201,7 +209,11 @@ async def _disagreements(settings: Settings, database: Database) -> Sequence[str
     return await Processes(database, clock, fingerprint).disagreements()
 
 
-async def _document_index(examined: Examined) -> Finding | None:
+@row(
+    "document index",
+    "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory.",
+)
+async def document_index_check(examined: Examined) -> Finding | None:
     rag = examined.settings.rag
     if not rag.enabled or rag.index_url is None:
         return None
@@ -216,7 +228,8 @@ async def _document_index(examined: Examined) -> Finding | None:
     )
 
 
-async def _redis(examined: Examined) -> Finding | None:
+@row("redis")
+async def redis_check(examined: Examined) -> Finding | None:
     redis = redis_of(examined.settings)
     if redis is None:
         return None
@@ -230,7 +243,11 @@ async def _redis(examined: Examined) -> Finding | None:
     return "ok", f"can be read and written; agents connected: {agents}"
 
 
-async def _rules(examined: Examined) -> Finding:
+@row(
+    "permission rules",
+    "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES.",
+)
+async def rules_check(examined: Examined) -> Finding:
     settings = examined.settings
     policy, known, own = policy_of(settings), await _known_tools(examined), len(settings.permissions.rules)
     wrong = [
@@ -266,7 +283,8 @@ async def _known_tools(examined: Examined) -> list[str] | None:
     return None
 
 
-async def _context(examined: Examined) -> Finding:
+@row("context", "Correct the path or the persona, or remove it.")
+async def context_check(examined: Examined) -> Finding:
     manager = context_manager(examined.settings)
     if manager is None:
         return "ok", "none"
@@ -281,7 +299,8 @@ async def _context(examined: Examined) -> Finding:
     return ("note", "; ".join([found, *warnings]), fix) if warnings else ("ok", found)
 
 
-async def _mcp_servers(examined: Examined) -> list[Check]:
+@row("MCP servers", "Rename one of them.")
+async def mcp_servers_check(examined: Examined) -> list[Check]:
     specs, issues = mcp_specs(examined.settings), dict[str, str]()
     with suppress(SettingsError):  # the row of the tools reports it
         issues = {issue.server: issue.summary for issue in (await examined.of_servers()).issues}
@@ -302,7 +321,8 @@ async def _offered(examined: Examined) -> list[BaseTool]:
     return []
 
 
-async def _tool_names(examined: Examined) -> Finding | None:
+@row("tool names", "Offer only one of them: a model mixes such names up.")
+async def tool_names_check(examined: Examined) -> Finding | None:
     tools, alike = await _offered(examined), defaultdict[str, list[str]](list)
     for tool in tools:
         alike[tool.name.casefold().replace("-", "_")].append(tool.name)
@@ -317,7 +337,8 @@ async def _tool_names(examined: Examined) -> Finding | None:
     return ("ok", f"{len(tools)}, all different") if tools else None
 
 
-async def _tool_schemas(examined: Examined) -> Finding | None:
+@row("tool schemas", "Offer fewer tools, with `tools` of the MCP servers.")
+async def tool_schemas_check(examined: Examined) -> Finding | None:
     tools = await _offered(examined)
     sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in tools), reverse=True)
     if not sizes:
@@ -329,7 +350,8 @@ async def _tool_schemas(examined: Examined) -> Finding | None:
     return "note" if total > HEAVY_TOOLS else "ok", found
 
 
-async def _system_prompt(examined: Examined) -> Finding:
+@row("system prompt", "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit.")
+async def system_prompt_check(examined: Examined) -> Finding:
     settings, context = examined.settings, 0
     with suppress(SettingsError):  # the row of the context reports it
         if manager := context_manager(settings):
@@ -339,7 +361,12 @@ async def _system_prompt(examined: Examined) -> Finding:
     return "note" if total > HEAVY_PROMPT else "ok", found
 
 
-async def _sandbox(_: Examined) -> Finding:
+@row(
+    "sandbox",
+    "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows "
+    "more.",
+)
+async def sandbox_check(_: Examined) -> Finding:
     probe = [*SANDBOX, "--probe"]
     try:
         done = await asyncio.to_thread(subprocess.run, probe, capture_output=True, timeout=SANDBOX_SECONDS, check=False)
@@ -356,39 +383,22 @@ async def _sandbox(_: Examined) -> Finding:
 
 # In the order in which one would fix them.
 ROWS = (
-    Row("settings", _settings),
-    Row("python", _python, "Use Python 3.11, 3.12 or 3.13."),
-    Row("data folder", _data_folder, "Set AGENT_DATA_DIR to a folder you may write to."),
-    Row("state secret", _state_secret, f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters."),
-    Row("tools", _tools),
-    Row("workspaces", _workspaces),
-    Row("search in documents", _documents),
-    Row("store", _store, "Correct AGENT_STORE__URL."),
-    Row(
-        "document index",
-        _document_index,
-        "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory.",
-    ),
-    Row("redis", _redis),
-    Row(
-        "permission rules",
-        _rules,
-        "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES.",
-    ),
-    Row("context", _context, "Correct the path or the persona, or remove it."),
-    Row("MCP servers", _mcp_servers, "Rename one of them."),
-    Row("tool names", _tool_names, "Offer only one of them: a model mixes such names up."),
-    Row("tool schemas", _tool_schemas, "Offer fewer tools, with `tools` of the MCP servers."),
-    Row(
-        "system prompt",
-        _system_prompt,
-        "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit.",
-    ),
-    Row(
-        "sandbox",
-        _sandbox,
-        "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows "
-        "more.",
-    ),
+    settings_check,
+    python_check,
+    data_folder_check,
+    state_secret_check,
+    tools_check,
+    workspaces_check,
+    documents_check,
+    store_check,
+    document_index_check,
+    redis_check,
+    rules_check,
+    context_check,
+    mcp_servers_check,
+    tool_names_check,
+    tool_schemas_check,
+    system_prompt_check,
+    sandbox_check,
     *SERVERS,
 )

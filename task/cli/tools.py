@@ -83,7 +83,7 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     Raises:
         SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
-    from task.cli.checks import INTERPRETER, checked
+    from task.cli.checks import checked, interpreter_check
     from task.product.parts import mcp_specs
 
     offered, found = await _offered(settings)
@@ -97,7 +97,7 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
         )
         for tool in offered
     ]
-    [python] = await checked(settings, [INTERPRETER])
+    [python] = await checked(settings, [interpreter_check])
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in found.issues]
     if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:

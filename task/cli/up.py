@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.cli.addresses import base_url, core_is_ours, local_core_key, usable_port
-from task.cli.checks import CORE, DAPR, MODEL, NO_MODEL, PICTURES, REGISTER, Check, checked
+from task.cli.checks import NO_MODEL, PICTURES, REGISTER, Check, checked, core_check, dapr_check, model_check
 from task.cli.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.cli.core_config import replace_file
 from task.cli.model import announcement, wants_download
@@ -158,7 +158,7 @@ async def _serve(
 ) -> None:
     checks: list[Check] = []
     if plan.model.rule in ("dial", "upstream"):
-        rows = [MODEL, DAPR] if core_is_ours(settings) else [CORE, MODEL, DAPR]
+        rows = [*([] if core_is_ours(settings) else [core_check]), model_check, dapr_check]
         checks, _ = await asyncio.gather(checked(settings, rows), supervisor.start())
     else:
         await supervisor.start()

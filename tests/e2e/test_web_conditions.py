@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from task.conversation.messages import assistant, user
@@ -16,7 +15,7 @@ from task.store.store import open_store
 from tests.support.http_api import key_of
 from tests.support.note_product import noting_model
 from tests.support.upstream import http_error
-from tests.support.web import PAGE_MARKS, Person, person
+from tests.support.web import PAGE_MARKS, person
 
 pytestmark = PAGE_MARKS
 
@@ -44,20 +43,18 @@ The end.
 
 @pytest.mark.fault("web page: `<script>`, `onerror` and `javascript:` links in model text")
 @pytest.mark.fault("web page: a remote picture in model text")
-@pytest.mark.parametrize("reloaded", [False, True], ids=["streamed", "stored"])
-async def test_hostile_model_text_is_inert_and_fetches_nothing(tmp_path: Path, *, reloaded: bool) -> None:
+async def test_hostile_model_text_is_inert_and_fetches_nothing_streamed_or_stored(tmp_path: Path) -> None:
     async with person(says(HOSTILE), tmp_path=tmp_path) as p:
         await p.asks("Hi")
-        if reloaded:
-            await p.page.reload()
-        await p.sees("The end.")
-        prose = p.page.locator(".answer .prose")
-        for hostile in ("script", "svg:not(.icon)", "iframe", "style", "img[src]", "[onerror]", "[onload]"):
-            await expect(prose.locator(hostile)).to_have_count(0)
-        links = await prose.locator("a").evaluate_all("links => links.map(link => link.href)")
-        assert [link for link in links if not link.startswith(("http://", "https://", "mailto:"))] == []
-        assert await p.page.evaluate("window.harmed") is None
-        assert p.visit.asked == {"127.0.0.1"}
+        async for _ in p.before_and_after_a_reload():
+            await p.sees("The end.")
+            prose = p.page.locator(".answer .prose")
+            for hostile in ("script", "svg:not(.icon)", "iframe", "style", "img[src]", "[onerror]", "[onload]"):
+                await expect(prose.locator(hostile)).to_have_count(0)
+            links = await prose.locator("a").evaluate_all("links => links.map(link => link.href)")
+            assert [link for link in links if not link.startswith(("http://", "https://", "mailto:"))] == []
+            assert await p.page.evaluate("window.harmed") is None
+            assert p.visit.asked == {"127.0.0.1"}
 
 
 @pytest.mark.fault("web page: hostile text in a tool's result")
@@ -77,53 +74,43 @@ async def test_axe_finds_nothing_serious(tmp_path: Path, size: tuple[int, int], 
         says("# Cities [1]\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n```py\nx = 1\n```"),
     )
     async with person(*items, then=noting_model, tmp_path=tmp_path, size=size, dark=dark) as p:
-        found = await serious(p)
+        found = await p.finds_serious()
         await p.asks("Show me")
         await p.cards.first.locator("summary").click()
         await expect(p.page.get_by_role("region", name="Table towns.csv").first).to_be_visible()
         await p.cited.first.click()
         await expect(p.page.get_by_role("dialog")).to_be_visible()
-        found += await serious(p)
+        found += await p.finds_serious()
         await p.page.keyboard.press("Escape")
         await expect(p.page.locator(".chart .main-svg").first).to_be_visible()
         await p.page.get_by_role("region", name="Table towns.csv").first.get_by_role("button", name="people").click()
         await p.page.get_by_label("Filter rows").first.fill("no. 12")
-        found += await serious(p)
+        found += await p.finds_serious()
         await p.says("Note both")
         await expect(p.button("Approve")).to_have_count(2)
         await expect(p.button("Approve").last).to_be_enabled()
         card = p.page.locator(".approval").last
         await card.get_by_role("button", name="Edit arguments").click()
         await card.get_by_label("Arguments as JSON").fill('{"text": "changed"}')
-        found += await serious(p)
+        found += await p.finds_serious()
         await card.get_by_role("button", name="Approve with these arguments").click()
         await expect(card).to_contain_text("Approved with changes")
         await p.opens_the_list()
         await p.button("Actions for Show me").click()
-        found += await serious(p)
+        found += await p.finds_serious()
         await p.page.keyboard.press("Escape")
         await p.button("Help and language").click()
-        found += await serious(p)
+        found += await p.finds_serious()
         await p.page.keyboard.press("Escape")
         await p.page.goto(f"{p.url}/#/traces")
         link = p.page.locator(".traces-list a").first
         await expect(link).to_be_visible()
-        found += await serious(p)
+        found += await p.finds_serious()
         address = await link.get_attribute("href")
         await p.page.goto(f"{p.url}/{address}")
         await p.page.locator(".step").last.dispatch_event("click")
-        found += await serious(p)
+        found += await p.finds_serious()
     assert found == []
-
-
-async def serious(p: Person) -> list[str]:
-    results = await Axe().run(p.page)
-    return [
-        f"{item['id']}: {node['target']} {node['failureSummary']}"
-        for item in results.response["violations"]
-        if item["impact"] in ("serious", "critical")
-        for node in item["nodes"]
-    ]
 
 
 async def test_a_conversation_of_500_messages_is_usable_before_all_is_shown(tmp_path: Path) -> None:

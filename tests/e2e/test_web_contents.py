@@ -21,9 +21,7 @@ async def test_a_number_in_the_text_opens_the_passage_it_cites(tmp_path: Path, s
     text = "Tokyo [1], Delhi [2, 1], not `[1]`, [a link [1]](https://cities.example) and [7]."
     async with person(wants("show_things", what="cities"), says(text), tmp_path=tmp_path, size=size) as p:
         await p.asks("Show me https://cities.example")
-        for reloaded in (False, True):
-            if reloaded:
-                await p.page.reload()
+        async for _ in p.before_and_after_a_reload():
             await expect(p.cited).to_have_count(2)
             await expect(p.prose).to_have_text("Tokyo 1, Delhi [2]1, not [1], a link [1] and [7].")
             await p.cited.first.click()
@@ -35,6 +33,9 @@ async def test_a_number_in_the_text_opens_the_passage_it_cites(tmp_path: Path, s
             await p.page.keyboard.press("Escape")
             await expect(p.cited.last).to_be_focused()
         await expect(p.cited.first).to_have_accessible_name("Source 1: cities.pdf, page 3")
+        await expect(p.page.locator(".sources .chip")).to_have_text(["[1] cities.pdf, page 3"])
+        await p.page.locator(".sources .chip").click()
+        await expect(p.page.get_by_role("dialog")).to_contain_text(PASSAGE)
 
 
 async def test_a_table_made_by_a_tool_scrolls_sorts_and_filters(tmp_path: Path, size: tuple[int, int]) -> None:
@@ -66,7 +67,7 @@ async def test_a_table_made_by_a_tool_scrolls_sorts_and_filters(tmp_path: Path, 
         assert len(copied.splitlines()) == 68
         await p.page.get_by_label("Filter rows").first.fill("nowhere")
         await expect(count).to_have_text("0 of 1,234 rows")
-        assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await p.fits()
 
 
 async def shows_towns(table: Locator, rows: int) -> None:
@@ -141,9 +142,7 @@ async def test_attached_files_open_where_they_stand(tmp_path: Path, size: tuple[
         await p.page.evaluate(PICTURE)
         await expect(p.page.locator("li.chip:not(.loading)")).to_have_count(5)
         await p.asks("Look")
-        for reloaded in (False, True):
-            if reloaded:
-                await p.page.reload()
+        async for _ in p.before_and_after_a_reload():
             await expect(p.page.locator(".question .thumbnail img")).to_be_visible()
             dialog = await opened(p, "people.csv")
             await expect(dialog.get_by_role("row")).to_have_text(["nameage", "Ada; Countess36", "Zoë41"])
@@ -264,9 +263,7 @@ async def test_what_code_makes_is_shown_also_after_a_reload(tmp_path: Path) -> N
         settings: dict[str, Any] = {"pyinterpreter_mcp_url": server.url, "mcp_token": TOKEN}
         async with person(*script, tmp_path=tmp_path, **settings) as p:
             await p.asks("Plot it")
-            for reloaded in (False, True):
-                if reloaded:
-                    await p.page.reload()
+            async for _ in p.before_and_after_a_reload():
                 answer = p.answers.last
                 await expect(answer.locator(".picture img").last).to_be_visible()
                 await expect(answer.locator(".chart .main-svg").last).to_be_visible()

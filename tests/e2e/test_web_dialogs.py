@@ -24,7 +24,7 @@ async def test_a_small_phone_shows_the_keys_the_modes_and_the_figures_whole(tmp_
         for value in ("default", "ask", "read_only"):
             await mode.select_option(value)
             assert await mode.evaluate(SHOWS_ITS_CHOICE), value
-        assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await p.fits()
         await p.opens_the_list()
         await p.button("Help and language").click()
         dialog = p.page.get_by_role("dialog")

@@ -166,9 +166,7 @@ async def test_many_steps_fold_into_one_line_and_a_long_one_shows_its_progress(
     async with person(*items, tmp_path=tmp_path, size=size) as p:
         await p.asks("Count")
         fold = p.page.locator("details.fold")
-        for reloaded in (False, True):
-            if reloaded:
-                await p.page.reload()
+        async for _ in p.before_and_after_a_reload():
             await expect(fold.locator(".card-title").first).to_have_text("7 steps")
             await expect(fold.locator(".card-time").first).to_contain_text("s")
             await expect(p.cards.first).to_be_hidden()

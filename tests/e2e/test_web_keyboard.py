@@ -57,6 +57,15 @@ async def test_a_whole_journey_needs_no_pointer(tmp_path: Path) -> None:
         await keys.press("Enter")
         await expect(table.locator("tbody tr").first).to_contain_text("Town, no. 150")
 
+        first = await p.is_in_a_conversation()
+        await keys.press("Alt+n")
+        await expect(p.field).to_be_focused()
+        await keys.type("A table")
+        await keys.press("Enter")
+        await p.sees("Made.")
+        assert await p.is_in_a_conversation() != first
+        await keys.press("Alt+ArrowDown")
+        await expect(p.page.locator(".question").first).to_contain_text("Note both")
         await tabs_to(p, p.button("Help and language"), back=True)
         await keys.press("Enter")
         await expect(p.page.get_by_role("dialog")).to_contain_text("write a message")

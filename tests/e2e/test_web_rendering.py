@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from PIL import Image
 from playwright.async_api import expect
 from reportlab.lib.styles import getSampleStyleSheet
@@ -50,9 +49,7 @@ async def test_formulas_code_diagrams_tasks_and_footnotes_are_shown(tmp_path: Pa
     async with person(says(TEXT), tmp_path=tmp_path, size=size) as p:
         assert await p.page.evaluate(VENDORED) == []
         await p.asks("Is $e^{i\\pi} + 1$ zero?\nIt is in:\n```py\nreturn 1\n```")
-        for reloaded in (False, True):
-            if reloaded:
-                await p.page.reload()
+        async for _ in p.before_and_after_a_reload():
             await expect(p.page.locator(".question .katex")).to_have_count(1)
             await expect(p.page.locator(".question .hljs-keyword")).to_have_text("return")
             await expect(p.prose.locator(".katex")).to_have_count(2)
@@ -67,8 +64,8 @@ async def test_formulas_code_diagrams_tasks_and_footnotes_are_shown(tmp_path: Pa
             await goes_to_the_note_and_back(p)
             copied = await p.prose.locator("p").first.evaluate(COPIED)
             assert r"identity $e^{i\pi} + 1 = 0$ costs $5" in copied
-            assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert await serious(p) == []
+            assert await p.fits()
+        assert await p.finds_serious() == []
 
 
 async def shows_the_diagram(p: Person) -> None:
@@ -102,11 +99,6 @@ COPIED = """(paragraph) => {
     getSelection().removeAllRanges();
     return event.clipboardData.getData("text/plain");
 }"""
-
-
-async def serious(p: Person) -> list[str]:
-    results = await Axe().run(p.page)
-    return [item["id"] for item in results.response["violations"] if item["impact"] in ("serious", "critical")]
 
 
 QUOTE = "Tokyo is the largest city of the world, and thirty-seven million people live there."
@@ -158,7 +150,7 @@ async def test_cited_passages_open_marked_in_their_documents(tmp_path: Path, siz
             await expect(marks.first).to_be_in_viewport()
             assert letters("".join(await marks.all_text_contents())) == letters(QUOTE)
             await expect(viewer.locator("blockquote")).to_have_text(QUOTE)
-            assert await serious(p) == []
+            assert await p.finds_serious() == []
             await p.page.keyboard.press("Escape")
             await expect(viewer).to_have_count(0)
             await expect(p.cited.nth(number)).to_be_focused()
@@ -172,7 +164,7 @@ async def test_cited_passages_open_marked_in_their_documents(tmp_path: Path, siz
         await viewer.get_by_role("button", name="Close").click()
         await p.prose.get_by_role("button", name="cities.md", exact=True).click()
         await expect(viewer.locator("pre")).to_contain_text("Intro.")
-        assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await p.fits()
         assert await p.page.evaluate("window.harmed") is None
         assert await p.page.evaluate(OPENED_TOO_LATE, urls[0]) == [None, 0]
 
@@ -296,7 +288,7 @@ async def test_a_chart_is_saved_as_a_picture_and_as_a_table(tmp_path: Path, size
             "Delhi,33",
             "Shanghai,29",
         ]
-        assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await p.fits()
 
 
 @pytest.mark.timeout(240)

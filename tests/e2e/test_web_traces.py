@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import aiohttp
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from task.llm.base import Usage
@@ -38,8 +37,7 @@ async def nothing_is_cut(p: Person) -> None:
     """Nothing of the traces is wider than the window, and no serious finding of axe."""
     wide = "[...document.querySelectorAll('.traces, .traces > .scrolls')].some(e => e.scrollWidth > e.clientWidth + 1)"
     assert not await p.page.evaluate(wide)
-    found = await Axe().run(p.page)
-    assert [item["id"] for item in found.response["violations"] if item["impact"] in ("serious", "critical")] == []
+    assert await p.finds_serious() == []
 
 
 async def test_an_answer_is_rated_found_by_its_rating_and_asked_of_another_model(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, expect
 
 from tests.support.browser import WIDE, Visit, visit
@@ -128,6 +129,25 @@ class Person:
     async def stores(self, name: str, kind: str, content: bytes) -> str:
         """Store a file of theirs; its address."""
         return await self.page.evaluate(STORED, [name, kind, b64encode(content).decode()])
+
+    async def before_and_after_a_reload(self) -> AsyncGenerator[None]:
+        yield
+        await self.page.reload()
+        yield
+
+    async def fits(self) -> bool:
+        """Whether nothing is wider than the window."""
+        return await self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    async def finds_serious(self) -> list[str]:
+        """What axe finds that keeps people from using the page."""
+        found = (await Axe().run(self.page)).response["violations"]
+        return [
+            f"{item['id']}: {node['target']} {node['failureSummary']}"
+            for item in found
+            if item["impact"] in ("serious", "critical")
+            for node in item["nodes"]
+        ]
 
     async def opens_the_list(self) -> None:
         """On a phone the list of conversations is a drawer."""
