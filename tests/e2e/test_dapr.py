@@ -14,10 +14,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from task.cli.service_checks import connection_checks
 
 from task.cli.checks import Check
 from task.cli.core import core_settings
+from task.cli.doctor import results
 from task.cli.model_choice import choose_model
 from task.cli.run import coding_models
 from task.coding.planner import get_plan_async
@@ -48,7 +48,7 @@ def settings(home: Path, address: str, **environ: str) -> Settings:
 
 
 async def rows(home: Path, address: str, **environ: str) -> dict[str, Check]:
-    return {row.name: row for row in await connection_checks(settings(home, address, **environ))}
+    return {row.name: row for row in await results(settings(home, address, **environ), "model", "dapr")}
 
 
 # doctor
@@ -79,14 +79,11 @@ async def test_doctor_names_what_is_wrong_with_the_sidecar(process: tuple[Server
     nowhere = await rows(tmp_path, "no/where")
     found = [row["dapr"] for row in (gone, old, empty, foreign, away, nowhere)]
     assert {(row.state, bool(row.fix)) for row in found} == {("bad", True)}
-    words = [
-        "no conversation component gone",
-        "must be Dapr 1.16",
-        "It has none",
-        "refuses the token",
-        "does not answer at",
-    ]
-    assert [part in row.found for part, row in zip([*words, "is not an address"], found, strict=True)] == [True] * 6
+    words = (
+        "no conversation component gone", "must be Dapr 1.16", "It has none", "refuses the token",
+        "does not answer at", "is not an address",
+    )  # fmt: skip
+    assert [part in row.found for part, row in zip(words, found, strict=True)] == [True] * 6
 
 
 async def test_the_token_and_the_port_of_the_daprs_own_variables_are_used(
@@ -95,8 +92,8 @@ async def test_the_token_and_the_port_of_the_daprs_own_variables_are_used(
     async with scripted_peer(process, token="right") as peer:
         given = {"DAPR_API_TOKEN": "right", "DAPR_GRPC_PORT": str(peer.port)}
         environ = {"HOME": str(tmp_path), "OLLAMA_LOCAL": NO_OLLAMA, "AGENT_BACKEND": "dapr", **given}
-        found = await connection_checks(load_settings(environ=environ, directory=tmp_path))
-    assert [row.state for row in found if row.name == "dapr"] == ["ok"]
+        [found] = await results(load_settings(environ=environ, directory=tmp_path), "dapr")
+    assert found.state == "ok"
 
 
 # Local Core, coding runs, the framework's configuration
