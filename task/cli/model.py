@@ -14,16 +14,18 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from task.cli.exits import Exit
 from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
-from task.local.model.download import (
+from task.local.model.weights import (
+    CATALOGUE,
+    CODER,
     OTHER_SOURCES,
     RUNTIME_BYTES,
     DownloadProgress,
     PackageIndex,
     Report,
+    WeightsUnavailable,
     install_runtime,
     pull,
 )
-from task.local.model.weights import CATALOGUE, CODER, WeightsUnavailable
 from task.settings import Settings, process_environment
 
 DECLINED = "local-model-declined"  # in the data folder: no user is asked twice

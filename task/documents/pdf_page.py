@@ -113,11 +113,12 @@ def _plain(text: str) -> str:
 def _runs(textpage: Any, frame: PageFrame, cells: Cells) -> list[TextRun]:
     runs: list[TextRun] = []
     line, last, cell = 0, None, None
+    raw, read, convert = textpage.raw, c.FPDFText_GetCharBox, frame.box  # looked up once: they run for each letter
     corners = left, right, bottom, top = tuple(ctypes.c_double() for _ in range(4))
 
     def box_at(index: int) -> Box:
-        c.FPDFText_GetCharBox(textpage.raw, index, *corners)
-        return frame.box(left.value, bottom.value, right.value, top.value)
+        read(raw, index, *corners)
+        return convert(left.value, bottom.value, right.value, top.value)
 
     for found in _WORDS.finditer(_text_by_index(textpage)):
         space, word = found[1].strip("\0"), found[2]

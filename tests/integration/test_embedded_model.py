@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from task.cli.core import embedded_source
 from task.conversation.messages import user
 from task.local.model.process import EmbeddedModel, ModelProcess
 from tests.support.core import RunningCore, local_core
-from tests.support.embedded import QUICK, content_of, embedded
+from tests.support.embedded import content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE
 from tests.support.package_index import tiny_weights
 from tests.support.waiting import until
@@ -141,8 +140,7 @@ async def test_a_process_killed_during_an_answer_is_an_error_and_the_next_reques
 @pytest.mark.fault("local model: a process that hangs or cannot start")
 @pytest.mark.system
 async def test_a_process_that_does_not_answer_is_killed_and_replaced(tmp_path: Path) -> None:
-    watchful = replace(QUICK, probe=0.5)
-    async with core_with(embedded(tmp_path, {}, patience=watchful), tmp_path) as core:
+    async with core_with(embedded(tmp_path, {}, probe_seconds=0.5), tmp_path) as core:
         await answer_of(core)
         [deaf] = peers()
         os.kill(deaf.pid, signal.SIGSTOP)
@@ -194,8 +192,7 @@ async def test_during_the_download_answers_wait_and_report_the_progress(tmp_path
 
 @pytest.mark.fault("local model: a process that hangs or cannot start")
 async def test_a_process_that_cannot_start_is_reported_after_a_time(tmp_path: Path) -> None:
-    impatient = replace(QUICK, load=0.5)
-    async with core_with(embedded(tmp_path, {"fails": "out of memory"}, patience=impatient), tmp_path) as core:
+    async with core_with(embedded(tmp_path, {"fails": "out of memory"}, load_seconds=0.5), tmp_path) as core:
         _, _, error = await answer_of(core)
     assert error
     assert "does not start" in error["display_message"]

