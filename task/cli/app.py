@@ -239,7 +239,7 @@ def run(
         str | None, typer.Option(metavar="CMD", help="Verify with this command instead of the plan's tests.")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Approve --setup and what the coding rules leave to a person.")
+        bool, typer.Option("--yes", help="Approve --setup and what the coding rules leave to the user.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Continue this run instead of a new task.")] = None,

@@ -75,7 +75,7 @@ def run(settings: Settings, given: RunArguments) -> int:
     """Plan, carry out, verify; the exit code says how it ended.
 
     Raises:
-        InvalidRequest: no task, one that is no text, or a workspace that cannot be used.
+        InvalidRequest: no task, one that is not UTF-8, or a workspace that cannot be used.
         SettingsError: no model, or a key is missing.
         StoreUnavailable: the run cannot be recorded.
     """
@@ -104,7 +104,7 @@ def checked_workspace(path: Path, settings: Settings, *, unsafe: bool) -> Path:
     """The real path of a workspace.
 
     Raises:
-        InvalidRequest: it is no folder, or one in which a run could reach more than a project.
+        InvalidRequest: it is not a folder, or one in which a run could reach more than a project.
     """
     try:
         found = path.expanduser().resolve()

@@ -99,7 +99,7 @@ def resume(
     run_id: RunId,
     apply: Annotated[bool, typer.Option("--apply", help="Carry out what so far is only a plan.")] = False,
     max_steps: Annotated[int | None, typer.Option(min=1, max=1000, help="Model requests with tools, in all.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what the coding rules leave to a person.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what the coding rules leave to the user.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
     unsafe_no_sandbox: UnsafeNoSandbox = False,
     unsafe_workspace: UnsafeWorkspace = False,
@@ -128,7 +128,7 @@ def undo(
         str | None, typer.Argument(metavar="RUN", help="The id of a task's run; else this folder's last.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Take back also what somebody has changed since the run.")
+        bool, typer.Option("--force", help="Take back also what others have changed since the run.")
     ] = False,
     as_json: AsJson = False,
     config: Config = None,

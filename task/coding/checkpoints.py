@@ -166,7 +166,7 @@ class Checkpoints:
         """Take the task back.
 
         Raises:
-            Conflict: somebody has changed since what the task had changed, and it is not forced.
+            Conflict: others have changed since what the task had changed, and it is not forced.
             SnapshotError: the folder is not writable, or a content is missing. Safe to retry.
         """
         try:

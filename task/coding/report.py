@@ -38,7 +38,7 @@ from task.tools.toolbox import Pending
 LABEL_WIDTH = 11
 OUTPUT_LINES = 20  # of a command that failed
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
-NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves what the coding rules leave to a person."
+NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves what the coding rules leave to the user."
 
 
 class TaskOutput(Protocol):

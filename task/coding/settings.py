@@ -42,15 +42,14 @@ def load_settings() -> Settings:
 
 def documented(settings: Tree) -> Settings:
     """The documented view of a settings tree."""
-    key = settings.ollama_api_key.get_secret_value() if settings.ollama_api_key else ""
-    return Settings(
-        settings.turbo_host, settings.ollama_local, settings.planner_model, settings.coder_model, key,
-        settings.max_steps, settings.request_timeout_s, settings.dry_run,
-    )  # fmt: skip
+    key, models = settings.ollama_api_key, (settings.planner_model, settings.coder_model)
+    limits = (settings.max_steps, settings.request_timeout_s, settings.dry_run)
+    secret = key.get_secret_value() if key is not None else ""
+    return Settings(settings.turbo_host, settings.ollama_local, *models, secret, *limits)
 
 
 def compact_json(obj: object) -> str:
-    """Compact JSON for logs: no spaces, every character as it is."""
+    """Compact JSON for logs: no spaces, non-ASCII characters unescaped."""
     return json.dumps(obj, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -48,7 +48,7 @@ class Snapshot:
 class Snapshots:
     """The snapshots of one workspace in `folder`; `earlier` folders lend the contents that they have already.
 
-    `without` is a folder that is no part of the tree: the product's own, where it lies inside. The methods block.
+    `without` is a folder left out of the tree: the product's own, where it lies inside. The methods block.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Snapshots:
         self._limits, self._without = limits or SnapshotLimits(), without
 
     def take(self, since: Snapshot | None = None) -> Snapshot:
-        """Keep the tree as it is now; what has not changed `since` is not read again.
+        """Keep the tree of this moment; what has not changed `since` is not read again.
 
         Raises:
             SnapshotError: there is too much in it, or it cannot be written down.
@@ -75,7 +75,7 @@ class Snapshots:
             raise SnapshotError(f"A snapshot of {self.workspace} cannot be kept: {error.strerror}.") from error
 
     def look(self, since: Snapshot) -> Snapshot:
-        """The tree as it is now, however large; its contents are not kept.
+        """The tree of this moment, however large; its contents are not kept.
 
         Raises:
             SnapshotError: it cannot be read.

@@ -29,7 +29,7 @@ Leg = tuple[Snapshot, Snapshot]
 @dataclass(frozen=True, slots=True)
 class Undoing:
     """What undo does: `steps` are the paths with what is there now and what was there before the run. `others` were
-    changed by somebody since the run, `lost` cannot be made again, with the reason."""
+    changed by others since the run, `lost` cannot be made again, with the reason."""
 
     steps: Pairs
     others: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Undoing:
 
 
 def run_changes(legs: Sequence[Leg]) -> tuple[dict[str, tuple[Entry | None, Entry | None]], frozenset[str]]:
-    """What a run has changed from its first to its last leg, and the paths that somebody else changed in between."""
+    """What a run has changed from its first to its last leg, and the paths that others changed in between."""
     found: dict[str, tuple[Entry | None, Entry | None]] = {}
     between: set[str] = set()
     for first, last in legs:
@@ -85,12 +85,12 @@ def planned_undo(legs: Sequence[Leg], now: Snapshot, snapshots: Snapshots) -> Un
 
 
 def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[str, ...]:
-    """Make the paths what they were; the folders that stay because of what somebody put into them.
+    """Make the paths what they were; the folders that stay because of what others put into them.
 
     Interrupted, it is simply called again.
 
     Raises:
-        Conflict: somebody has changed some of them since; nothing is touched.
+        Conflict: others have changed some of them since; nothing is touched.
         OSError: the folder cannot be written.
     """
     if plan.others and not force:

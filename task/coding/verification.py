@@ -66,7 +66,7 @@ class OwnCommands:
     emit: Emit
 
     async def set_up(self, command: str, rules: ApprovalRules, ask: Ask) -> str:
-        """Prepare the workspace; the reason why that did not happen, if nobody approved it.
+        """Prepare the workspace; the reason why that did not happen, where it was not approved.
 
         Raises:
             InvalidRequest: the command failed.

@@ -46,6 +46,7 @@ def passes(check: str, folder: Path) -> bool:
     return subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=60).returncode == 0
 
 
+@pytest.mark.fault("coding: a coder that claims success")
 @pytest.mark.fault("coding: a plausible wrong edit, or a task that cannot be done")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(

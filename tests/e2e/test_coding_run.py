@@ -19,7 +19,6 @@ BROKEN = {
     "test_calc.py": "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
 }
 FIX = wants("fs_edit", path="calc.py", old_text="a - b", new_text="a + b")
-WRONG = wants("fs_edit", path="calc.py", old_text="a - b", new_text="a * b")
 FIXED = ("--verify", "grep -q 'a + b' calc.py")
 
 
@@ -58,15 +57,6 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
 
         traces = (await here.agent("traces", "list", "--door", "coding")).out
         assert traces.count("trace_") == 2
-
-
-@pytest.mark.fault("coding: a coder that claims success")
-@pytest.mark.system
-async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp_path: Path) -> None:
-    async with project(tmp_path, plan(), WRONG, says("All tests pass."), files=BROKEN) as here:
-        done = await here.run("Repair add.", "--apply", *FIXED)
-        assert done.code == 1
-        assert "✗ `grep -q 'a + b' calc.py` failed with exit code 1." in done.out
 
 
 @pytest.mark.fault("coding: nothing that could verify a run")
@@ -176,34 +166,6 @@ async def test_changed_tests_are_flagged(tmp_path: Path) -> None:
         done = await here.run("Repair add.", "--apply", "--verify", "true")
         assert done.code == 0
         assert "! The run changed tests: test_calc.py. Read them." in done.out
-
-
-@pytest.mark.fault("coding: a home as a workspace")
-async def test_a_home_is_no_workspace(tmp_path: Path) -> None:
-    async with project(tmp_path, files=BROKEN) as here:
-        refused = await here.agent("run", "Tidy up.", "--workspace", str(here.home))
-        assert refused.code == 2
-        assert refused.err.startswith("--workspace")
-        assert refused.err.count("\n") == 1
-
-
-@pytest.mark.fault("coding: a setup or a call that asks where nobody can answer")
-@pytest.mark.system
-async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: Path) -> None:
-    setup = ("--apply", "--setup", "touch prepared.txt", *FIXED)
-    async with project(tmp_path, plan(), plan(), FIX, says("Done."), files=BROKEN) as here:
-        before = tree(here.folder)
-        refused = await here.run("Repair add.", *setup)
-        assert refused.code == 1
-        assert "! Not approved: setup: touch prepared.txt. No user is there to ask; --yes approves" in refused.out
-        assert "✗ The setup was not approved, and nothing was done; --yes approves it." in refused.out
-        assert tree(here.folder) == before
-        assert await here.requests(CODER) == []
-
-        approved = await here.run("Repair add.", *setup, "--yes")
-        assert approved.code == 0, approved.out + approved.err
-        assert "\nSetup: touch prepared.txt\n  ✓ passed" in approved.out
-        assert (here.folder / "prepared.txt").exists()
 
 
 @pytest.mark.parametrize(

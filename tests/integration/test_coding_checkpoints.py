@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -171,105 +172,90 @@ async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
     assert (await task_of(store, OWNER, checkpoints.run.run_id)).undone_at is not None
 
 
-@pytest.mark.fault(
-    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
-)
-async def test_what_somebody_has_changed_since_is_refused_by_name_and_nothing_is_touched(
-    store: Store, workspace: Path, tmp_path: Path
-) -> None:
-    checkpoints = await started(store, workspace, tmp_path)
-    (workspace / "main.py").write_text("print(2)\n")
-    (workspace / "new.py").write_text("new = 1\n")
-    await step(checkpoints)
-    await ended(checkpoints)
-    (workspace / "main.py").write_text("print(3)\n")
-    left = tree(workspace)
-    again = await opened(store, checkpoints.run, tmp_path)
-
-    with pytest.raises(Conflict, match=r"somebody has changed main\.py since the run"):
-        await again.undo(await again.planned_undo())
-    assert tree(workspace) == left
-
-    await again.undo(await again.planned_undo(), force=True)
-    assert (workspace / "main.py").read_text() == "print(1)\n"
+def git_index(digest: bytes, seconds: int = 1) -> bytes:
+    name = b"main.py"
+    entry = struct.pack(">10L", seconds, 0, seconds, 0, 0, 0, 0o100644, 0, 0, 9) + digest * 20 + b"\0\x07" + name
+    return struct.pack(">4sLL", b"DIRC", 2, 1) + entry.ljust((len(entry) // 8 + 1) * 8, b"\0") + b"x" * 20
 
 
-@pytest.mark.fault(
-    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
-)
-async def test_files_of_somebody_else_stay(store: Store, workspace: Path, tmp_path: Path) -> None:
-    checkpoints = await started(store, workspace, tmp_path)
-    (workspace / "made").mkdir()
-    (workspace / "made" / "ours.py").write_text("")
-    await step(checkpoints)
-    await ended(checkpoints)
-    (workspace / "made" / "theirs.py").write_text("theirs")
-    (workspace / "pkg" / "one.py").write_text("theirs")
-    again = await opened(store, checkpoints.run, tmp_path)
+@dataclass(frozen=True, slots=True)
+class Meddling:
+    """What a run writes into its folder, and others after it; where it was killed long before, perhaps also what it
+    writes when it is continued. Then the paths that undo names, the folders that stay, and files after `--force`."""
 
-    assert (await again.undo(await again.planned_undo())).stayed == ("made",)
-    assert [item.name for item in (workspace / "made").iterdir()] == ["theirs.py"]
-    assert (workspace / "pkg" / "one.py").read_text() == "theirs"
+    run: Mapping[str, bytes]
+    theirs: Mapping[str, bytes]
+    killed: bool = False
+    continued: Mapping[str, bytes] | None = None
+    named: tuple[str, ...] = ()
+    stay: tuple[str, ...] = ()
+    left: Mapping[str, bytes] = field(default_factory=lambda: {"main.py": b"print(1)\n"})
 
 
-@pytest.mark.fault(
-    "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
-)
-async def test_what_was_changed_after_a_killed_run_was_last_alive_is_not_its_work(
-    store: Store, workspace: Path, tmp_path: Path
-) -> None:
-    checkpoints = await started(store, workspace, tmp_path)
-    (workspace / "main.py").write_text("print(2)\n")
-    await step(checkpoints)
-    await killed(checkpoints, ended_at=LONG_AGO)
-    (workspace / "pkg" / "one.py").write_text("theirs")
-    again = await opened(store, checkpoints.run, tmp_path)
-
-    await again.undo(await again.planned_undo())
-
-    assert (workspace / "main.py").read_text() == "print(1)\n"
-    assert (workspace / "pkg" / "one.py").read_text() == "theirs"
-
-
-async def test_a_continued_run_is_undone_to_its_first_beginning_but_for_what_came_between(
-    store: Store, workspace: Path, tmp_path: Path
-) -> None:
-    checkpoints = await started(store, workspace, tmp_path)
-    (workspace / "main.py").write_text("print(2)\n")
-    await step(checkpoints)
-    await killed(checkpoints, ended_at=LONG_AGO)
-    (workspace / "theirs.py").write_text("theirs")
-    again = await continued(store, checkpoints.run, tmp_path)
-    (workspace / "main.py").write_text("print(3)\n")
-    await step(again)
-    assert "+print(3)\n" in whole(await again.diffs())
-    await ended(checkpoints)
-
-    last = await opened(store, checkpoints.run, tmp_path)
-    await last.undo(await last.planned_undo())
-
-    assert (workspace / "main.py").read_text() == "print(1)\n"
-    assert (workspace / "theirs.py").read_text() == "theirs"
+TWO, THREE, THEIRS, INDEX = {"main.py": b"print(2)\n"}, {"main.py": b"print(3)\n"}, b"theirs", ".git/index"
+MEDDLING = {
+    "the same file": Meddling({**TWO, "new.py": b""}, THREE, named=("main.py",)),
+    "files beside it": Meddling(
+        {"made/ours.py": b""},
+        {"made/theirs.py": THEIRS, "pkg/one.py": THEIRS},
+        stay=("made",),
+        left={"made/theirs.py": THEIRS, "pkg/one.py": THEIRS},
+    ),
+    "after a kill": Meddling(
+        TWO, {"pkg/one.py": THEIRS}, killed=True, left={"main.py": b"print(1)\n", "pkg/one.py": THEIRS}
+    ),
+    "another file between two parts": Meddling(
+        TWO,
+        {"theirs.py": THEIRS},
+        killed=True,
+        continued=THREE,
+        left={"main.py": b"print(1)\n", "theirs.py": THEIRS},
+    ),
+    "the same file between two parts": Meddling(
+        TWO, {"main.py": THEIRS}, killed=True, continued=THREE, named=("main.py",)
+    ),
+    "git status": Meddling(
+        {INDEX: git_index(b"b")}, {INDEX: git_index(b"b", seconds=7)}, left={INDEX: git_index(b"a")}
+    ),
+    "git add": Meddling({INDEX: git_index(b"b")}, {INDEX: git_index(b"c")}, named=(INDEX,)),
+}
 
 
 @pytest.mark.fault(
     "coding: a file that somebody changed since the run, between two parts of it, or after it was killed"
 )
-async def test_a_file_that_somebody_changed_between_two_parts_of_a_run_is_refused(
-    store: Store, workspace: Path, tmp_path: Path
+@pytest.mark.fault("coding: `git status` or `git add` between a run and its undoing")
+@pytest.mark.parametrize("case", MEDDLING.values(), ids=list(MEDDLING))
+async def test_what_others_have_changed_stays_or_is_named_and_only_forced(
+    store: Store, workspace: Path, tmp_path: Path, case: Meddling
 ) -> None:
-    checkpoints = await started(store, workspace, tmp_path)
-    (workspace / "main.py").write_text("print(2)\n")
-    await step(checkpoints)
-    await killed(checkpoints, ended_at=LONG_AGO)
-    (workspace / "main.py").write_text("print('theirs')\n")
-    again = await continued(store, checkpoints.run, tmp_path)
-    (workspace / "main.py").write_text("print(3)\n")
-    await step(again)
-    await ended(checkpoints)
+    def write(files: Mapping[str, bytes]) -> None:
+        for path, content in files.items():
+            (workspace / path).parent.mkdir(exist_ok=True)
+            (workspace / path).write_bytes(content)
 
-    last = await opened(store, checkpoints.run, tmp_path)
-    assert (await last.planned_undo()).others == ("main.py",)
+    write({INDEX: git_index(b"a")})
+    checkpoints = await started(store, workspace, tmp_path)
+    write(case.run)
+    await step(checkpoints)
+    await (killed(checkpoints, ended_at=LONG_AGO) if case.killed else ended(checkpoints))
+    write(case.theirs)
+    if case.continued is not None:
+        again = await continued(store, checkpoints.run, tmp_path)
+        write(case.continued)
+        await step(again)
+        assert "+print(3)\n" in whole(await again.diffs())
+        await ended(again)
+    last, left = await opened(store, checkpoints.run, tmp_path), tree(workspace)
+
+    plan = await last.planned_undo()
+    assert plan.others == case.named
+    for path in case.named:
+        with pytest.raises(Conflict, match=f"somebody has changed {re.escape(path)} since the run"):
+            await last.undo(plan)
+        assert tree(workspace) == left
+    assert (await last.undo(plan, force=True)).stayed == case.stay
+    assert {path: (workspace / path).read_bytes() for path in case.left} == case.left
 
 
 @pytest.mark.fault("coding: an unknown run, one in progress, or one that was undone")
@@ -286,43 +272,6 @@ async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continue
     await again.undo(await again.planned_undo())
     with pytest.raises(Conflict, match="was undone"):
         await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
-
-
-@pytest.mark.fault("coding: `git status` or `git add` between a run and its undoing")
-async def test_a_status_of_git_is_no_change_of_its_index(store: Store, workspace: Path, tmp_path: Path) -> None:
-    index = workspace / ".git" / "index"
-    index.write_bytes(git_index(b"main.py", digest=b"a"))
-    before = index.read_bytes()
-    checkpoints = await started(store, workspace, tmp_path)
-    index.write_bytes(git_index(b"main.py", digest=b"b"))
-    await step(checkpoints)
-    await ended(checkpoints)
-    index.write_bytes(git_index(b"main.py", digest=b"b", seconds=7))
-    again = await opened(store, checkpoints.run, tmp_path)
-
-    plan = await again.planned_undo()
-    assert plan.others == ()
-    await again.undo(plan)
-    assert index.read_bytes() == before
-
-
-@pytest.mark.fault("coding: `git status` or `git add` between a run and its undoing")
-async def test_an_index_to_which_somebody_added_is_refused(store: Store, workspace: Path, tmp_path: Path) -> None:
-    index = workspace / ".git" / "index"
-    index.write_bytes(git_index(b"main.py", digest=b"a"))
-    checkpoints = await started(store, workspace, tmp_path)
-    index.write_bytes(git_index(b"main.py", digest=b"b"))
-    await step(checkpoints)
-    await ended(checkpoints)
-    index.write_bytes(git_index(b"main.py", digest=b"c"))
-    again = await opened(store, checkpoints.run, tmp_path)
-
-    assert (await again.planned_undo()).others == (".git/index",)
-
-
-def git_index(name: bytes, digest: bytes, seconds: int = 1) -> bytes:
-    entry = struct.pack(">10L", seconds, 0, seconds, 0, 0, 0, 0o100644, 0, 0, 9) + digest * 20 + b"\0\x07" + name
-    return struct.pack(">4sLL", b"DIRC", 2, 1) + entry.ljust((len(entry) // 8 + 1) * 8, b"\0") + b"x" * 20
 
 
 async def test_snapshots_that_the_retention_does_not_keep_are_removed(

@@ -74,14 +74,20 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
 
 
 @pytest.mark.fault("workspace: a setup that nobody approves, or that writes outside")
+@pytest.mark.fault("coding: a setup or a call that asks where nobody can answer")
 @pytest.mark.system
 @pytest.mark.parametrize("yes", [True, False])
 async def test_a_setup_runs_if_it_is_approved_and_writes_in_the_workspace_only(tmp_path: Path, yes: bool) -> None:
     answers = (plan(), says("Done.")) if yes else (plan(),)
     async with project(tmp_path, *answers) as p:
-        options = ["--yes"] if yes else []
-        done = await here(p, "--apply", "--verify", "true", "--setup", "touch ../home/made; touch made", *options)
-        assert (p.folder / "made").exists() is yes
+        before, setup = tree(p.folder), "touch ../home/made; touch made"
+        done = await here(p, "--apply", "--verify", "true", "--setup", setup, *(["--yes"] if yes else []))
+        assert done.code == (0 if yes else 1), done
+        assert (tree(p.folder) != before) is (p.folder / "made").exists() is yes
         assert not (p.home / "made").exists()
-        assert len(await p.requests(CODER)) == len(options), done
-        assert done.code == (0 if yes else 1)
+        assert len(await p.requests(CODER)) == yes
+        if yes:
+            assert f"\nSetup: {setup}\n  ✓ passed" in done.out
+        else:
+            assert f"! Not approved: setup: {setup}. No user is there to ask; --yes approves" in done.out
+            assert "✗ The setup was not approved, and nothing was done; --yes approves it." in done.out

@@ -14,6 +14,7 @@ from task.settings import load_settings
 @pytest.mark.fault(
     "coding: a task, a command or a workspace that is no text, an empty command, and a task beside `--resume`"
 )
+@pytest.mark.fault("coding: a home as a workspace")
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
@@ -24,12 +25,14 @@ from task.settings import load_settings
         (RunArguments("Fix it.", setup="make \udcff"), "--setup is not UTF-8 text"),
         (RunArguments("Fix it.", verify="make \udcff"), "--verify is not UTF-8 text"),
         (RunArguments("Fix it.", workspace=Path("/\udcff")), "--workspace is not UTF-8 text"),
+        (RunArguments("Fix it.", workspace=Path("~")), "--workspace: .*; --unsafe-workspace permits a wide one"),
         (RunArguments("Fix it.", resume="code_12345678"), "The run code_12345678 has its task"),
     ],
 )
 def test_a_request_that_cannot_be_meant_is_refused_in_one_sentence(
-    given: RunArguments, refusal: str, tmp_path: Path
+    given: RunArguments, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     settings = load_settings(environ={"HOME": str(tmp_path)}, directory=tmp_path)
     with pytest.raises(InvalidRequest, match=refusal):
         run(settings, given)
