@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -75,31 +74,9 @@ async def test_no_unsigned_token_counts_outside_of_tests(tmp_path: Path) -> None
         assert await answer_to(core, Authorization=f"Bearer {UNSIGNED}") == (401, BAD_AUTHORIZATION)
 
 
-@pytest.mark.parametrize(
-    ("kind", "size", "status"),
-    [
-        ("multipart/form-data; boundary=x", 536_870_913, 413),
-        ("multipart/form-data; boundary=x", 536_870_912, 401),
-        ("application/json", 67_108_865, 413),
-        ("application/json", 67_108_864, 401),
-    ],
-)
-async def test_13_21_a_body_over_the_limit_is_413_by_its_header_alone(
-    core: RunningCore, kind: str, size: int, status: int
-) -> None:
-    address = core.url.removeprefix("http://").split(":")
-    head = ("PUT /v1/files/b/a.csv HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", f"Content-Length: {size}")
-    async with asyncio.timeout(5):
-        reader, writer = await asyncio.open_connection(address[0], int(address[1]))
-        writer.write("\r\n".join([*head, "", ""]).encode())
-        line = await reader.readline()
-        writer.close()
-        await writer.wait_closed()
-    assert line.decode().startswith(f"HTTP/1.1 {status}")
-
-
 @pytest.mark.local_core
-async def test_a_body_over_the_limit_that_hides_its_length_is_413_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hidden", [True, False])
+async def test_13_21_a_body_over_the_limit_is_413_even_if_it_hides_its_length(tmp_path: Path, hidden: bool) -> None:
     async def pieces() -> AsyncGenerator[bytes]:
         for _ in range(20):
             yield b" " * 100
@@ -107,7 +84,7 @@ async def test_a_body_over_the_limit_that_hides_its_length_is_413_too(tmp_path: 
     async with (
         local_core(config(), tmp_path, max_upload=1000, max_body=1000) as core,
         calling(core) as session,
-        session.post("/v1/ops/resource/move", data=pieces()) as answer,
+        session.post("/v1/ops/resource/move", data=pieces() if hidden else b" " * 1001) as answer,
     ):
         assert (answer.status, await answer.text()) == (413, "Request body is too large")
 

@@ -35,21 +35,6 @@ async def test_13_5_ten_chunks_and_heartbeats_arrive_unchanged_and_spread_over_t
     assert times[-1] - times[0] > 0.2
 
 
-async def test_13_5_the_headers_come_before_the_first_chunk(tmp_path: Path) -> None:
-    first = asyncio.Event()
-
-    async def waits(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await first.wait()
-        await response.write(DONE)
-        return response
-
-    async with application(waits, tmp_path) as (_, _, session), completion(session) as answer:
-        first.set()
-        assert await answer.read() == DONE
-
-
 async def test_a_large_response_passes_completely(tmp_path: Path) -> None:
     body = {"choices": [], "text": "x" * 3_000_000}
     async with (
