@@ -13,8 +13,7 @@ from jsonschema import Draft202012Validator
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.local.model.decision import attached_tables, names_of, with_names
-from task.local.model.table_step import ASK, CORRECT, DESCRIBE, TableStep, table_step
-from task.local.model.tables import table_of
+from task.local.model.tables import ASK, CORRECT, DESCRIBE, TableStep, table_of, table_step
 
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"

@@ -15,9 +15,9 @@ from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolSchema
 from task.llm.schemas import simple_schema
 from task.local.model.prompt import CARDS, READER, RUNNER
-from task.local.model.tables import PAGES, is_table
 
 REPLY = "reply"
+PAGES = "**Page #"  # below a text with several pages
 CALLS = 4  # in one step
 MOST_FILES = 4  # that are read at once
 TEXT = 300  # characters of an argument of the product's own tools
@@ -161,6 +161,11 @@ def calls_made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
     """The calls since the last question."""
     calls = (call for message in messages[last_question(messages) :] for call in message.tool_calls)
     return [(call.name, arguments_of(call)) for call in calls]
+
+
+def is_table(name: str) -> bool:
+    """Whether a file of this name may hold a table."""
+    return name.lower().endswith((".csv", ".tsv", ".xlsx", ".json"))
 
 
 def without_note(text: str) -> str:

@@ -40,7 +40,7 @@ from task.local.model.decision import (
     unread,
 )
 from task.local.model.prompt import ANSWER, PREFIX_TOKENS, READER, RUNNER, deciding, fitted, offered, rendered, tokens
-from task.local.model.table_step import CHART, HEAD, table_step
+from task.local.model.tables import CHART, HEAD, table_step
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
