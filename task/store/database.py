@@ -145,7 +145,15 @@ class SqliteDatabase(Database):
     is_sqlite = True
 
     def __init__(self, address: URL, patience: float) -> None:
-        _make_folder(Path(address.database or ""))
+        file = Path(address.database or "")
+        if not file.name:
+            raise SettingsError("AGENT_STORE__URL: sqlite needs a file, such as sqlite:///folder/file.db. Correct it.")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)  # it holds conversations
+        except OSError as error:
+            text = f"AGENT_STORE__URL: {file} cannot be written: {error.strerror}. Name another."
+            raise SettingsError(text) from error
         self.place = f"SQLite in {address.database}"
         self.reserved = self  # its visits are short, and one file has one writer
         address = address.set(drivername="sqlite+pysqlite")
@@ -195,7 +203,13 @@ class PostgresDatabase(Database):
             connect_args={"timeout": patience, **_tls(address)},
             hide_parameters=True,
         )
-        event.listen(self._engine.sync_engine, "checkout", _not_closed)
+
+        def check_open(connection: Any, *_: Any) -> None:
+            # The driver knows when a server has gone; `pool_pre_ping` needs three visits to find that out.
+            if connection.driver_connection.is_closed():
+                raise DisconnectionError  # the pool opens another
+
+        event.listen(self._engine.sync_engine, "checkout", check_open)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -238,12 +252,6 @@ def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> 
     return bool(connection.execute(insert(table).on_conflict_do_nothing(), row).rowcount)
 
 
-def _not_closed(connection: Any, *_: Any) -> None:
-    # The driver has seen it when a server has gone. `pool_pre_ping` asks in three visits what this says in none.
-    if connection.driver_connection.is_closed():
-        raise DisconnectionError  # the pool opens another
-
-
 def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:
     options = {name: str(value) for name, value in address.query.items()}
     for name in options:
@@ -264,16 +272,6 @@ def _tls(address: URL) -> dict[str, str | ssl.SSLContext]:
         ) from None
     context.check_hostname = mode == "verify-full"
     return {"ssl": context}
-
-
-def _make_folder(file: Path) -> None:
-    if not file.name:
-        raise SettingsError("AGENT_STORE__URL: sqlite needs a file, such as sqlite:///folder/file.db. Correct it.")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)  # it holds conversations
-    except OSError as error:
-        raise SettingsError(f"AGENT_STORE__URL: {file} cannot be written: {error.strerror}. Name another.") from error
 
 
 def _prepare(patience: float, connection: Any, _: Any) -> None:
@@ -306,15 +304,12 @@ def _explained() -> Generator[None]:
     except (OperationalError, InterfaceError, TimeoutError, PoolTimeout, OSError) as error:
         raise _unavailable(error) from error
     except DBAPIError as error:
-        if isinstance(error, IntegrityError) or not (error.connection_invalidated or _lost(error)):
+        is_lost = error.connection_invalidated or isinstance(error.orig, (OSError, TimeoutError))
+        is_lost = is_lost or _state(error).startswith((*REFUSING, *UNABLE, READ_ONLY))
+        is_lost = is_lost or any(word in str(error.orig).lower() for word in ("connection", *DAMAGED))
+        if isinstance(error, IntegrityError) or not is_lost:
             raise
         raise _unavailable(error) from error
-
-
-def _lost(error: DBAPIError) -> bool:
-    if _state(error).startswith((*REFUSING, *UNABLE, READ_ONLY)) or isinstance(error.orig, (OSError, TimeoutError)):
-        return True
-    return any(word in str(error.orig).lower() for word in ("connection", *DAMAGED))
 
 
 def _state(error: BaseException) -> str:

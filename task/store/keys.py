@@ -1,25 +1,25 @@
-"""API keys, each with an owner and stored as a hash, and the buckets by which processes count their requests."""
+"""API keys, stored as hashes, and saved prompts, each with an owner; the buckets by which requests are counted."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from task.errors import InvalidRequest, NotFound
 from task.shared.limits import taken, waiting_time
 from task.store import tables
-from task.store.database import Database, from_row, to_row
-from task.store.records import ApiKey, new_id
+from task.store.database import Database, from_row, insert_new, to_row
+from task.store.records import ApiKey, Prompt, new_id
 
 PREFIX = "dga-"
 CACHED_SECONDS = 2.0  # how long another process may still accept a key that was revoked here
 MOST_CACHED = 1000
 MAX_OWNER = 100
+MOST_PROMPTS = 200
 
 # The level is what is left; it fills by :rate a second up to :most. No row is returned when less than one is left.
 _MOST, _NOW = "CAST(:most AS float8)", "CAST(:now AS float8)"
@@ -32,7 +32,7 @@ _TAKE = text(
     f"level = LEAST({_MOST}, {_FILLED}) - 1 WHERE LEAST({_MOST}, {_FILLED}) >= 1 RETURNING level"
 )
 _LEFT = text(f"SELECT {_FILLED} FROM counters AS c WHERE name = :name")  # noqa: S608
-_keys = tables.keys
+_keys, _prompts = tables.keys, tables.prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,42 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompts:
+    """The saved prompts of the store, each visible to its owner only."""
+
+    database: Database
+
+    async def list(self, owner: str) -> tuple[Prompt, ...]:
+        """The owner's prompts by name."""
+        query = select(_prompts.c.name, _prompts.c.text).where(_prompts.c.owner == owner).order_by(_prompts.c.name)
+        return tuple(Prompt(row.name, row.text) for row in await self.database.rows(query))
+
+    async def save(self, owner: str, prompt: Prompt) -> None:
+        """Save the prompt in place of the one of that name.
+
+        Raises:
+            InvalidRequest: the owner has as many prompts as there may be.
+        """
+
+        def work(connection: Connection) -> None:
+            named = update(_prompts).where(_prompts.c.owner == owner, _prompts.c.name == prompt.name)
+            if connection.execute(named.values(text=prompt.text)).rowcount:
+                return
+            count = select(func.count()).select_from(_prompts).where(_prompts.c.owner == owner)
+            if (connection.scalar(count) or 0) >= MOST_PROMPTS:
+                raise InvalidRequest(f"there are {MOST_PROMPTS} saved prompts; delete one first")
+            if not insert_new(connection, _prompts, {"owner": owner, "name": prompt.name, "text": prompt.text}):
+                connection.execute(named.values(text=prompt.text))  # saved by another request since
+
+        await self.database.write(work)
+
+    async def delete(self, owner: str, name: str) -> None:
+        """Raises: NotFound: the owner has no such prompt."""
+        if not await self.database.execute(delete(_prompts).where(_prompts.c.owner == owner, _prompts.c.name == name)):
+            raise NotFound(f"there is no prompt {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
 class StoredBuckets:
     """The buckets of rate limits that all processes of the database share."""
 
@@ -103,7 +139,18 @@ class StoredBuckets:
         """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
         now = self.clock()
         if self.database.is_sqlite:
-            return await self.database.write(partial(_take_in_file, name, per_minute, now))
+
+            def take(connection: Connection) -> float | None:
+                counters, mine = tables.counters, tables.counters.c.name == name
+                row = connection.execute(select(counters.c.level, counters.c.filled_at).where(mine)).first()
+                level, wait = taken((row.level, row.filled_at) if row is not None else None, per_minute, now)
+                if wait is None and row is None:
+                    connection.execute(insert(counters), {"name": name, "level": level, "filled_at": now})
+                elif wait is None:
+                    connection.execute(update(counters).where(mine).values(level=level, filled_at=now))
+                return wait
+
+            return await self.database.write(take)
         values = {"name": name, "most": float(per_minute), "rate": per_minute / 60, "now": now}
 
         def work(connection: Connection) -> float | None:
@@ -112,17 +159,6 @@ class StoredBuckets:
             return waiting_time(connection.scalar(_LEFT, values) or 0.0, per_minute)
 
         return await self.database.read(work)
-
-
-def _take_in_file(name: str, per_minute: int, now: float, connection: Connection) -> float | None:
-    mine = tables.counters.c.name == name
-    row = connection.execute(select(tables.counters.c.level, tables.counters.c.filled_at).where(mine)).first()
-    level, wait = taken((row.level, row.filled_at) if row is not None else None, per_minute, now)
-    if wait is None and row is None:
-        connection.execute(insert(tables.counters), {"name": name, "level": level, "filled_at": now})
-    elif wait is None:
-        connection.execute(update(tables.counters).where(mine).values(level=level, filled_at=now))
-    return wait
 
 
 def _digest(secret: str) -> str:

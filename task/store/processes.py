@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, extract, func, insert, or_, select, text, update
 
-from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, Message, Role, assistant, tool_message, unanswered
+from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, Role, assistant, tool_message, unanswered
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
 from task.store.database import Database, from_row, insert_new
@@ -80,6 +80,8 @@ class Processes:
     _steady_since: float = inf
 
     async def enter(self) -> None:
+        """Set the clock, and take part."""
+        await self.clock.set()
         await self.database.execute(insert(_processes), self._row())
         self._seen()
 
@@ -145,7 +147,11 @@ class Processes:
 
         def work(connection: Connection) -> list[str]:
             # In the same transaction: a process that beats at this moment either stays, or finds that it was removed.
-            for process, seen_at in _removed(connection, dead).items():
+            # One that was seen again since it was judged stays.
+            columns = _processes.c
+            gone = or_(*(and_(columns.id == name, columns.seen_at == seen_at) for name, seen_at in dead.items()))
+            removed = delete(_processes).where(gone).returning(columns.id, columns.seen_at)
+            for process, seen_at in connection.execute(removed).all() if dead else ():
                 # What was changed after the process was last seen alive is not a task's, and its undo leaves it alone.
                 mine = (tables.runs.c.process == process, tables.runs.c.status == "running")
                 connection.execute(update(tables.runs).where(*mine).values(ended_at=seen_at))
@@ -211,14 +217,6 @@ def _known_dead(place: str) -> bool:
     return host == socket.gethostname() and place != _place(int(pid))
 
 
-def _removed(connection: Connection, dead: Mapping[str, float]) -> dict[str, float]:
-    # A process that was seen again since it was judged stays.
-    columns = _processes.c
-    gone = or_(*(and_(columns.id == name, columns.seen_at == seen_at) for name, seen_at in dead.items()))
-    rows = connection.execute(delete(_processes).where(gone).returning(columns.id, columns.seen_at)) if dead else ()
-    return {row.id: row.seen_at for row in rows}
-
-
 def _close(connection: Connection, run: Row[Any], now: float) -> None:
     # Readers of the run find what its own process would have left: its trace, last event and messages.
     stored = select(tables.events.c.data).where(tables.events.c.run_id == run.id).order_by(tables.events.c.first)
@@ -231,21 +229,16 @@ def _close(connection: Connection, run: Row[Any], now: float) -> None:
     last = packed([{**event, "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id}])
     connection.execute(insert(tables.events), {"run_id": run.id, "first": number, "last": number, "data": last})
     if run.session_id is not None and text:
-        # Its tool results died with the process.
-        left = [*_results_lost(connection, run), replace(assistant(text), unsourced=True)]
-        add_messages(connection, run.session_id, left, now)
+        calls = unanswered(messages_of(connection, run.session_id)) if run.resumes is not None else ()
+        # Of the calls that the run continued with, as of its own, the results died with the process.
+        asked = select(_approvals.c.status, _approvals.c.data).where(_approvals.c.run_id == run.resumes)
+        decided = connection.execute(asked).all() if calls else ()
+        allowed = {unpacked(row.data)["call_id"] for row in decided if row.status == "allowed"}
+        texts = {call.id: PERHAPS_RUN if call.id in allowed else NOT_APPROVED for call in calls}
+        lost = [tool_message(call, texts[call.id], failed=True) for call in calls]
+        add_messages(connection, run.session_id, [*lost, replace(assistant(text), unsourced=True)], now)
     waiting = update(_approvals).where(_approvals.c.run_id == run.id, _approvals.c.status == "waiting")
     connection.execute(waiting.values(status="expired"))
-
-
-def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:
-    # The results of the calls that the run continued with would otherwise be missing before its text.
-    if run.resumes is None:
-        return []
-    rows = connection.execute(select(_approvals.c.status, _approvals.c.data).where(_approvals.c.run_id == run.resumes))
-    allowed = {unpacked(row.data)["call_id"] for row in rows if row.status == "allowed"}
-    calls = unanswered(messages_of(connection, run.session_id))
-    return [tool_message(call, PERHAPS_RUN if call.id in allowed else NOT_APPROVED, failed=True) for call in calls]
 
 
 def _leave_trace(

@@ -54,26 +54,21 @@ async def migrate(database: Database, *, allowed: bool = True, seconds: float = 
     try:
         async with asyncio.timeout(seconds):
             while True:
+                while not ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - its holder may need this event loop
+                    await asyncio.sleep(0.01)
                 try:
-                    return await _migrated_by_alembic(database)
+                    return await database.write(_migrate)
                 except DBAPIError as error:
                     if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                         raise
+                finally:
+                    ALEMBIC.release()
                 await asyncio.sleep(PAUSE_SECONDS)
     except TimeoutError:
         raise StoreUnavailable(
             f"The store's tables could not be changed within {seconds:.0f} s, because others use them. Nothing was "
             "changed; try again."
         ) from None
-
-
-async def _migrated_by_alembic(database: Database) -> str | None:
-    while not ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - its holder may need this event loop, or another
-        await asyncio.sleep(0.01)
-    try:
-        return await database.write(_migrate)
-    finally:
-        ALEMBIC.release()
 
 
 def _migrate(connection: Connection) -> str | None:
@@ -91,13 +86,7 @@ def _migrate(connection: Connection) -> str | None:
     if found is None:
         command.upgrade(config, FIRST)
         command.stamp(config, "head")  # later migrations only add what a new store has already
-    else:
-        _check_processes(connection)
-        command.upgrade(config, "head")
-    return found
-
-
-def _check_processes(connection: Connection) -> None:
+        return found
     known = [row.tables_version for row in alive(connection)]
     if old := [version for version in known if int(HEAD) - int(version) > APART]:
         users = "a process" if len(old) == 1 else f"{len(old)} processes"
@@ -105,6 +94,8 @@ def _check_processes(connection: Connection) -> None:
             f"The store is in use by {users} of an older version ({min(old)}), more than one behind this one ({HEAD}). "
             "Stop what is older, or upgrade to a version in between first."
         )
+    command.upgrade(config, "head")
+    return found
 
 
 def _version(connection: Connection) -> str | None:
@@ -162,7 +153,12 @@ class Survey:
 
 def survey(connection: Connection) -> Survey:
     """What is in the database; nothing in it is changed."""
-    found = Survey(_version(connection), _size(connection))
+    if connection.dialect.name == "postgresql":
+        size = connection.scalar(text("SELECT pg_database_size(current_database())")) or 0
+    else:
+        files = [Path(f"{connection.engine.url.database}{suffix}") for suffix in ("", "-wal", "-shm")]
+        size = sum(file.stat().st_size for file in files if file.exists())
+    found = Survey(_version(connection), size)
     if found.version is None or found.older or found.refusal:
         return found
 
@@ -170,10 +166,3 @@ def survey(connection: Connection) -> Survey:
         return connection.scalar(select(func.count()).select_from(table)) or 0
 
     return Survey(found.version, found.size, count(tables.sessions), count(tables.traces))
-
-
-def _size(connection: Connection) -> int:
-    if connection.dialect.name == "postgresql":
-        return connection.scalar(text("SELECT pg_database_size(current_database())")) or 0
-    files = [Path(f"{connection.engine.url.database}{suffix}") for suffix in ("", "-wal", "-shm")]
-    return sum(file.stat().st_size for file in files if file.exists())

@@ -18,9 +18,8 @@ from task.shared.limits import MemoryBuckets, RateLimits
 from task.store import tables
 from task.store.approvals import StoredApprovals, StoredGrants
 from task.store.database import PATIENCE, Database, open_database
-from task.store.keys import Keys, StoredBuckets
+from task.store.keys import Keys, Prompts, StoredBuckets
 from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
-from task.store.prompts import Prompts
 from task.store.runs import Runs
 from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
@@ -66,6 +65,22 @@ class Store:
     processes: Processes
     retention: Retention
     chores: tuple[asyncio.Task[None], ...] = ()
+
+    def start_chores(self, data_dir: Path | None) -> tuple[asyncio.Task[None], ...]:
+        """What keeps the store in order while this process uses it; `close` ends it."""
+
+        async def check_processes() -> None:
+            await self.runs.renew()
+            await self.processes.interrupt_orphans()
+
+        async def tidy() -> None:
+            if await self.processes.first_to("tidy", RETENTION_SECONDS):
+                await self.forget()
+            if data_dir is not None:
+                await self.sweep(data_dir / SNAPSHOTS)
+
+        chores = ((check_processes, BEAT_SECONDS), (self.runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
+        return tuple(asyncio.create_task(_repeat_every(*chore)) for chore in chores)
 
     async def flush(self) -> None:
         """Return when all that was queued is on disk.
@@ -151,55 +166,46 @@ async def open_store(
         StoreUnavailable: the database does not answer.
     """
     database = open_database(url, patience)
+    processes = Processes(database, DatabaseClock(database, clock), secret)
     try:
         await migrate(database, allowed=may_migrate)
-        processes = await _joined(database, clock, secret)
+        await processes.enter()
+        await processes.interrupt_orphans()
+        for disagreement in await processes.disagreements():
+            logger.warning("%s", disagreement)
     except BaseException:
         await database.close()
         raise
     # From here on tasks run that only `close` ends, so that nothing below may fail.
+    limits = shared or not database.is_sqlite
+    store = _assembled(database, processes, prices or {}, retention or Retention(), redis, shared_limits=limits)
+    return replace(store, chores=store.start_chores(data_dir)) if chores else store
+
+
+def _assembled(
+    database: Database,
+    processes: Processes,
+    prices: Mapping[str, Price],
+    retention: Retention,
+    redis: RedisStore | None,
+    *,
+    shared_limits: bool,
+) -> Store:
     now, writer = processes.clock, Writer(database)
-    store = Store(
+    return Store(
         Sessions(database, now),
         Runs(database, writer, processes, now, redis),
-        Traces(database, writer, processes.own_id, prices or {}, now),
+        Traces(database, writer, processes.own_id, prices, now),
         StoredApprovals(database, now),
         StoredGrants(database, now),
         Keys(database, now),
-        RateLimits(StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now), redis),
+        RateLimits(StoredBuckets(database, now) if shared_limits else MemoryBuckets(now), redis),
         Prompts(database),
         database,
         writer,
         processes,
-        retention or Retention(),
+        retention,
     )
-    return replace(store, chores=_started_chores(store, data_dir)) if chores else store
-
-
-async def _joined(database: Database, own_clock: Callable[[], float], secret: str | None) -> Processes:
-    clock = DatabaseClock(database, own_clock)
-    await clock.set()
-    processes = Processes(database, clock, secret)
-    await processes.enter()
-    await processes.interrupt_orphans()
-    for disagreement in await processes.disagreements():
-        logger.warning("%s", disagreement)
-    return processes
-
-
-def _started_chores(store: Store, data_dir: Path | None) -> tuple[asyncio.Task[None], ...]:
-    async def check_processes() -> None:
-        await store.runs.renew()
-        await store.processes.interrupt_orphans()
-
-    async def tidy() -> None:
-        if await store.processes.first_to("tidy", RETENTION_SECONDS):
-            await store.forget()
-        if data_dir is not None:
-            await store.sweep(data_dir / SNAPSHOTS)
-
-    chores = ((check_processes, BEAT_SECONDS), (store.runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
-    return tuple(asyncio.create_task(_repeat_every(*chore)) for chore in chores)
 
 
 async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) -> None:

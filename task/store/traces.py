@@ -63,7 +63,16 @@ class Traces:
             row = connection.execute(query).first()
             if row is None:
                 raise NotFound(f"there is no trace {trace_id!r}")
-            return _whole(_trace(row), [unpacked(item.result) for item in connection.execute(results)])
+            trace, found = _trace(row), [unpacked(item.result) for item in connection.execute(results)]
+            calls = [replace(call, result=whole) for call, whole in zip(trace.tool_calls, found, strict=True)]
+            texts = {call.call_id: call.result for call in calls}
+            turns = (
+                replace(turn, content=texts[turn.tool_call_id])
+                if turn.content is not None and turn.tool_call_id in texts
+                else turn
+                for turn in trace.turns
+            )
+            return replace(trace, tool_calls=tuple(calls), turns=tuple(turns))
 
         return await self.database.read(work)
 
@@ -97,7 +106,10 @@ class Traces:
             NotFound: the owner has no such trace.
         """
         await self.writer.flush()  # the answer may have ended a moment ago
-        named = select(_traces.c.id).where(_traces.c.owner == owner, _named(storable(name)))
+        plain, columns = storable(name), _traces.c
+        run = f"run_{_OF_A_RUN.sub('', plain)}"
+        any_name = or_(columns.id == plain, columns.run_id == run, columns.response_id == plain)
+        named = select(columns.id).where(columns.owner == owner, any_name)
         said = storable(comment) if comment is not None else None
         change = update(_traces).where(_traces.c.id.in_(named)).values(rating=rating, comment=said)
         if not await self.database.execute(change):
@@ -173,11 +185,6 @@ def _same(trace: Trace) -> tuple[ColumnElement[bool], ...]:
     return columns.id == trace.trace_id, columns.owner == trace.owner, columns.started_at == trace.started_at
 
 
-def _named(name: str) -> ColumnElement[bool]:
-    run = f"run_{_OF_A_RUN.sub('', name)}"
-    return or_(_traces.c.id == name, _traces.c.run_id == run, _traces.c.response_id == name)
-
-
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:
     # A tool's result is stored with its call.
     turns = [
@@ -194,9 +201,12 @@ def _row(trace: Trace, process: str | None) -> dict[str, Any]:
 
 
 def _trace(row: Row[Any]) -> Trace:
-    data = unpacked(row.data)
+    data, turns = unpacked(row.data), list[TracedTurn]()
+    for item in data["turns"]:
+        usage, calls = item.pop("usage"), tuple(item.pop("tool_calls"))
+        turns.append(TracedTurn(**item, tool_calls=calls, usage=Usage(**usage) if usage else None))
     made = {
-        "turns": tuple(map(_turn, data["turns"])),
+        "turns": tuple(turns),
         "tool_calls": tuple(TracedCall(**item) for item in data["tool_calls"]),
         "decisions": tuple(TracedDecision(**item) for item in data["decisions"]),
         "usage": {model: Usage(**item) for model, item in data["usage"].items()},
@@ -204,18 +214,3 @@ def _trace(row: Row[Any]) -> Trace:
         "warnings": tuple(data["warnings"]),
     }
     return from_row(Trace, row, **{**data, **made, "trace_id": row.id})
-
-
-def _turn(item: dict[str, Any]) -> TracedTurn:
-    usage, calls = item.pop("usage"), tuple(item.pop("tool_calls"))
-    return TracedTurn(**item, tool_calls=calls, usage=Usage(**usage) if usage else None)
-
-
-def _whole(trace: Trace, results: list[str]) -> Trace:
-    calls = tuple(replace(call, result=result) for call, result in zip(trace.tool_calls, results, strict=True))
-    whole = {call.call_id: call.result for call in calls}
-    turns = tuple(
-        replace(turn, content=whole.get(turn.tool_call_id or "", turn.content)) if turn.content is not None else turn
-        for turn in trace.turns
-    )
-    return replace(trace, tool_calls=calls, turns=turns)

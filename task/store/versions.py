@@ -45,24 +45,23 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
     forks = {relative.fork for relative in relatives.values()}
     at_forks = select(_messages).where(_messages.c.session_id.in_(relatives), _messages.c.position.in_(forks))
     texts = {(row.session_id, row.position): row.data for row in connection.execute(at_forks)}
-    return tuple(each for fork in sorted(forks) for each in _at(fork, session_id, relatives, texts))
-
-
-def _at(fork: int, own: str, relatives: Mapping[str, Relative], texts: Mapping[tuple[str, int], str]) -> list[Versions]:
-    if (own, fork) not in texts:  # this session ends before, or was cut there
-        return []
-    before = _origin(own, fork - 1, relatives)
-    branches = dict[str, list[Relative]]()  # those of one origin continue together beyond the fork
-    for name, relative in relatives.items():
-        if (name, fork) in texts and _origin(name, fork - 1, relatives) == before:
-            branches.setdefault(_origin(name, fork, relatives), []).append(relative)
-    questions = dict[str, list[Relative]]()
-    for branch in branches.values():
-        questions.setdefault(texts[branch[0].session_id, fork], []).extend(branch)
-    asked = texts[own, fork]
-    answers = [branch for branch in branches.values() if texts[branch[0].session_id, fork] == asked]
-    made = (_ordered(fork, own, questions.values()), _ordered(fork + 1, own, answers))
-    return [each for each in made if len(each.sessions) > 1]
+    found = list[Versions]()
+    for fork in sorted(forks):
+        if (session_id, fork) not in texts:  # this session ends before, or was cut there
+            continue
+        before = _origin(session_id, fork - 1, relatives)
+        branches = dict[str, list[Relative]]()  # those of one origin continue together beyond the fork
+        for name, relative in relatives.items():
+            if (name, fork) in texts and _origin(name, fork - 1, relatives) == before:
+                branches.setdefault(_origin(name, fork, relatives), []).append(relative)
+        questions = dict[str, list[Relative]]()
+        for branch in branches.values():
+            questions.setdefault(texts[branch[0].session_id, fork], []).extend(branch)
+        answers = questions[texts[session_id, fork]]
+        same = [branch for branch in branches.values() if branch[0] in answers]
+        made = (_ordered(fork, session_id, questions.values()), _ordered(fork + 1, session_id, same))
+        found += [each for each in made if len(each.sessions) > 1]
+    return tuple(found)
 
 
 def _origin(session_id: str, position: int, relatives: Mapping[str, Relative]) -> str:

@@ -211,13 +211,13 @@ class EventLog:
             self._writer.put(self._unsaved())
 
     def _save_soon(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
+        def save() -> None:
+            if self._writer.has_room:
+                self._writer.put(self._unsaved())
+            else:
+                self._save_soon()  # the events wait here, for a larger row
 
-    def _save(self) -> None:
-        if self._writer.has_room:
-            self._writer.put(self._unsaved())
-        else:
-            self._save_soon()  # the events wait here, for a larger row
+        self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, save)
 
     def _unsaved(self) -> Work:
         self._timer = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from task.store import prompts
+from task.store import keys
 from tests.support.http_api import http_api, key_of
 
 
@@ -14,7 +14,7 @@ from tests.support.http_api import http_api, key_of
 async def test_prompts_are_saved_replaced_listed_and_deleted_by_their_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompts, "MOST_PROMPTS", 2)
+    monkeypatch.setattr(keys, "MOST_PROMPTS", 2)
     async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
         ann, bob = [api.with_key(await key_of(name, tmp_path)) for name in ("ann", "bob")]
         for name, text in (("b", "Two {{words}}"), ("a", "One"), ("a", "1")):
