@@ -1,9 +1,10 @@
-"""A whole journey by keyboard alone: asking, deciding, a table, the help, the list of conversations, a trace."""
+"""The page by keyboard alone, on a small phone, and in the language of the browser."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Locator, expect
 
 from task.llm.scripted import Reply, says, wants
@@ -91,3 +92,102 @@ async def tabs_to(p: Person, place: Locator, *, back: bool = False) -> None:
             return
         await p.page.keyboard.press("Shift+Tab" if back else "Tab")
     raise AssertionError(f"{place} cannot be reached by the keyboard")
+
+
+SMALL = (360, 740)
+
+
+async def test_a_small_phone_shows_the_keys_the_modes_and_the_figures_whole(tmp_path: Path) -> None:
+    async with person(then=says("Hello!"), tmp_path=tmp_path, size=SMALL) as p:
+        await p.asks("Hi")
+        figures = p.answers.last.locator(".figures")
+        await expect(figures).to_contain_text("out tokens")
+        assert await figures.evaluate(IS_WHOLE)
+        mode = p.page.get_by_label("Permissions")
+        for value in ("default", "ask", "read_only"):
+            await mode.select_option(value)
+            assert await mode.evaluate(SHOWS_ITS_CHOICE), value
+        assert await p.fits()
+        await p.opens_the_list()
+        await p.button("Help and language").click()
+        dialog = p.page.get_by_role("dialog")
+        await expect(dialog.locator("dt").last).to_have_text("?")
+        await expect(dialog.locator("dt").first).to_have_text("Enter")
+        await expect(dialog).not_to_contain_text("[object")
+
+
+@pytest.mark.fault("page: a file over the limit, attached on the page or uploaded")
+async def test_a_file_that_is_too_large_is_refused_where_it_was_attached(tmp_path: Path) -> None:
+    async with person(then=says("Small."), tmp_path=tmp_path, limits={"max_upload_bytes": 2000}) as p:
+        files = [{"name": name, "mimeType": "text/plain", "buffer": b"x" * size} for name, size in SIZES.items()]
+        await p.page.get_by_label("Files", exact=True).set_input_files(files)  # type: ignore[list-item]
+        alert = p.page.get_by_role("alert").filter(visible=True)
+        await expect(alert).to_have_text(
+            "large.txt is 3 kB. The largest file that can be attached is 2 kB: attach a smaller one, or a part of it."
+        )
+        await expect(p.page.locator("li.chip:not(.loading)")).to_have_text(["small.txt1 kB"])
+        await p.asks("What is this?")
+        await p.sees("Small.")
+
+
+SIZES = {"large.txt": 3000, "small.txt": 1000}
+IS_WHOLE = """element => {
+    const { left, right } = element.getBoundingClientRect();
+    return element.scrollWidth <= element.clientWidth + 1 && left >= 0 && right <= innerWidth;
+}"""
+# A select clips a long choice without overflowing, so its text is measured in its own font.
+SHOWS_ITS_CHOICE = """element => {
+    const style = getComputedStyle(element);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const room = element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return room >= pen.measureText(element.selectedOptions[0].textContent).width;
+}"""
+
+
+async def test_the_page_speaks_the_browsers_language_until_another_is_chosen(tmp_path: Path) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, locale="de-AT") as p:
+        html = p.page.locator("html")
+        await expect(html).to_have_attribute("lang", "de")
+        await expect(p.page.get_by_role("heading", name="Was kann ich für Sie tun?")).to_be_visible()
+        await p.page.keyboard.type("Note both")
+        await p.page.keyboard.press("Enter")
+        await expect(p.page.get_by_role("heading", name="2 Aufrufe warten auf Ihre Entscheidung")).to_be_visible()
+        await p.button("Freigeben").first.click()
+        await expect(p.page.get_by_role("heading", name="1 Aufruf wartet auf Ihre Entscheidung")).to_be_visible()
+        await p.button("Hilfe und Sprache").click()
+        await p.page.get_by_label("Sprache dieser Seite").select_option("zh")
+        await expect(html).to_have_attribute("lang", "zh-Hans")
+        await expect(p.page.get_by_role("heading", name="允许运行 write_note 吗？")).to_be_visible()
+        await p.page.reload()
+        await p.button("批准").click()
+        await expect(p.page.locator(".answer .prose").last).to_contain_text("Result:")
+        await p.button("帮助与语言").click()
+        await p.page.get_by_label("页面语言").select_option("uk")
+        await expect(html).to_have_attribute("lang", "uk")
+        await expect(p.button("Довідка й мова")).to_be_visible()
+    assert sorted(notes(tmp_path)) == ["1", "2"]
+
+
+@pytest.mark.fault("page: a browser in a language without a catalogue")
+async def test_numbers_plurals_and_unknown_languages(tmp_path: Path) -> None:
+    async with person(tmp_path=tmp_path, locale="fr-FR") as p:
+        await expect(p.page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+        assert [path for path in await p.page.evaluate(LOADED) if "/lang/" in path] == []  # English costs nothing
+        for language, written in ROWS.items():
+            await p.page.evaluate("language => localStorage.setItem('language', language)", language)
+            await p.page.reload()
+            await expect(p.page.locator("html")).to_have_attribute("lang", language)
+            assert await p.page.evaluate(WRITTEN) == written
+
+
+LOADED = "performance.getEntriesByType('resource').map(entry => new URL(entry.name).pathname)"
+ROWS = {
+    "en": ["1 row", "3 rows", "12,345 rows", "2.5 rows"],
+    "de": ["1 Zeile", "3 Zeilen", "12.345 Zeilen", "2,5 Zeilen"],
+    "uk": ["1 рядок", "3 рядки", "12\u00a0345 рядків", "2,5 рядка"],
+}
+WRITTEN = """async () => {
+    const { t } = await import("/static/i18n.js");
+    return [1, 3, 12345, 2.5].map((count) => t("{count} row | {count} rows", { count }));
+}"""

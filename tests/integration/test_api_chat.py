@@ -1,14 +1,29 @@
-"""Conversations through `/v1/chat/completions`, `/chat`, sessions and traces, with the documented shapes."""
+"""Conversations through `/v1/chat/completions`, `/chat`, sessions and traces, in the documented shapes."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import shlex
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
+from task.llm.base import DEMO_NAME, DelegatedUsage, Usage
 from task.llm.scripted import says, wants
+from task.local.core.models import scripted_demo
+from task.settings import Settings
+from task.store import keys
+from tests.support.agent import running_agent
+from tests.support.core import API_KEY, local_core
 from tests.support.core_peers import answers, peer
-from tests.support.http_api import http_api, said
+from tests.support.http_api import http_api, key_of, said
+from tests.support.upstream import Item
+from tests.support.upstream_wire import Answer, Framing, Received, chunk, framed_parts
 
 SEARCH = '''
 from task.tools.declare import tool
@@ -219,3 +234,135 @@ async def test_the_models_are_those_that_the_provider_lists_each_once(tmp_path: 
     async with peer(listing) as provider, http_api(tmp_path=tmp_path, openai_base_url=provider.url) as api:
         models = (await api.get("/v1/models")).json["data"]
     assert [model["id"] for model in models] == ["general-purpose-agent", "test-model", "other"]
+
+
+COUNTED = (wants("calculator", expression="25*47"), says("1175", usage=Usage(100, 40, 64, 32)))
+DETAILS = {"prompt_tokens_details": {"cached_tokens": 64}, "completion_tokens_details": {"reasoning_tokens": 32}}
+
+
+async def test_cached_and_reasoning_tokens_are_in_completions_responses_events_and_traces(tmp_path: Path) -> None:
+    async with http_api(*COUNTED * 3, tmp_path=tmp_path) as api:
+        whole = (await api.complete("?")).json
+        *_, last = (await api.complete("?", stream=True, stream_options={"include_usage": True})).chunks
+        response = (await api.post("/v1/responses", {"input": "?"})).json
+        stored = (await api.get(f"/v1/responses/{response['id']}")).json
+        events = await api.events(response["run_id"])
+        trace = (await api.get(f"/traces/{whole['trace_id']}")).json
+    counted = {"prompt_tokens": 110, "completion_tokens": 45, "total_tokens": 155, **DETAILS}
+    assert [whole["usage"], last["usage"]] == [counted, counted]
+    assert response["usage"] == stored["usage"] == {
+        "input_tokens": 110, "input_tokens_details": {"cached_tokens": 64},
+        "output_tokens": 45, "output_tokens_details": {"reasoning_tokens": 32}, "total_tokens": 155,
+    }  # fmt: skip
+    assert DETAILS.items() <= next(event for event in events if event["type"] == "usage").items()
+    assert trace["usage"]["test-model"]["cached_tokens"] == 64
+    assert trace["turns"][-1]["usage"]["reasoning_tokens"] == 32
+
+
+def counting(**usage: Any) -> Item:
+    """An answer with this usage."""
+
+    def answer(received: Received) -> Answer:
+        counted = {"prompt_tokens": 9, "completion_tokens": 1, **usage}
+        last = chunk(received, {}, "stop") | {"usage": counted}
+        return Answer(tuple(framed_parts([chunk(received, {"content": "ok"}), last], Framing())))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {}, {"prompt_tokens_details": None}, {"prompt_tokens_details": {"cached_tokens": None}},
+        {"prompt_tokens_details": [], "completion_tokens_details": {"reasoning_tokens": "many"}},
+    ],
+)  # fmt: skip
+async def test_a_model_that_reports_no_such_tokens_has_none(usage: dict[str, Any], tmp_path: Path) -> None:
+    async with http_api(counting(**usage), tmp_path=tmp_path) as api:
+        counted = (await api.complete("?")).json["usage"]
+    assert counted["total_tokens"] == 10
+    assert counted["prompt_tokens_details"] == {"cached_tokens": 0}
+    assert counted["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_what_a_deployment_took_itself_is_what_the_models_behind_it_did_not() -> None:
+    asked = DelegatedUsage(100, 40, 64, 32, models=(("writer", Usage(60, 30, 60, 30)),))
+    assert asked.by_model("app") == {"writer": Usage(60, 30, 60, 30), "app": Usage(40, 10, 4, 2)}
+    assert asked + Usage(1, 1, 1, 1) == Usage(101, 41, 65, 33)
+
+
+@pytest.mark.fault("web page: a prompt of another owner, with a wrong name, without text, or one too many")
+async def test_prompts_are_saved_replaced_listed_and_deleted_by_their_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "MOST_PROMPTS", 2)
+    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
+        ann, bob = [api.with_key(await key_of(name, tmp_path)) for name in ("ann", "bob")]
+        for name, text in (("b", "Two {{words}}"), ("a", "One"), ("a", "1")):
+            assert (await ann.call("PUT", f"/prompts/{name}", {"text": text})).status == 200
+        assert (await ann.get("/prompts")).json["prompts"] == [
+            {"name": "a", "text": "1"}, {"name": "b", "text": "Two {{words}}"},
+        ]  # fmt: skip
+        assert (await bob.get("/prompts")).json == {"prompts": []}
+        refused = [
+            await bob.call("DELETE", "/prompts/a"),
+            await ann.call("PUT", "/prompts/c", {"text": "one too many"}),
+            await ann.call("PUT", "/prompts/two%20words", {"text": "x"}),
+            await ann.call("PUT", "/prompts/empty", {"text": ""}),
+        ]
+        assert [reply.status for reply in refused] == [404, 400, 400, 400]
+        assert (await ann.call("DELETE", "/prompts/a")).status == 204
+        assert [prompt["name"] for prompt in (await ann.get("/prompts")).json["prompts"]] == ["b"]
+
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "http-api.md"
+DEMO = Path(str(files("task.local.core") / "demo.yaml"))
+JSON = ("-H", "Content-Type: application/json")
+
+
+async def curl(*arguments: str) -> Any:
+    """What curl prints; the same request through another client where there is no curl is `test_api_chat.py`."""
+    program = await asyncio.create_subprocess_exec("curl", "-sS", *arguments, stdout=asyncio.subprocess.PIPE)
+    output, _ = await asyncio.wait_for(program.communicate(), 20)
+    assert program.returncode == 0
+    return json.loads(output)
+
+
+@pytest.mark.system
+async def test_a_session_a_calculation_and_its_trace_with_curl(tmp_path: Path) -> None:
+    async with http_api(wants("calculator", expression="25*47"), says("1175"), tmp_path=tmp_path) as api:
+        session = await curl("-X", "POST", f"{api.url}/session/start", *JSON, "-d", "{}")
+        question = {"messages": [{"role": "user", "content": "What is 25*47?"}], "session_id": session["session_id"]}
+        answer = await curl("-X", "POST", f"{api.url}/chat", *JSON, "-d", json.dumps(question))
+        kept = await curl(f"{api.url}/session/{session['session_id']}")
+        trace = await curl(f"{api.url}/traces/{answer['trace']['trace_id']}")
+        traces = await curl(f"{api.url}/traces")
+    assert answer["response"] == "1175"
+    assert answer["session_id"] == session["session_id"]
+    assert kept["traces"] == [trace["trace_id"]]
+    assert trace["tool_calls"][0]["result"] == "1175"
+    assert traces["count"] == 1
+
+
+def first_example() -> tuple[str, Any]:
+    """The path and the body of the first command line of the page."""
+    block = PAGE.read_text(encoding="utf-8").partition("```sh\n")[2].partition("```")[0]
+    program, url, *rest = shlex.split(block)
+    assert program == "curl"
+    return urlsplit(url).path, json.loads(rest[rest.index("-d") + 1])
+
+
+async def test_the_first_documented_command_shows_something_where_no_model_is_connected(tmp_path: Path) -> None:
+    path, body = first_example()
+    async with local_core({}, tmp_path, model=scripted_demo(DEMO)) as core:
+        settings = Settings.model_validate(
+            {"dial_endpoint": core.url, "dial_api_key": API_KEY, "deployment_name": DEMO_NAME, "data_dir": tmp_path}
+        )
+        async with (
+            running_agent(settings) as url,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session,
+            session.post(f"{url}{path}", json=body) as response,
+        ):
+            answer = await response.json()
+    assert [call["name"] for call in answer["trace"]["tool_calls"]] == ["file_content_extraction_tool"]
+    assert "| February | 47 |" in answer["choices"][0]["message"]["content"]

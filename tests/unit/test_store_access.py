@@ -1,8 +1,11 @@
-"""Approvals, grants, keys and rate limits, and the schema they are stored in."""
+"""Approvals, grants, keys, rate limits and retention, and the schema they are stored in."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -13,16 +16,20 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import Connection, create_engine, inspect
 
+from task.conversation.messages import assistant, user
 from task.conversation.replies import Answer
 from task.errors import Conflict, NotFound
+from task.llm.scripted import says, wants
+from task.store import processes
 from task.store.database import open_database
 from task.store.records import Approval, iso
 from task.store.schema import FIRST, migrate
-from task.store.store import Store
+from task.store.store import DAY, Retention, Store
 from task.store.tables import HEAD, metadata
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
+from tests.support.traced import traced
 
 CALL: dict[str, Any] = {
     "call_id": "call_1", "tool": "shell_run", "arguments": {"cmd": "rm x"}, "digest": "d1", "card": {"intent": "tidy"},
@@ -232,3 +239,100 @@ def revisions_after(revision: str) -> list[str]:
     config.set_main_option("script_location", "task.store:migrations")
     found = ScriptDirectory.from_config(config).walk_revisions(base=revision)
     return [each.revision for each in found if each.revision > revision][::-1]
+
+
+async def answered_session(store: Store) -> str:
+    session = await store.sessions.start(OWNER)
+    run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
+    store.runs.append_event(run.run_id, "text", text="hello")
+    await traced(store, wants("calculator", expression="1+1"), says("2"), session_id=session.session_id)
+    await store.runs.finish(run, "finished", added=[assistant("hello")])
+    return session.session_id
+
+
+async def rows(store: Store) -> dict[str, int]:
+    tables = ("sessions", "messages", "runs", "events", "traces", "calls")
+
+    def work(connection: Connection) -> dict[str, int]:
+        return {table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() or 0 for table in tables}
+
+    return await store.database.read(work)
+
+
+async def test_what_is_older_than_its_days_is_removed_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=30)) as store:
+        old = await answered_session(store)
+        await traced(store, says("without a session"))
+        clock.now += 20 * DAY
+        young = await answered_session(store)
+        clock.now += 11 * DAY
+        assert await store.forget() > 0
+        assert await rows(store) == {"sessions": 1, "messages": 2, "runs": 1, "events": 1, "traces": 1, "calls": 1}
+        assert (await store.sessions.get(OWNER, young)).session_id == young
+        with pytest.raises(NotFound):
+            await store.sessions.get(OWNER, old)
+        assert await store.forget() == 0
+
+
+async def test_an_old_session_that_is_still_used_stays(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=30)) as store:
+        used = await answered_session(store)
+        clock.now += 29 * DAY
+        session = await store.sessions.get(OWNER, used)
+        await store.sessions.append(OWNER, used, [user("still there?")], session.version)
+        clock.now += 2 * DAY
+        await store.forget()
+        assert len((await store.sessions.get(OWNER, used)).messages) == 3
+
+
+async def test_only_the_newest_so_many_stay(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock, retention=Retention(None, sessions=2, traces=3)) as store:
+        sessions: list[str] = []
+        for number in range(4):
+            clock.now += number
+            sessions.append((await store.sessions.start(OWNER)).session_id)
+        for _ in range(5):
+            await traced(store, says("hi"))  # all at one moment
+        await store.forget()
+        kept = [session.session_id for session in (await store.sessions.list(OWNER)).items]
+        assert kept == sessions[:1:-1]
+        assert (await rows(store))["traces"] == 3
+
+
+async def test_a_run_in_progress_is_never_removed(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=1), chores=False) as store:
+        run = await store.runs.start(OWNER)
+        clock.now += 2 * DAY
+        await store.forget()
+        await store.runs.finish(run, "finished")
+        assert (await store.runs.get(OWNER, run.run_id)).status == "finished"
+
+
+PROCESSES = 6
+
+
+async def test_a_new_file_that_several_open_at_once_is_busy_for_none_of_them(tmp_path: Path) -> None:
+    for number in range(40):
+        url = f"sqlite:///{tmp_path / str(number)}.db"
+        databases = [open_database(url, patience=30) for _ in range(PROCESSES)]
+        modes = await asyncio.gather(*(database.write(_mode) for database in databases))
+        assert modes == ["wal"] * PROCESSES
+        await asyncio.gather(*(database.close() for database in databases))
+
+
+def _mode(connection: Connection) -> str:
+    return str(connection.exec_driver_sql("PRAGMA journal_mode").scalar())
+
+
+def test_a_killed_process_that_nobody_has_awaited_is_dead() -> None:
+    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    place = processes._place(running.pid)  # pyright: ignore[reportPrivateUsage]
+    assert not processes._known_dead(place)  # pyright: ignore[reportPrivateUsage]
+    running.kill()
+    os.waitid(os.P_PID, running.pid, os.WEXITED | os.WNOWAIT)
+    assert processes._known_dead(place)  # pyright: ignore[reportPrivateUsage]
+    running.communicate()
