@@ -170,15 +170,6 @@ class ModelProcess:
                 other.unlink(missing_ok=True)
         return state
 
-    async def _restore_state(self, file: Path) -> None:
-        # llama.cpp aborts on a damaged file. So it is renamed before it is read: the next start then ignores it.
-        state = self._model.state(file)
-        taken = state.with_suffix(".taken")
-        with suppress(OSError):
-            state.replace(taken)
-            if await self._slot("restore", taken):
-                taken.replace(state)
-
     async def _slot(self, action: str, file: Path) -> bool:
         # In slot 0 the server works on one request at a time. It closes connections that have streamed, which a pool
         # may not have noticed yet: this one is new.
@@ -241,7 +232,13 @@ class ModelProcess:
         # Ready once its saved state is restored; killed when it fails to answer three times in a row: a process that
         # hangs does not recover.
         self._address = await serving
-        await self._restore_state(file)
+        # llama.cpp aborts on a damaged file. So it is renamed before it is read: the next start then ignores it.
+        state = self._model.state(file)
+        taken = state.with_suffix(".taken")
+        with suppress(OSError):
+            state.replace(taken)
+            if await self._slot("restore", taken):
+                taken.replace(state)
         self._ready.set()
         self._next.set()
         self._next = asyncio.Event()

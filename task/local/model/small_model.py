@@ -163,7 +163,12 @@ class _Request:
                         text += delta.text
                     else:
                         yield delta
-            decision = self._decision(text)
+            if self._table:
+                decision.calls += [call for call in self._table.calls(text) if call not in calls_made(self._messages)]
+            else:
+                decision = decision_of(text, self._tools, self._messages)
+            if any(name == RUNNER or given.get("file_url") in self._earlier for name, given in decision.calls):
+                decision.calls = _reading(self._earlier) or decision.calls
         if not decision.calls and not decision.prose:
             async with aclosing(self._prose()) as deltas:
                 async for delta in deltas:
@@ -215,13 +220,6 @@ class _Request:
             # Ollama ends an answer that repeats one token 30 times without a word; it is incomplete JSON then.
             if not text or error.code != INTERRUPTED:
                 raise
-
-    def _decision(self, text: str) -> Decision:
-        if self._table:
-            return Decision([call for call in self._table.calls(text) if call not in calls_made(self._messages)])
-        decision = decision_of(text, self._tools, self._messages)
-        asks = any(name == RUNNER or arguments.get("file_url") in self._earlier for name, arguments in decision.calls)
-        return Decision(_reading(self._earlier)) if asks and self._earlier else decision
 
     def _prose(self) -> AsyncGenerator[Delta]:
         options = replace(
