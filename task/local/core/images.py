@@ -27,6 +27,7 @@ from task.local.core.storage import FileStore
 NOTICE = "placeholder - no image model is connected"
 UPSTREAM_LIMIT = aiohttp.ClientTimeout(total=300, sock_connect=10)  # seconds
 SIDE = 1024  # pixels
+OPTIONS = ("size", "quality", "style")
 
 _PROMPT_CHARS = 600
 _MAGIC = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
@@ -62,7 +63,7 @@ class ImageServer:
             raise Refusal(400, openai_error("The last user message holds no prompt", "400"))
         prompt = asked[-1]
         if self.upstream is not None:
-            picture = await self._requested(self.upstream, prompt, _image_options(document))
+            picture = await self._requested(self.upstream, prompt, document.get("custom_fields"))
         else:
             content = await asyncio.to_thread(_placeholder, prompt)
             picture = Picture(content, None, f"A placeholder with the words: {prompt}", PLACEHOLDER_TEXT)
@@ -96,8 +97,11 @@ class ImageServer:
             self.keys.add_rights(caller.key, home, [url])
         return {"type": kind, "url": url}
 
-    async def _requested(self, upstream: UpstreamModel, prompt: str, options: Mapping[str, str]) -> Picture:
-        body = {"model": self.name, "prompt": prompt, "n": 1, **options}
+    async def _requested(self, upstream: UpstreamModel, prompt: str, fields: Any) -> Picture:
+        body: dict[str, Any] = {"model": self.name, "prompt": prompt, "n": 1}
+        chosen: Any = fields.get("configuration") if isinstance(fields, dict) else None
+        if isinstance(chosen, dict):
+            body |= {name: chosen[name] for name in OPTIONS if isinstance(chosen.get(name), str)}
         if self.name.startswith("dall-e"):
             body["response_format"] = "b64_json"  # later models know no other and refuse the field
         url = f"{upstream.base_url.rstrip('/')}/images/generations"
@@ -111,14 +115,6 @@ class ImageServer:
             raise Refusal(502, openai_error("Failed to connect to the image model", "502")) from None
         except TimeoutError:
             raise Refusal(500, openai_error("The image model took too long", "timeout")) from None
-
-
-def _image_options(document: Mapping[str, Any]) -> dict[str, str]:
-    fields: Any = document.get("custom_fields")
-    chosen: Any = fields.get("configuration") if isinstance(fields, dict) else None
-    if not isinstance(chosen, dict):
-        return {}
-    return {name: chosen[name] for name in ("size", "quality", "style") if isinstance(chosen.get(name), str)}
 
 
 def _placeholder(prompt: str) -> bytes:

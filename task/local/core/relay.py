@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,20 +26,12 @@ logger = logging.getLogger(__name__)
 
 Share = Callable[[list[str]], None]
 
-UPSTREAM_ATTEMPTS = {"X-UPSTREAM-ATTEMPTS": "1"}
 UNREACHABLE = {"message": "Failed to connect to origin", "code": "502"}
 
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length"})
 _NOT_PASSED = _HOP_BY_HOP | {"host", "proxy-authenticate", "proxy-authorization", "accept-encoding"}
 # What these begin is Core's own word to an application: no caller may say it.
-_FOR_CORE = (
-    "api-key",
-    "traceparent",
-    "tracestate",
-    "x-dial-application-",
-    "x-dial-deployment-",
-    "x-dial-override-name",
-)
+_FOR_CORE = ("api-key", "x-dial-application-", "x-dial-deployment-", "x-dial-override-name")
 _AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 FOLDER_TYPE = "application/vnd.dial.metadata+json"
@@ -99,7 +90,6 @@ async def send(
             response = web.StreamResponse(
                 status=origin.status, reason=origin.reason, headers=_end_to_end(origin.headers)
             )
-            response.headers.update(UPSTREAM_ATTEMPTS)
             await response.prepare(request)
             if rules.rewrite is not None:
                 await response.write(rules.rewrite(await origin.read()))
@@ -138,16 +128,10 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
 
 
 def passed_headers(headers: Mapping[str, str], *, authorization: bool) -> CIMultiDict[str]:
-    """The caller's headers that an application may see, with a new span of the same trace."""
+    """The caller's headers that an application may see; it becomes part of the caller's trace."""
     unwanted = _FOR_CORE if authorization else (*_FOR_CORE, "authorization")
     found = _end_to_end(headers).items()
-    passed = CIMultiDict((name, value) for name, value in found if not name.lower().startswith(unwanted))
-    parts = headers.get("traceparent", "").split("-")
-    if len(parts) >= 4 and len(parts[1]) == 32:
-        passed["traceparent"] = f"{parts[0]}-{parts[1]}-{secrets.token_hex(8)}-{parts[3]}"
-    else:
-        passed["traceparent"] = f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
-    return passed
+    return CIMultiDict((name, value) for name, value in found if not name.lower().startswith(unwanted))
 
 
 def with_query(endpoint: str, query: str) -> str:

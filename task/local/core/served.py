@@ -33,7 +33,7 @@ from task.llm.base import (
 )
 from task.local.core.access import parse
 from task.local.core.models import UpstreamModel
-from task.local.core.relay import UPSTREAM_ATTEMPTS, ResponseRules, is_absolute, send
+from task.local.core.relay import ResponseRules, is_absolute, send
 from task.local.core.responses import Refusal, json_response, openai_error
 from task.local.core.storage import FileStore
 
@@ -51,7 +51,7 @@ class CompletionStream:
 
     def __init__(self, model: str) -> None:
         self._envelope = _envelope(model, "chat.completion.chunk")
-        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **UPSTREAM_ATTEMPTS})
+        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
 
     async def start(self, request: web.Request) -> None:
         await self._response.prepare(request)
@@ -76,7 +76,7 @@ def block(model: str, message: dict[str, Any], finish_reason: str, usage: Usage)
     """A completion as one JSON document."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
     document = _envelope(model, "chat.completion") | {"choices": [choice], "usage": _usage(usage)}
-    return json_response(document, headers=UPSTREAM_ATTEMPTS)
+    return json_response(document)
 
 
 @dataclass(frozen=True, slots=True)

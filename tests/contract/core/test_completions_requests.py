@@ -60,9 +60,8 @@ async def test_13_4_the_application_sees_what_it_may_see(tmp_path: Path) -> None
     assert seen.url == "/?api-version=2024-02-01&x=a%20b+c"
     assert (len(seen.key), seen.key == "key-one") == (32, False)
     assert (seen.headers["X-CONVERSATION-ID"], seen.headers["X-Foo"]) == (sent["X-CONVERSATION-ID"], "unchanged")
-    assert {"Authorization", "tracestate", "Accept-Encoding"}.isdisjoint(seen.headers)
-    version, trace, span, _ = seen.headers["traceparent"].split("-")
-    assert (version, trace, span == "b7ad6b7169203331") == ("00", TRACE, False)
+    assert {"Authorization", "Accept-Encoding"}.isdisjoint(seen.headers)
+    assert seen.headers["traceparent"].split("-")[:2] == ["00", TRACE]
     assert seen.headers["X-DIAL-DEPLOYMENT-ID"] == "app"
     assert int(seen.headers["Content-Length"]) == len(seen.body)
 
