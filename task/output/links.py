@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -60,18 +61,13 @@ class Suspicion:
         scheme = (absolute[1] or "").lower() if absolute else ""
         if scheme in _ACTIVE:
             return True
-        if scheme in _HARMLESS or self._trusted(url):
+        host: str | None = None
+        with suppress(ValueError):  # no host can be read from it
+            host = urlsplit(url.replace("\\", "/")).hostname or ""
+        trusted = host is not None and any(fnmatchcase(host, pattern) for pattern in self.hosts)
+        if scheme in _HARMLESS or trusted:
             return False
         return (use == "load" or self.tainted()) and not self.knows(url)
-
-    def _trusted(self, url: str) -> bool:
-        if not self.hosts:
-            return False
-        try:
-            host = urlsplit(url.replace("\\", "/")).hostname or ""
-        except ValueError:
-            return False
-        return any(fnmatchcase(host, pattern) for pattern in self.hosts)
 
 
 def tag_at(text: str, start: int, end: int) -> tuple[int, list[tuple[str, Use]]] | None:
@@ -88,7 +84,7 @@ def tag_at(text: str, start: int, end: int) -> tuple[int, list[tuple[str, Use]]]
         use: Use = "follow" if found[1].lower() == "href" and tag[1].lower() in _FOLLOWED else "load"
         url = _as_browsers_read(html.unescape(value))
         parts: list[str] = [url] if _IS_URL.match(url) else _IN_VALUE.findall(url)
-        urls += [(part, use) for part in parts]
+        urls.extend((part, use) for part in parts)
     return tag.end() - start, urls
 
 

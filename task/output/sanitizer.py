@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import ClassVar
 
 from task.output.links import Suspicion, decoded, defused, inert, tag_at
 
@@ -19,9 +20,8 @@ _SPOT = re.compile(
     r"|\\?:\\?/\\?/|[wW]{1,3}\\?\."
 )
 _SCHEME = re.compile(r"(?<![a-zA-Z0-9+.-])[a-zA-Z][a-zA-Z0-9+.-]*+\Z")
-_LONGEST_SCHEME = 40
 _UNDECIDED = re.compile(r"(?:[!\]<$&]|\\?:\\?(?:/\\?)?|\\|(?<![a-zA-Z0-9])[wW]{1,3}\\?)\Z")
-_UNDECIDED_CHARS = 6
+_LONGEST_SCHEME, _UNDECIDED_CHARS = 40, 6
 _DECIDING = re.compile(r"[\s<>()\[\]`~]")  # one of these completes what has been waiting for long
 _SHORT = 64
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
@@ -194,22 +194,16 @@ class Defanger:
         return end, text[position:end]
 
     def _construct(self, text: str, start: int, spot: re.Match[str], tainted: bool, last: bool) -> tuple[int, str]:
-        match spot[0][0], spot[0][-1]:
-            case ("\n" | "\r", _):
+        if check := self._CHECKS.get(spot[0]):
+            return check(self, text, start, last)
+        match spot[0][0]:
+            case "\n" | "\r":
                 self._line_begins, self._indented = self._fences_hold, False
                 return spot.end(), spot[0]
-            case ("$", _):
+            case "$":
                 self._fences_hold = False
                 return spot.end(), spot[0]
-            case ("!", _):
-                return self._image(text, start, last)
-            case ("]", "("):
-                return self._link(text, start, last)
-            case ("]", _):
-                return self._reference(text, start, last)
-            case ("<", _):
-                return self._tag(text, start, last)
-            case ("&", _):
+            case "&":
                 # A character written as a number or a name could form an address where none is visible.
                 found = _ENTITY.match(text, start)
                 if found is None:
@@ -303,9 +297,10 @@ class Defanger:
         return end, defused(text[start:end]) if rest and harmful else text[start:end]
 
     def _may_wait(self, text: str, start: int, last: bool, lines: int = 3) -> bool:
-        if last or self._patience < 0 or len(text) - start > LONGEST:
-            return False
-        return text.count("\n", start) < lines
+        decided = last or self._patience < 0 or len(text) - start > LONGEST
+        return not decided and text.count("\n", start) < lines
+
+    _CHECKS: ClassVar = {"![": _image, "](": _link, "]:": _reference, "<": _tag}
 
 
 def defanged(text: str, suspicion: Suspicion) -> str:
