@@ -163,10 +163,7 @@ class SearchInFileTool(_StoredTextTool):
         "search_in_file",
         "Find the lines of a stored text file, such as a long tool result, that contain a text.",
         object_schema(
-            "file_url",
-            "text",
-            file_url=_STORED,
-            text=text("what a line must contain; case is ignored", minLength=1),
+            "file_url", "text", file_url=_STORED, text=text("what a line must contain; case is ignored", minLength=1)
         ),
         offloads=False,
     )
@@ -189,9 +186,7 @@ class ReadContextDocumentTool(DescribedTool):
             "Read a document that belongs to your instructions and was too long for them. Read it when its name fits "
             "the question. A long document comes in pages; the last line of a page says how many there are.",
             object_schema(
-                "id",
-                id=text("The document", enum=list(ids)),
-                page={"type": "integer", "minimum": 1, "default": 1},
+                "id", id=text("The document", enum=list(ids)), page={"type": "integer", "minimum": 1, "default": 1}
             ),
             origin=Origin.OWN,  # the operator's own words, as in the system prompt: they taint nothing
         )

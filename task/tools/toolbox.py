@@ -133,11 +133,12 @@ class Toolbox:
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
     _schemas: list[dict[str, Any]] = field(init=False, default_factory=list[dict[str, Any]])
-    _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
+    _origins: dict[str, Origin] = field(init=False)
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
     def __post_init__(self) -> None:
         self._by_name = named(self.tools)
+        self._origins = {tool.name: tool.origin for tool in self.tools}
         self.names = ToolNames(self._by_name, self.aliases)
 
     def schemas(self) -> list[dict[str, Any]]:
@@ -150,8 +151,6 @@ class Toolbox:
 
     def view(self, messages: Sequence[Message]) -> ContextView:
         """The conversation as the gate sees it, with the origin of each tool's results."""
-        if not self._origins:
-            self._origins = {tool.name: tool.origin for tool in self.tools}
         return ContextView(messages, self._origins)
 
     async def call_all(
@@ -325,14 +324,7 @@ class _CallStage:
         StageProcessor.close_stage_safely(self.sink, failed=self.failed)
 
 
-def _failed(
-    call: ToolCall,
-    choice: ChoiceSink,
-    text: str,
-    tool: str | None = None,
-    *,
-    error: bool = True,
-) -> Message:
+def _failed(call: ToolCall, choice: ChoiceSink, text: str, tool: str | None = None, *, error: bool = True) -> Message:
     with _CallStage(choice, tool or call.name, call.name) as stage:
         stage.respond(text, error=error)
     return tool_message(call, f"Error: {text}", failed=True)

@@ -24,7 +24,7 @@ from task.tools.mcp.connection import (
     sdk_loaded,
 )
 from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, failure_of, files_of, result_of
+from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, failure_of, file_of, result_of
 from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class MCPClient:
         """
 
         async def use(client: Client) -> list[MCPFile]:
-            return files_of((await client.read_resource(uri, cache_mode="bypass")).contents)
+            return list(map(file_of, (await client.read_resource(uri, cache_mode="bypass")).contents))
 
         files = await self._run(use, self.timeout, identity, repeatable=True)
         if sum(len(file.content or b"") for file in files) > max_bytes:

@@ -7,7 +7,7 @@ import base64
 import binascii
 import json
 import mimetypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -79,7 +79,7 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
                 if (text := getattr(item.resource, "text", None)) is not None:
                     texts.append(f"{item.resource.uri}:\n{text}")
                 else:
-                    files.append(_content(item.resource))
+                    files.append(file_of(item.resource))
     if not any(text.strip() for text in texts) and answer.structured_content is not None:
         texts = [json.dumps(answer.structured_content, ensure_ascii=False, indent=1)]
     text = _BETWEEN.join(texts)
@@ -88,12 +88,8 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
     return MCPResult(text, answer.structured_content, tuple(files), bool(answer.is_error), tuple(sources))
 
 
-def files_of(contents: Iterable[wire.TextResourceContents | wire.BlobResourceContents]) -> list[MCPFile]:
-    """The files of a resource that was read."""
-    return [_content(item) for item in contents]
-
-
-def _content(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPFile:
+def file_of(item: wire.TextResourceContents | wire.BlobResourceContents) -> MCPFile:
+    """A resource that was read or enclosed."""
     name = _last_part(item.uri)
     mime_type = item.mime_type or _guessed(item.uri)
     if (text := getattr(item, "text", None)) is not None:

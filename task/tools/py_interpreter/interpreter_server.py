@@ -82,6 +82,7 @@ class InterpreterServer:
         self._address = parts.netloc
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._direct = ""  # the name of the server that is at the address itself, with no balancer in between
+        self.is_ours = bool(token)  # only our own servers are called with one
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http: httpx.AsyncClient | None = None
 
@@ -155,11 +156,6 @@ class InterpreterServer:
             return file.content or b""
         found = await self._mcp.read(file.uri, max_bytes=max_bytes)
         return b"".join(item.content or b"" for item in found)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is called with the token that only our own servers get."""
-        return bool(self._headers)
 
     async def sandbox_tier(self) -> str | None:
         """How the server confines code, as it reports itself; None if it is of another kind.

@@ -115,11 +115,7 @@ class RagTool(DescribedTool):
         self._starting: asyncio.Future[Any] | None = None
         self._vectors = vectors or MemoryVectors(self._readings)
         self._shelf = Shelf(
-            self._readings,
-            self._embedder,
-            document_cache,
-            vectors=self._vectors,
-            max_chunks=self._options.max_chunks,
+            self._readings, self._embedder, document_cache, vectors=self._vectors, max_chunks=self._options.max_chunks
         )
 
     def prepare(self, attached: Sequence[Attachment]) -> None:
@@ -161,9 +157,24 @@ class RagTool(DescribedTool):
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         report.without_text(_notes([item for item in opened if not item.document.chunks]))
         caller = params.caller or Caller(params.api_key, nobody, params.conversation_id)
-        found = await self._found(question, readable, caller, report)
         cited = _CitedFiles(readable, params.sources)
-        return await self._answered(question, cited.numbered(found), cited, _notes(opened), caller, report)
+        found = cited.numbered(await self._found(question, readable, caller, report))
+        report.generating()
+        deployment, notes = self._deployment, _notes(opened)
+        try:
+            async with self._chat_model(deployment, caller) as model:
+                said = await written(
+                    model, question, found, report.write, lambda usage: caller.spend(usage, deployment)
+                )
+        except ProviderError as error:
+            quotes = [cited.citation(item, item.source[:QUOTE_CHARS]) for item in found]
+            text = report.ended(passages_only(found, deployment, error, notes))
+        else:
+            answer = checked(said, found)
+            report.answered(answer)
+            quotes = [cited.citation(item.passage, item.quote) for item in answer.citations]
+            text = for_the_model(answer, notes)
+        return Message(Role.TOOL, text, custom_content=CustomContent(tuple(quotes)))
 
     async def _found(
         self, question: str, opened: Sequence[Opened], caller: Caller, report: StageReport
@@ -185,31 +196,6 @@ class RagTool(DescribedTool):
                 hits = await reranked(model, question, hits, documents, lambda usage: caller.spend(usage, deployment))
         report.hits(hits[: self._options.k], documents)
         return passages(documents, hits, k=self._options.k, tokens=self._options.context_tokens)
-
-    async def _answered(
-        self,
-        question: str,
-        found: Sequence[Passage],
-        cited: _CitedFiles,
-        notes: Sequence[str],
-        caller: Caller,
-        report: StageReport,
-    ) -> Message:
-        report.generating()
-        deployment = self._deployment
-        try:
-            async with self._chat_model(deployment, caller) as model:
-                said = await written(
-                    model, question, found, report.write, lambda usage: caller.spend(usage, deployment)
-                )
-        except ProviderError as error:
-            quotes = CustomContent(tuple(cited.citation(item, item.source[:QUOTE_CHARS]) for item in found))
-            excerpts = report.ended(passages_only(found, deployment, error, notes))
-            return Message(Role.TOOL, excerpts, custom_content=quotes)
-        answer = checked(said, found)
-        report.answered(answer)
-        quotes = CustomContent(tuple(cited.citation(item.passage, item.quote) for item in answer.citations))
-        return Message(Role.TOOL, for_the_model(answer, notes), custom_content=quotes)
 
     @asynccontextmanager
     async def _chat_model(self, deployment: str, caller: Caller) -> AsyncGenerator[ChatModel]:

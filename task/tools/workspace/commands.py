@@ -29,7 +29,6 @@ MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 OPEN_FILES = 1024
 PREFIX = "dial-agent-run-"
-HOME, TEMPORARY = "home", "temporary"
 _NEW_SECONDS = 60.0  # younger ones may not have their lock yet
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _URL = re.compile(r"https?://[^\s'\"]+")
@@ -105,7 +104,7 @@ class Scratch:
         self.path = Path(mkdtemp(prefix=PREFIX))
         self._lock = os.open(self.path, _FOLDER)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.home, self.temporary = (self.path / name for name in (HOME, TEMPORARY))
+        self.home, self.temporary = self.path / "home", self.path / "temporary"
         for folder in (self.home, self.temporary):
             folder.mkdir()
 
@@ -189,11 +188,6 @@ class Commands:
             return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
         return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
 
-    @property
-    def python(self) -> str:
-        """The Python of the workspace."""
-        return str(python_of(self.workspace.path, os.environ))
-
     @cached_property
     def scratch(self) -> Scratch:
         """Where the commands keep temporary files and caches."""
@@ -252,8 +246,9 @@ async def run_python(
     commands: Commands, mode: str, code: str | None = None, seconds: float | None = None
 ) -> PyRunResult:
     """Run pytest ("pytest") or code ("snippet") with the workspace's Python."""
+    python = str(python_of(commands.workspace.path, os.environ))
     if mode == "pytest":
-        done = await commands.run_words([commands.python, "-m", "pytest", "-q"], seconds)
+        done = await commands.run_words([python, "-m", "pytest", "-q"], seconds)
     elif mode != "snippet":
         done = ShellResult(False, "", f"unknown mode: {mode}", INVALID_CODE)
     elif not code:
@@ -264,7 +259,7 @@ async def run_python(
         file.write_text(code, errors="replace")
         try:
             variables = {"PYTHONPATH": str(commands.workspace.path)}
-            done = await commands.run_words([commands.python, str(file)], seconds, variables=variables)
+            done = await commands.run_words([python, str(file)], seconds, variables=variables)
         finally:
             file.unlink(missing_ok=True)
     return PyRunResult(done.ok, done.stdout, done.stderr, done.code)

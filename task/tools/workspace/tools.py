@@ -129,9 +129,7 @@ class FsListTool(WorkspaceTool):
     """Lists a folder."""
 
     spec = ToolSpec(
-        "fs_list",
-        "List a folder of the workspace. The names of folders end in a slash.",
-        object_schema(path=_FOLDER),
+        "fs_list", "List a folder of the workspace. The names of folders end in a slash.", object_schema(path=_FOLDER)
     )
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
