@@ -7,7 +7,7 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -94,44 +94,51 @@ def create_app(
     app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
 
-    app.add_api_route("/health", _alive, methods=["HEAD"])  # the SDK's own route has GET only
-    app.add_api_route("/ready", _readiness(services, profile, shared), methods=["GET"])
-    if metrics is not None:
-        app.add_api_route("/metrics", _figures(metrics), methods=["GET"])
+    _add_routes(app, services, profile, shared, metrics)
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
     return Observed(api.guarded(app), metrics)
 
 
-async def _alive() -> Response:
-    return Response()
-
-
-def _readiness(services: Services, profile: Profile, shared: SharedPort | None) -> Callable[[], Awaitable[Response]]:
+def _add_routes(
+    app: FastAPI,
+    services: Services,
+    profile: Profile,
+    shared: SharedPort | None,
+    metrics: PrometheusMetrics | None,
+) -> None:
     health = Health(services, profile)
+
+    async def alive() -> Response:
+        return Response()
 
     async def ready() -> Response:
         report = await health.report()
+        degraded = list(report.degraded)
         body: dict[str, Any] = {
-            "status": "not ready" if report.reasons else "ready", "model": profile.model,
-            "tools": [tool.name for tool in report.tools], "reasons": report.reasons, "degraded": report.degraded,
-        }  # fmt: skip
+            "status": "not ready" if report.reasons else "ready",
+            "model": profile.model,
+            "tools": [tool.name for tool in report.tools],
+            "reasons": report.reasons,
+            "degraded": degraded,
+        }
         search = next((tool for tool in profile.tools if isinstance(tool, RagTool)), None)
         if search is not None:
             body["search_in_documents"] = (await search.state()).text
         if shared is not None:
             count, most = shared.ready()
             body["workers"] = {"ready": count, "of": most}
-            body["degraded"] = [*report.degraded, *([f"{count} of {most} workers are ready"] if count < most else [])]
+            degraded += [f"{count} of {most} workers are ready"] if count < most else []
         return JSONResponse(body, 503 if report.reasons else 200)
 
-    return ready
+    app.add_api_route("/health", alive, methods=["HEAD"])  # the SDK's own route has GET only
+    app.add_api_route("/ready", ready, methods=["GET"])
+    if metrics is not None:
 
+        async def figures() -> Response:
+            text = await asyncio.to_thread(metrics.render)
+            return Response(text, media_type="text/plain; version=0.0.4")
 
-def _figures(metrics: PrometheusMetrics) -> Callable[[], Awaitable[Response]]:
-    async def figures() -> Response:
-        return Response(await asyncio.to_thread(metrics.render), media_type="text/plain; version=0.0.4")
-
-    return figures
+        app.add_api_route("/metrics", figures, methods=["GET"])
 
 
 def _lifespan(
@@ -148,7 +155,10 @@ def _lifespan(
         finally:
             warmed_up()
         while not services.store.refused:
-            await _count_waiting(services, metrics)
+            store = await services.store.get_if_available()
+            if store is not None and metrics is not None:
+                with suppress(StoreUnavailable):
+                    metrics.waiting(await store.approvals.waiting())
             await asyncio.sleep(COUNTING_SECONDS)
         refuse(services.store.refused)
 
@@ -163,13 +173,6 @@ def _lifespan(
         await services.close()
 
     return lifespan
-
-
-async def _count_waiting(services: Services, metrics: PrometheusMetrics | None) -> None:
-    store = await services.store.get_if_available()
-    if store is not None and metrics is not None:
-        with suppress(StoreUnavailable):
-            metrics.waiting(await store.approvals.waiting())
 
 
 def _ignore(*_: object) -> None:

@@ -98,7 +98,11 @@ def port_fault(host: str, port: int) -> str | None:
 
 def holder_of(port: int) -> str | None:
     """The listening process as `name (process 123)`, where Linux lets us see it."""
-    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    sockets: set[str] = set()
+    for table in filter(Path.exists, (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))):
+        for row in map(str.split, table.read_text().splitlines()[1:]):
+            if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{row[9]}]")
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
         try:
             if any(str(link.readlink()) in sockets for link in (process / "fd").iterdir()):
@@ -106,15 +110,6 @@ def holder_of(port: int) -> str | None:
         except OSError:
             continue  # it has ended, or belongs to another user
     return None
-
-
-def _listening_inodes(port: int) -> set[str]:
-    inodes: set[str] = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        lines = table.read_text().splitlines()[1:] if table.exists() else []
-        columns = [line.split() for line in lines]
-        inodes.update(row[9] for row in columns if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port)
-    return inodes
 
 
 def family(host: str) -> socket.AddressFamily:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import aiohttp
@@ -62,16 +61,12 @@ def run(config: Path | None, prompt: str | None, resume: str | None, *, as_json:
     ui = JsonUserInterface() if as_json else UserInterfaceManager(configuration.get_ui_settings())
     ui.debug_mode = debug or configuration.settings.console.debug_mode
     controller = FrameworkController(configuration, ui=ui)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is gone, or the machine shuts down
+        signal.signal(number, lambda *_: sys.exit(Exit.INTERRUPTED))  # what runs is stopped first
     try:
         return _chat(controller, prompt, resume) if controller.initialize() else Exit.USAGE
     finally:
         controller.shutdown()
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    sys.exit(Exit.INTERRUPTED)  # the terminal is gone, or the machine shuts down: what runs is stopped first
 
 
 def completed(settings: Settings) -> Settings:

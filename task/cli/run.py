@@ -20,7 +20,7 @@ from task.coding.settings import DEFAULT_BACKEND, backend_and_model, coder_tree,
 from task.coding.state import TaskState, resumed, task_of
 from task.errors import InvalidRequest, SettingsError
 from task.product import opened
-from task.product.backends import dapr_address
+from task.product.backends import BACKENDS
 from task.product.parts import command_limits
 from task.runs.events import TaskResult
 from task.settings import Settings
@@ -225,20 +225,18 @@ async def _default_coder(settings: Settings) -> str | None:
     chosen = await running_ollama(as_asked) or await choose_model(settings)
     if chosen.rule == "demo":
         raise SettingsError(NO_MODEL)
-    backend = {"ollama": "ollama", "upstream": "openai", "dapr": "dapr"}.get(chosen.rule, "dial")
-    return f"{backend}:{chosen.name}"
+    return f"{chosen.backend or 'dial'}:{chosen.name}"
 
 
 def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
     async def principal() -> str:
         return owner
 
-    key, place = "", {"ollama": tree.ollama_local, "openai": tree.openai_base_url or "https://api.openai.com"}
-    if tree.backend == "dial":
+    key = ""
+    if BACKENDS[tree.backend].of_core:
         address = core_address(settings)
         key, tree = key_for(settings, address), tree.model_copy(update={"dial_endpoint": address})
-        place["dial"] = address
-    host = urlsplit(place[tree.backend]).netloc if tree.backend != "dapr" else dapr_address(tree)
-    label = f"{tree.deployment_name} ({PRODUCTS[tree.backend]} at {host})"
     services, profile = opened(tree, tools=(), read_seconds=settings.request_timeout_s)
+    host = urlsplit(profile.backend.address).netloc or profile.backend.address
+    label = f"{tree.deployment_name} ({PRODUCTS[tree.backend]} at {host})"
     return ModelAccess(services, profile, Caller(key, principal), label)
