@@ -53,7 +53,7 @@ class Health:
                 self._looked_at = self.clock()
             if not fresh or not self._degraded:  # without a server that fails nothing outside is asked for the tools
                 self._tools, issues = await offered(self.services, self.profile)
-                self._degraded = tuple(map(str, issues))
+                self._degraded = tuple(f"{issue.server}: {issue.summary}" for issue in issues)
             redis = self.services.redis
             # Nothing is asked for it: this process renews its place there every few seconds.
             faults = (f"redis: {redis.fault}",) if redis is not None and redis.fault else ()
