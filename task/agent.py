@@ -102,7 +102,7 @@ class GeneralPurposeAgent:
             conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
             files = tuple(attachment for item in incoming for attachment in item.attachments)
             caller = Caller(request.api_key, identify, conversation_id, request.headers, files)
-            approvals = DialApprovals(profile.rules, incoming, turns, (principal, caller.conversation_id))
+            approvals = DialApprovals(profile.rules, incoming, turns)
             if direct := await approvals.direct_answer(caller.api_key):
                 choice.append_content(direct.text)
                 if direct.form is not None:
@@ -121,7 +121,7 @@ class GeneralPurposeAgent:
                 mode=request.configuration.permission_mode,
                 options=profile.options_for(request.options),
             )
-            turn = TurnRequest(messages, caller, approvals.decisions(), door="dial")
+            turn = TurnRequest(messages, caller, approvals.latest, answers=approvals.answers or (), door="dial")
             outcome = await self._take(services, chosen, turn, choice, approvals)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
@@ -140,7 +140,7 @@ class GeneralPurposeAgent:
             failed = outcome.status == "failed"
             if outcome.cut:
                 choice.append_content(CUT_OFF)
-            approvals.show_grants(folded)
+            approvals.show_grants(outcome.grants, folded)
             if outcome.pending:
                 said = said_in(outcome.added)
                 question = approvals.ask(outcome.pending, folded, said)
@@ -151,7 +151,7 @@ class GeneralPurposeAgent:
         resumed = approvals.resumed.history if approvals.resumed is not None else ()
         added = repaired([*resumed, *outcome.added], [item.call.id for item in outcome.pending])
         references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
-        state = approvals.state(turn_history(added), outcome.pending, references)
+        state = approvals.state(turn_history(added), outcome.pending, outcome.grants, references)
         if state is not None:
             self.state = self._seal.pack(state, await turn.caller.principal())
         if state is not None or outcome.error is None:  # nothing may be sent before an error that has a status

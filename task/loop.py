@@ -26,6 +26,7 @@ from task.llm.base import (
 from task.llm.window import ContextWindow
 from task.output.sinks import ChoiceSink, ProgressStages
 from task.permissions.decisions import Decision
+from task.permissions.grants import Grant
 from task.telemetry.operations import first_text, model_request
 from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, RepeatGuard, Toolbox
@@ -39,23 +40,27 @@ CONCLUDE = (
 UNFINISHED = "I stopped at {limit} before the work was done. Ask me to go on, or ask for a smaller step."
 
 
+@dataclass(slots=True)
+class Spent:
+    """What a run of several turns has used of its limits."""
+
+    steps: int = 0
+    tokens: int = 0
+    repeats: RepeatGuard = field(default_factory=RepeatGuard)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far one run may go: model requests with tools, seconds of any tool and of the run, tokens of the run."""
+    """How far one run may go: model requests with tools, seconds of any tool and of the run, tokens of the run.
+
+    `spent` is what earlier turns of the same run have used; a turn of its own starts from nothing.
+    """
 
     steps: int = 15
     tool_seconds: float | None = None
     run_seconds: float = 1500
     run_tokens: int | None = None
-
-
-@dataclass(slots=True)
-class Spent:
-    """What a run of several turns has used of its limits before this one; a turn of its own starts from nothing."""
-
-    steps: int = 0
-    tokens: int = 0
-    repeats: RepeatGuard = field(default_factory=RepeatGuard)
+    spent: Spent | None = None
 
 
 Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
@@ -67,7 +72,7 @@ class RunOutcome:
     those of its tools included; `tool_usage` has these apart, by the model that took them.
 
     `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed; `cut`: the
-    answer ended at the model's limit of tokens.
+    answer ended at the model's limit of tokens. `grants` hold for the rest of the conversation.
     """
 
     status: Status
@@ -78,6 +83,7 @@ class RunOutcome:
     error: BaseException | None = None
     tool_usage: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     cut: bool = False
+    grants: tuple[Grant, ...] = ()
 
     @property
     def answer(self) -> Message:
@@ -90,8 +96,10 @@ class LoopObserver:
     """Follows what a run does; it never changes it. This one ignores everything.
 
     `before_request` is awaited before each request to the model, when all calls of the step before it have ended;
-    `last`: no tools are offered in it any more.
+    `last`: no tools are offered in it any more. `trace_id` is the id of the run's trace, where it has one.
     """
+
+    trace_id: str = ""
 
     async def before_request(self, *, last: bool) -> None: ...
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
@@ -107,6 +115,7 @@ class ForwardingObserver(LoopObserver):
 
     def __init__(self, observer: LoopObserver) -> None:
         self._observer = observer
+        self.trace_id = observer.trace_id
 
     async def before_request(self, *, last: bool) -> None:
         await self._observer.before_request(last=last)
@@ -145,7 +154,6 @@ class ToolLoop:
     options: ModelOptions = field(default_factory=ModelOptions)
     clock: Callable[[], float] = monotonic
     window: ContextWindow = field(default_factory=ContextWindow)
-    spent: Spent = field(default_factory=Spent)
 
     async def run(self, messages: list[Message], choice: ChoiceSink, caller: Caller) -> RunOutcome:
         """Answer the conversation; `messages` grows in place by everything the run adds.
@@ -209,12 +217,13 @@ class _Run:
         )
 
     async def outcome(self) -> RunOutcome:
-        loop, limits, steps = self._loop, self._loop.limits, self._loop.spent.steps
+        loop, limits, spent = self._loop, self._loop.limits, self._loop.limits.spent or Spent()
+        steps = spent.steps
         try:
             waiting = await self._run_calls(self._open)
             while not waiting:
                 left = self._deadline - loop.clock()
-                tokens = loop.spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
+                tokens = spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
                 if steps >= limits.steps:
                     raise _LimitHit(f"the limit of {limits.steps} steps")
                 if limits.run_tokens is not None and tokens >= limits.run_tokens:

@@ -10,13 +10,16 @@ from itertools import takewhile
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.messages import CustomContent, Message, Role, repaired, system, unanswered
+from task.conversation.replies import Answer
 from task.conversation.sources import Sources
+from task.conversation.state import TurnState
 from task.errors import InvalidRequest
 from task.llm.base import Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.output.links import Suspicion
 from task.output.sanitizer import defanged
 from task.output.sinks import ChoiceSink, DefangedChoice, ForwardingChoice
+from task.permissions.decisions import Gate
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.pictures import with_pictures
@@ -35,18 +38,17 @@ class TurnRequest:
     """One request to the agent, whichever door it came through.
 
     `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
-    `approvals` are the decisions about calls so far, `own_tools` functions that the caller runs. `spent` is what
-    earlier turns of the same run have used of the profile's limits. `door` is the one that the request came through,
-    `trace_id` that of its trace where the store gives one before it starts.
+    `state` is what its last turn has left: grants, and calls that wait for the user's `answers`, one for each; None
+    stands for a question that has expired. `own_tools` are functions that the caller runs, `door` is the one that the
+    request came through.
     """
 
     messages: Sequence[Message]
     caller: Caller
-    approvals: Approvals
+    state: TurnState | None = None
     own_tools: Sequence[BaseTool] = ()
-    spent: Spent | None = None
+    answers: Sequence[Answer | None] = ()
     door: str = ""
-    trace_id: str = ""
 
     @property
     def own_names(self) -> set[str]:
@@ -60,8 +62,9 @@ async def take_turn(
 
     The messages that were added are as users saw them: addresses that the model made up are plain text.
     """
-    model, caller, approvals = profile.model, request.caller, request.approvals
-    info = RunInfo(request.door, model, profile.backend.provider, caller.conversation_id, request.trace_id)
+    model, caller, open_calls = profile.model, request.caller, unanswered(request.messages)
+    approvals = await Approvals.of(profile.rules, caller, request.state, request.answers, open_calls)
+    info = RunInfo(request.door, model, profile.backend.provider, caller.conversation_id, observer.trace_id)
     with services.telemetry.run(info, caller.headers) as measured:
         for reason in approvals.denials.values():
             count("approval", "expired" if EXPIRED.startswith(reason) else "denied")
@@ -78,12 +81,13 @@ async def take_turn(
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
             messages = [*([system(prompt)] if prompt else ()), *seen]
             base = len(messages)
-            outcome = await _looped(profile, request, tools, messages, choice, observer)
+            outcome = await _looped(profile, request, approvals.gate(profile.mode), tools, messages, choice, observer)
         except asyncio.CancelledError:
             outcome = RunOutcome("cancelled", interrupted(messages[base:]), Usage())
         except Exception as error:
             outcome = RunOutcome("failed", interrupted(messages[base:]), Usage(), error=error)
-        outcome = replace(outcome, added=_as_shown(messages[:base], outcome.added, tools, profile.link_hosts))
+        added = _as_shown(messages[:base], outcome.added, tools, profile.link_hosts)
+        outcome = replace(outcome, added=added, grants=tuple(approvals.grants.lasting()))
         measured.ended(outcome.status)
         if outcome.error is not None:
             measured.failed(outcome.error)
@@ -129,13 +133,13 @@ async def _tools(
 async def _looped(
     profile: Profile,
     request: TurnRequest,
+    gate: Gate,
     tools: Sequence[BaseTool],
     messages: list[Message],
     choice: ChoiceSink,
     observer: LoopObserver,
 ) -> RunOutcome:
-    own, limits, spent, sources = request.own_names, profile.limits, request.spent or Spent(), Sources(messages)
-    gate = request.approvals.gate(profile.mode)
+    own, limits, sources = request.own_names, profile.limits, Sources(messages)
     toolbox = Toolbox(
         tools,
         ClientToolsGate(gate, own) if own else gate,
@@ -144,7 +148,7 @@ async def _looped(
         briefed=True,
         aliases=profile.aliases,
         sources=sources,
-        repeats=spent.repeats,
+        repeats=(limits.spent or Spent()).repeats,
     )
     options, wanted = profile.options, profile.options.tool_choice
     if isinstance(wanted, Mapping):
@@ -160,7 +164,6 @@ async def _looped(
         formed or observer,
         options=options,
         window=profile.window(request.caller.api_key),
-        spent=spent,
     )
     try:
         outcome = await loop.run(messages, formed or safe, request.caller)

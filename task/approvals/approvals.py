@@ -8,6 +8,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +18,8 @@ import orjson
 from task.approvals.questions import question
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.conversation.replies import Answer
+from task.conversation.state import TurnState, WaitingCall
+from task.core_client.models import Caller
 from task.llm.dial import core_headers
 from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import AnsweredGate, PolicyGate
@@ -103,22 +106,31 @@ class CoreClaims:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """The policy, how long questions stay open and grants last, and the claims."""
+    """The policy, how long questions stay open and grants last, and the claims.
+
+    `refresh` is awaited before each decision, and removes those of the grants that were revoked elsewhere.
+    """
 
     policy: Policy = DEFAULT_POLICY
     claims: Claims = field(default_factory=ProcessClaims)
     open_seconds: float = 3600
     grant_seconds: float = 86_400
     clock: Callable[[], float] = time
+    refresh: Callable[[Grants], Awaitable[None]] | None = None
+
+    def grants_in(self, state: TurnState | None) -> Grants:
+        """The grants of a conversation whose last turn has left this state."""
+        try:
+            return Grants.from_list(state.grants if state is not None else (), self.clock)
+        except ValueError:  # of another version of the product
+            return Grants(self.clock)
 
 
 @dataclass(slots=True)
 class Approvals:
-    """What a turn starts from. Grants are kept in the hidden state of a chat (`DialApprovals`), in the store
-    (`RunApprovals`), or as long as the object lives.
+    """What the calls of a turn may do beyond the rules: its grants, and the answers to the questions before it.
 
-    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids. `refresh` is
-    awaited before each decision, and removes grants that were revoked elsewhere.
+    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids.
     """
 
     rules: ApprovalRules
@@ -126,12 +138,24 @@ class Approvals:
     conversation: str
     grants: Grants
     denials: dict[str, str] = field(default_factory=dict[str, str])
-    refresh: Callable[[], Awaitable[None]] | None = None
 
     @classmethod
-    def none(cls, rules: ApprovalRules, principal: str = "", conversation: str = "") -> Approvals:
-        """Approvals of a conversation in which nothing was answered yet."""
-        return cls(rules, principal, conversation, Grants(rules.clock))
+    async def of(
+        cls,
+        rules: ApprovalRules,
+        caller: Caller,
+        state: TurnState | None,
+        answers: Sequence[Answer | None],
+        calls: Sequence[ToolCall],
+    ) -> Approvals:
+        """The approvals of a turn that continues from this state, with one answer for each of its waiting `calls`."""
+        principal = await caller.principal() if state is not None else ""
+        approvals = cls(rules, principal, caller.conversation_id, rules.grants_in(state))
+        if state is not None and answers:
+            tools = {call.id: call.name for call in calls}
+            for waiting, answer in zip(state.pending, answers, strict=True):
+                approvals.take(waiting.call_id, tools.get(waiting.call_id, ""), waiting.digest, answer)
+        return approvals
 
     def take(self, call_id: str, tool: str, digest: str, answer: Answer | None) -> None:
         """Let the answer about this call count, once; None: its question has expired, which means no.
@@ -150,52 +174,50 @@ class Approvals:
 
     def gate(self, mode: PermissionMode) -> Gate:
         """The gate that decides the calls of the turn."""
-        rules = self.rules
-        gate = PolicyGate(rules.policy, self.grants, mode, self.principal, self.conversation, rules.clock, self.refresh)
+        rules, grants = self.rules, self.grants
+        refresh = partial(rules.refresh, grants) if rules.refresh is not None else None
+        gate = PolicyGate(rules.policy, grants, mode, self.principal, self.conversation, rules.clock, refresh)
         return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
 
 
-@dataclass(slots=True, kw_only=True)
-class RunApprovals(Approvals):
-    """What one run may do; grants hold in its session."""
+@dataclass(slots=True)
+class RunApprovals:
+    """The approvals of a recorded run, kept in the store: answers given before it, questions it asks, grants it leaves,
+    which hold in its session."""
 
     store: Store
+    rules: ApprovalRules
+    owner: str
     session_id: str | None
     run_id: str
-    edits: dict[str, str] = field(default_factory=dict[str, str])  # the arguments of changed calls, by the calls' ids
+    answered: Sequence[Approval] = ()
     _before: list[Grant] = field(default_factory=list[Grant])
 
-    @classmethod
-    async def of(
-        cls,
-        store: Store,
-        rules: ApprovalRules,
-        owner: str,
-        session_id: str | None,
-        answered: Sequence[Approval],
-        run_id: str,
-    ) -> RunApprovals:
-        """The approvals of a run that continues after these `answered` questions."""
-        whose = (owner, session_id or run_id)
-        found = cls(rules, *whose, Grants(rules.clock), store=store, session_id=session_id, run_id=run_id)
-        found.refresh = found._before_a_call
-        if session_id is not None:
-            found.grants = await found._stored()
-        found._before = found.grants.lasting()
-        for item in answered:
-            found.take(item.call_id, item.tool, item.digest, item.answer)
-            if item.answer is not None and item.answer.allowed and item.answer.arguments is not None:
-                found.edits[item.call_id] = json.dumps(dict(item.answer.arguments), ensure_ascii=False)
-        return found
+    @property
+    def edits(self) -> dict[str, str]:
+        """The arguments of calls that were approved with others than the model's, by the calls' ids."""
+        return {
+            item.call_id: json.dumps(dict(item.answer.arguments), ensure_ascii=False)
+            for item in self.answered
+            if item.answer is not None and item.answer.allowed and item.answer.arguments is not None
+        }
+
+    async def state(self) -> TurnState:
+        """What the run continues from: the answered questions, and the grants of the session."""
+        grants = await self._stored() if self.session_id is not None else []
+        self._before = grants
+        waiting = tuple(WaitingCall(item.call_id, item.digest, item.code) for item in self.answered)
+        return TurnState(pending=waiting, grants=tuple(grant.as_dict() for grant in grants))
 
     def history(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with the calls as they were approved."""
+        edits = self.edits
 
         def edited(call: ToolCall) -> ToolCall:
-            arguments = self.edits.get(call.id)
+            arguments = edits.get(call.id)
             return call if arguments is None else replace(call, function=FunctionCall(call.name, arguments))
 
-        if not self.edits:
+        if not edits:
             return list(messages)
         return [replace(message, tool_calls=tuple(map(edited, message.tool_calls))) for message in messages]
 
@@ -216,7 +238,7 @@ class RunApprovals(Approvals):
             card = item.card.displayed()
             card |= {"reason": plain(item.reason), "grant_description": plain(item.grant_description)}
             found = await self.store.approvals.ask(
-                self.principal,
+                self.owner,
                 call_id=item.call.id,
                 tool=item.call.name,
                 arguments=item.arguments,
@@ -229,23 +251,24 @@ class RunApprovals(Approvals):
             asked.append(found)
         return question(pending, [item.code for item in asked], self.rules.open_seconds, said), asked
 
-    async def save_grants(self) -> None:
+    async def save(self, grants: Sequence[Grant]) -> None:
         """Store the grants that outlast this run."""
-        for grant in self.grants.lasting():
+        for grant in grants:
             if grant not in self._before:
                 seconds = grant.expires - self.rules.clock()
                 data = {**grant.as_dict(), "description": grant.describe()}
-                await self.store.grants.add(self.principal, data, session_id=self.session_id, seconds=seconds)
+                await self.store.grants.add(self.owner, data, session_id=self.session_id, seconds=seconds)
 
-    async def _stored(self) -> Grants:
-        stored = await self.store.grants.list(self.principal, self.session_id)
-        return Grants.from_list([item.data for item in stored], self.rules.clock)
-
-    async def _before_a_call(self) -> None:
+    async def refresh(self, grants: Grants) -> None:
+        """Keep the run, and remove the grants that were revoked elsewhere since it started."""
         await self.store.runs.hold(self.run_id)
         if not self._before:
             return
-        valid = (await self._stored()).lasting()
+        valid = await self._stored()
         for grant in [grant for grant in self._before if grant not in valid]:
             self._before.remove(grant)
-            self.grants.revoke(grant)
+            grants.revoke(grant)
+
+    async def _stored(self) -> list[Grant]:
+        stored = await self.store.grants.list(self.owner, self.session_id)
+        return Grants.from_list([item.data for item in stored], self.rules.clock).lasting()

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from task.approvals.approvals import Approvals
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.replies import Answer
+from task.conversation.state import TurnState, WaitingCall
 from task.llm.base import Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent
 from task.permissions.decisions import Effect
@@ -83,19 +83,20 @@ class Coder:
 
         Failures and cancellations are outcomes.
         """
-        approvals = Approvals.none(self.profile.rules, conversation=self.caller.conversation_id)
+        state, answers = TurnState(), list[Answer]()
         choice, follower = RunChoice(self.emit), _Follower(self, progress)
         while True:
             base, spent = len(progress.messages), replace(progress.spent)  # the turn counts on top of a copy
-            turn = TurnRequest(tuple(progress.messages), self.caller, approvals, spent=spent, door="coding")
-            outcome = await take_turn(self.services, self.profile, turn, choice, follower)
+            profile = replace(self.profile, limits=replace(self.profile.limits, spent=spent))
+            turn = TurnRequest(tuple(progress.messages), self.caller, state, answers=answers, door="coding")
+            outcome = await take_turn(self.services, profile, turn, choice, follower)
             choice.flush()
             progress.messages[base:] = outcome.added
             if outcome.status != "suspended":
                 return outcome
-            approvals.denials.clear()
-            for item, answer in zip(outcome.pending, await self.ask(outcome.pending), strict=True):
-                approvals.take(item.call.id, item.call.name, item.digest, answer)
+            answers = await self.ask(outcome.pending)
+            waiting = tuple(WaitingCall(item.call.id, item.digest) for item in outcome.pending)
+            state = TurnState(pending=waiting, grants=tuple(grant.as_dict() for grant in outcome.grants))
 
 
 class _Follower(ForwardingObserver):

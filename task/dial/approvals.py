@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from task.approvals.approvals import EXPIRED, ApprovalRules, Approvals
+from task.approvals.approvals import EXPIRED, ApprovalRules
 from task.approvals.questions import button, buttons, form_schema, label, question
 from task.conversation.inputs import Incoming, codes_of, decision_of
-from task.conversation.messages import Message, Role, closed, unanswered
+from task.conversation.messages import Message, Role, closed
 from task.conversation.replies import new_code
 from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor
@@ -57,34 +57,27 @@ class DialApprovals:
     """The approvals of one request, kept in the chat's hidden state.
 
     `turns` is what the messages' states hold, by position; a state that is not there was not sealed for this user.
-    `whose` are principal and conversation. `resumed` is the suspended turn that the last message answers, with one
+    `latest` is the last of them. `resumed` is the suspended turn that the last message answers, with one
     answer for each of its waiting calls in `answers`.
     """
 
-    def __init__(
-        self, rules: ApprovalRules, incoming: Sequence[Incoming], turns: Mapping[int, TurnState], whose: tuple[str, str]
-    ) -> None:
-        before, latest = turns.get(len(incoming) - 2), turns[max(turns)] if turns else TurnState()
+    def __init__(self, rules: ApprovalRules, incoming: Sequence[Incoming], turns: Mapping[int, TurnState]) -> None:
+        before, self.latest = turns.get(len(incoming) - 2), turns[max(turns)] if turns else None
         self._before = before if before is not None and before.turn else None
         self.answers = decision_of(incoming[-1], self._before.codes) if self._before is not None else None
         self.resumed = self._before if self.answers is not None else None
-        self._incoming, self._references = incoming, latest.references
-        self._sealed = before is not None
+        self._rules, self._incoming, self._sealed = rules, incoming, before is not None
         self._codes = list[str]()  # of the question that this request puts
-        try:
-            grants = Grants.from_list(latest.grants, rules.clock)
-        except ValueError:  # of another version of the product
-            grants = Grants(rules.clock)
-        self.approvals = Approvals(rules, *whose, grants)
-        self._granted = grants.lasting()
+        self._grants = rules.grants_in(self.latest)
+        self._granted = tuple(self._grants.lasting())
 
     async def direct_answer(self, api_key: str) -> DirectAnswer | None:
         """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
-        last, rules, grants = self._incoming[-1], self.approvals.rules, self.approvals.grants
+        last, rules, grants = self._incoming[-1], self._rules, self._grants
         command = _COMMAND.fullmatch(last.text()) if last.role is Role.USER and not last.attachments else None
         if command is not None:
             text = _revoked(command[1].lower(), grants) if command[1] else listing(grants.lasting())
-            return DirectAnswer(text, self.state((), ()), revoking_form(grants.lasting()))
+            return DirectAnswer(text, self.state((), (), grants.lasting()), revoking_form(grants.lasting()))
         # An answer to a question whose state is not ours, or was not sealed for this user.
         count = 0 if self._sealed or len(self._incoming) < 2 else waits(self._incoming[-2].state)
         if count and (decision_of(last, [""] * count) is not None or codes_of(last)):
@@ -106,20 +99,12 @@ class DialApprovals:
         else:
             return None
         waiting = {call.call_id for call in self.resumed.pending}
-        return DirectAnswer(f"{text} {ASK_AGAIN}", self.state(closed(self.resumed.history, waiting, result), ()))
+        history = closed(self.resumed.history, waiting, result)
+        return DirectAnswer(f"{text} {ASK_AGAIN}", self.state(history, (), grants.lasting()))
 
-    def decisions(self) -> Approvals:
-        """What the turn starts from; what the user has approved is allowed from now on."""
-        if self.resumed is not None and self.answers is not None:
-            tools = {call.id: call.name for call in unanswered(self.resumed.history)}
-            for waiting, answer in zip(self.resumed.pending, self.answers, strict=True):
-                self.approvals.take(waiting.call_id, tools.get(waiting.call_id, ""), waiting.digest, answer)
-        return self.approvals
-
-    def show_grants(self, choice: ChoiceSink) -> None:
+    def show_grants(self, granted: Sequence[Grant], choice: ChoiceSink) -> None:
         """Show what is always allowed in a stage, when that has just grown."""
-        granted = self.approvals.grants.lasting()
-        if granted == self._granted:
+        if tuple(granted) == self._granted:
             return
         stage = StageProcessor.open_stage(choice, ALLOWED_STAGE)
         stage.append_content(listing(granted))
@@ -134,23 +119,27 @@ class DialApprovals:
         for _ in pending:
             self._codes.append(new_code(self._codes))
         form = form_schema([item.title for item in pending], self._codes)
-        return DirectAnswer(question(pending, self._codes, self.approvals.rules.open_seconds, said), form=form)
+        return DirectAnswer(question(pending, self._codes, self._rules.open_seconds, said), form=form)
 
     def state(
-        self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None
+        self,
+        history: Sequence[Message],
+        pending: Sequence[Pending],
+        granted: Sequence[Grant],
+        references: Mapping[str, str] | None = None,
     ) -> TurnState | None:
         """The state to save for the turn, whose waiting calls were asked about; None where nothing is new."""
-        rules, granted = self.approvals.rules, self.approvals.grants.lasting()
-        if not history and granted == self._granted:
+        if not history and tuple(granted) == self._granted:
             return None
+        kept = self.latest.references if self.latest is not None else {}
         return TurnState(
             tuple(history),
             tuple(
                 WaitingCall(item.call.id, item.digest, code) for item, code in zip(pending, self._codes, strict=True)
             ),
-            references if references is not None else self._references,
+            references if references is not None else kept,
             uuid4().hex if pending else "",
-            int(rules.clock() + rules.open_seconds) if pending else 0,
+            int(self._rules.clock() + self._rules.open_seconds) if pending else 0,
             self.resumed.turn if self.resumed is not None else "",
             tuple(grant.as_dict() for grant in granted),
         )

@@ -54,19 +54,18 @@ async def answer(
     outcome = RunOutcome("cancelled", (), Usage())
     session_id = run.session_id
     try:
-        approvals = await RunApprovals.of(
-            store, profile.rules, request.caller.owner, session_id, request.answered, run.run_id
-        )
-        options = request.options
+        owner, options = request.caller.owner, request.options
+        approvals = RunApprovals(store, profile.rules, owner, session_id, run.run_id, request.answered)
         turn = TurnRequest(
             (*approvals.history(request.history), *request.new),
-            request.caller.of_tools(approvals.conversation, request.files),
-            approvals,
+            request.caller.of_tools(session_id or run.run_id, request.files),
+            await approvals.state(),
             own_tools=tuple(map(ClientTool, options.tools)),
+            answers=[item.answer for item in request.answered],
             door=options.door,
-            trace_id=run.trace_id or "",
         )
-        outcome = await take_turn(services, _chosen(profile, options), turn, choice, observer)
+        chosen = replace(_chosen(profile, options), rules=replace(profile.rules, refresh=approvals.refresh))
+        outcome = await take_turn(services, chosen, turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
@@ -75,7 +74,7 @@ async def answer(
                 await asyncio.shield(asking)
             session_id = await asking
         if outcome.status not in ("cancelled", "failed"):
-            await approvals.save_grants()
+            await approvals.save(outcome.grants)
     except asyncio.CancelledError:
         outcome = RunOutcome("cancelled", interrupted(outcome.added), Usage())
     except Exception as error:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from task.approvals.approvals import Approvals
 from task.cli.doctor import results
 from task.conversation.messages import user
 from task.errors import SettingsError
@@ -151,7 +150,7 @@ async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:
     tools = [answering("note", "noted"), answering("secret", "leaked")]
     services, profile = opened(Settings.model_validate({"dial_endpoint": NOWHERE, **settings}), tools=tools)
     profile = replace(profile, backend=Backend(lambda name, caller: model, fetches_files=True, listed=False))
-    asked = TurnRequest([user("?")], Caller("key", somebody), Approvals.none(profile.rules))
+    asked = TurnRequest([user("?")], Caller("key", somebody))
     try:
         return await take_turn(services, profile, asked, RecordingChoice(), LoopObserver())
     finally:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from task.approvals.approvals import ApprovalRules, RunApprovals
+from task.approvals.approvals import ApprovalRules, Approvals, RunApprovals
 from task.permissions.decisions import Allowed, Deferred, PermissionMode
 from task.permissions.grants import Grant
+from task.runs.request import RunCaller
 from tests.support.gating import CHANGES, request
 from tests.support.stores import OWNER, opened, sqlite_url
 
@@ -22,11 +24,14 @@ async def test_a_grant_that_is_revoked_ends_at_once_for_a_run_in_progress(where:
         grants = [Grant("tool", name, OWNER, session_id, rules.clock() + 60) for name in ("send", "post")]
         sending, _ = [await store.grants.add(OWNER, grant.as_dict(), session_id=session_id) for grant in grants]
         run_id = (await store.runs.start(OWNER)).run_id
-        run = await RunApprovals.of(store, rules, OWNER, session_id, (), run_id)
-        gate = run.gate(PermissionMode.DEFAULT)
+        run = RunApprovals(store, rules, OWNER, session_id, run_id)
+        caller = RunCaller(OWNER).of_tools(session_id)
+        rules = replace(rules, refresh=run.refresh)
+        approvals = await Approvals.of(rules, caller, await run.state(), (), ())
+        gate = approvals.gate(PermissionMode.DEFAULT)
         assert isinstance(await gate.decide(call), Allowed)
         await (store if where == "here" else other).grants.revoke(OWNER, sending.grant_id)
         assert isinstance(await gate.decide(call), Deferred)
         assert isinstance(await gate.decide(request("post", CHANGES)), Allowed)
-        await run.save_grants()
+        await run.save(approvals.grants.lasting())
         assert [item.data["tool"] for item in await store.grants.list(OWNER, session_id)] == ["post"]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from task.approvals.approvals import Approvals
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import (
     Attachment,
@@ -66,7 +65,7 @@ async def content_for(picture: Attachment, *, sees: bool) -> Any:
         facts = None if sees else services.listings
         backend = Backend(lambda name, caller: model, fetches_files=True, listed=not sees, facts=facts)
         message = user_message(Incoming(Role.USER, "What is this?", (picture,)))
-        request = TurnRequest([message], Caller("key", _somebody), Approvals.none(profile.rules))
+        request = TurnRequest([message], Caller("key", _somebody))
         asked = replace(profile, backend=backend)
         outcome = await take_turn(services, asked, request, RecordingChoice(), LoopObserver())
     finally:
