@@ -123,7 +123,7 @@ def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
 def _ollama_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
     from task.llm.transport import new_session
     from task.local.core.models import ConnectedModel
-    from task.local.model.ollama import SizedOllamaModel, readable_tokens
+    from task.local.model.small_model import SizedOllamaModel, readable_tokens
     from task.product.backends import ollama_server
 
     @asynccontextmanager

@@ -17,7 +17,7 @@ from task.llm.dial import DialChatModel, ModelListings
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, Recording, listed_models, transcription
 from task.llm.transport import READ_SECONDS, Retries
-from task.local.model.ollama import SizedOllamaModel
+from task.local.model.small_model import SizedOllamaModel
 from task.settings import Settings
 from task.tools.models import Caller
 

@@ -18,8 +18,8 @@ from task.llm.base import ModelOptions, ToolSchema, Usage, Waiting
 from task.llm.ollama import OllamaServer
 from task.llm.scripted import Reply, says
 from task.llm.transport import Retries, new_session
-from task.local.model.ollama import SMALL_CONTEXT, SizedOllamaModel
 from task.local.model.prompt import ANSWER, DECIDE
+from task.local.model.small_model import SMALL_CONTEXT, SizedOllamaModel
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.mcp_processes import ServerProcess

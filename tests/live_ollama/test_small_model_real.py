@@ -15,8 +15,8 @@ from task.llm.base import ModelOptions, Waiting
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.ollama_request import chat_body
 from task.llm.transport import Retries, new_session
-from task.local.model.ollama import SizedOllamaModel, is_small
 from task.local.model.prompt import predicted_prefix
+from task.local.model.small_model import SizedOllamaModel, is_small
 from tests.live_ollama.conftest import ADDRESS, MODEL
 from tests.support.local_tools import DEFAULT_TOOLS
 

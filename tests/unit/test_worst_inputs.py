@@ -10,7 +10,7 @@ import pytest
 from task.conversation.replies import _decision
 from task.conversation.sources import Sources
 from task.documents.html import letters
-from task.documents.xlsx_formats import shown_as
+from task.documents.xlsx import shown_as
 from task.llm.call_formats import OfferedTools
 from task.llm.text_calls import TextScanner
 from task.output.charts import _inert

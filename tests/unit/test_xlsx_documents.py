@@ -8,8 +8,7 @@ import pytest
 
 from task.documents.extract import extract
 from task.documents.model import Extraction
-from task.documents.xlsx import MOST_ROWS
-from task.documents.xlsx_formats import shown_as
+from task.documents.xlsx import MOST_ROWS, shown_as
 from tests.support.documents import SALES
 from tests.support.office import new_workbook, saved, sheet_file, with_parts
 

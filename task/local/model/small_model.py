@@ -1,4 +1,7 @@
-"""The profile of small models on any engine: tools are a JSON schema, decisions become calls, then prose streams."""
+"""The profile of small models on any engine: tools are a JSON schema, decisions become calls, then prose streams.
+
+A model of an Ollama server gets it where it is small.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ from task.llm.base import (
     WeighedText,
 )
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
+from task.llm.ollama import OllamaServer
+from task.llm.ollama_request import OllamaModel
 from task.llm.text_calls import with_text_calls
 from task.local.model.decision import (
     REPLY,
@@ -41,6 +46,7 @@ from task.local.model.decision import (
 )
 from task.local.model.prompt import ANSWER, PREFIX_TOKENS, READER, RUNNER, deciding, fitted, offered, rendered, tokens
 from task.local.model.tables import CHART, HEAD, table_step
+from task.local.model.weights import CODER
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
@@ -51,6 +57,9 @@ BUSY = "The local model is busy: {waiting} requests are waiting already. Try aga
 _CHOOSES = re.compile(r'\s*\[\s*\{\s*"tool"\s*:\s*"')  # what stands before the name of the first tool
 
 Engine = Callable[[], AsyncGenerator[Waiting | ChatModel]]  # what is waited for; at the end the model that writes
+SMALL_PARAMETERS = 4_000_000_000  # fewer make a small model: it does not follow long prompts and full tool schemas
+SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without a GPU minutes
+NO_TOOLS = "the tools had no effect: {model} cannot call tools"
 
 
 class Line:
@@ -269,3 +278,41 @@ class _Request:
 
 def _reading(urls: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     return [(READER, {"file_url": url, "page": 1}) for url in urls]
+
+
+def is_small(model: OllamaModel) -> bool:
+    """Whether it gets the small models' profile; Ollama's cloud does not constrain answers, as the profile requires."""
+    return not model.remote and model.parameters is not None and model.parameters < SMALL_PARAMETERS
+
+
+def readable_tokens(model: OllamaModel) -> int:
+    """How many tokens the model reads and writes at a time."""
+    return min(model.context, SMALL_CONTEXT) if is_small(model) else model.context
+
+
+@dataclass(frozen=True, slots=True)
+class SizedOllamaModel:
+    """The model `name` of a server."""
+
+    server: OllamaServer
+    name: str
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        model, chat = await self.server.model(self.name), self.server.chat_model(self.name)
+        parts = (part for message in messages if isinstance(message.content, list) for part in message.content)
+        if is_small(model) and all(part.get("type") != "image_url" for part in parts):  # the profile is for text
+
+            async def engine() -> AsyncGenerator[Waiting | ChatModel]:
+                yield self.server.chat_model(self.name)
+
+            # Ollama moves all system messages to the beginning, where they would change what it has in its cache.
+            bias, role = CODER.reply_bias, Role.USER
+            chat = SmallModel(engine, self.name, readable_tokens(model), reply_bias=bias, tail_role=role)
+            if tools and not model.can("tools"):
+                yield ModelWarning(NO_TOOLS.format(model=self.name))
+                tools = ()
+        async with aclosing(chat.stream(messages, tools, options)) as deltas:
+            async for delta in deltas:
+                yield delta
