@@ -204,21 +204,34 @@ class _Reading:
         return document
 
     def _read(self, page: Any, number: int) -> list[Block]:
-        started = time.monotonic()
-        found = read_page(page, number, with_tables=self._seconds < TABLE_SECONDS)
+        started, with_tables = time.monotonic(), self._seconds < TABLE_SECONDS
+        frame = frame_of(page)
+        marks = Marks(page, frame)
+        grids = grids_of(marks.edges) if with_tables else None
+        with closing(page.get_textpage()) as textpage:
+            if grids or may_have_columns(textpage, is_lying=page.get_rotation() in (90, 270)):
+                blocks = list(_laid_out(textpage, frame, grids or (), number))
+            else:
+                blocks = [Block(_plain(textpage.get_text_range()), page=number)]
         fields = list(_fields_of(page, self.document.formenv)) if self.document.formenv else []
         self._seconds += time.monotonic() - started
         self._fields += len(fields)
-        if found.has_plain_tables:
+        if grids is None and (with_tables or len(marks.edges) >= _EDGES_OF_A_TABLE):
             self._noted_pages[_PLAIN_TABLES].append(number)
-        blocks = list(found.blocks)
-        if found.is_noise or found.is_picture or not (found.letters or fields):
-            text = self._ocr.text_of(page) if found.is_noise or found.is_picture else None
-            note = _NOISE if found.is_noise else _PICTURE if found.is_picture else self._without_text
-            self._noted_pages[_BY_OCR if text else note].append(number)
-            if text:
-                blocks = [Block(text, page=number)]
-            elif found.is_noise or not found.letters:
+        text = "".join(block.whole for block in blocks)
+        letters = len("".join(text.split()))
+        # Letters that the file gives no meaning to, and text that can only be seen: a scan with no more than a page
+        # number, or letters drawn as shapes.
+        is_noise = len(_UNREADABLE.findall(text)) > 0.3 * len(text)
+        is_scan = letters < _FEW_LETTERS and marks.pictures >= _MOST_OF_THE_PAGE
+        is_picture = is_scan or (not letters and (marks.pictures > 0 or marks.shapes >= _SHAPES_OF_A_TEXT))
+        if is_noise or is_picture or not (letters or fields):
+            seen = self._ocr.text_of(page) if is_noise or is_picture else None
+            note = _NOISE if is_noise else _PICTURE if is_picture else self._without_text
+            self._noted_pages[_BY_OCR if seen else note].append(number)
+            if seen:
+                blocks = [Block(seen, page=number)]
+            elif is_noise or not letters:
                 blocks = []
         if fields:
             blocks.append(Block("Form fields:\n" + "\n".join(f"- {line}" for line in fields), page=number))
@@ -303,49 +316,6 @@ def _unpacked(content: bytes) -> Iterator[tuple[int, bytes]]:
         ends = [*(offset for _, offset in pairs[1:]), len(data) - first]
         for (number, offset), end in zip(pairs, ends, strict=False):
             yield number, data[first + offset : first + end]
-
-
-@dataclass(frozen=True, slots=True)
-class PageContent:
-    """A page's blocks, the number of its letters, the share that pictures cover, the number of lines and areas drawn.
-
-    Noise are letters that the file gives no meaning to; plain tables are in the text line by line.
-    """
-
-    blocks: tuple[Block, ...]
-    letters: int
-    pictures: float
-    shapes: int
-    is_noise: bool
-    has_plain_tables: bool
-
-    @property
-    def is_picture(self) -> bool:
-        """Whether its text can only be seen: a scan with no more than a page number, or letters drawn as shapes."""
-        if not self.letters:
-            return self.pictures > 0 or self.shapes >= _SHAPES_OF_A_TEXT
-        return self.letters < _FEW_LETTERS and self.pictures >= _MOST_OF_THE_PAGE
-
-
-def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageContent:
-    """Read a pypdfium2 page; without tables their cells are in the text line by line."""
-    frame = frame_of(page)
-    marks = Marks(page, frame)
-    grids = grids_of(marks.edges) if with_tables else None
-    with closing(page.get_textpage()) as textpage:
-        if grids or may_have_columns(textpage, is_lying=page.get_rotation() in (90, 270)):
-            blocks = tuple(_laid_out(textpage, frame, grids or (), number))
-        else:
-            blocks = (Block(_plain(textpage.get_text_range()), page=number),)
-    text = "".join(block.whole for block in blocks)
-    return PageContent(
-        blocks,
-        letters=len("".join(text.split())),
-        pictures=marks.pictures,
-        shapes=marks.shapes,
-        is_noise=len(_UNREADABLE.findall(text)) > 0.3 * len(text),
-        has_plain_tables=grids is None and (with_tables or len(marks.edges) >= _EDGES_OF_A_TABLE),
-    )
 
 
 def _laid_out(textpage: Any, frame: PageFrame, grids: Sequence[Grid], number: int) -> Iterator[Block]:
