@@ -10,7 +10,7 @@ from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
 from task.permissions.facts import CallFacts
 from task.permissions.policy import Policy, Rule
 
-SETUP = "run --setup"  # a name that no tool can have: it is the person's own command, never offered to a model
+SETUP = "run --setup"  # a name that no tool can have: it is the user's own command, never offered to a model
 WORKSPACE_TOOLS = ("fs_read", "fs_write", "fs_list", "fs_edit", "fs_search", "shell_run", "python_run")
 _LOCAL = frozenset({Effect.READ, Effect.WRITE, Effect.EXECUTE})
 # Documented; what such a program runs by itself is confined by the sandbox.
@@ -35,7 +35,7 @@ def coding_policy(policy: Policy, *, yes: bool = False) -> Policy:
     leads out of the workspace, that text from outside makes dangerous, or that a rule of the operator asks.
     """
     rules = (*policy.rules, *CODING_RULES, *(_YES_RULES if yes else ()))
-    # The setup is the person's own command, not a tool that could be on a list of tools.
+    # The setup is the user's own command, not a tool that could be on a list of tools.
     only = policy.only if policy.only is None else policy.only | {SETUP}
     return replace(policy, rules=rules, only=only)
 

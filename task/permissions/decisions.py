@@ -57,7 +57,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The call runs. `by` names the rule or grant; `card` is what a person approved, if one was asked."""
+    """The call runs. `by` names the rule or grant; `card` is what the user approved, if asked."""
 
     by: str = ""
     card: ICERC | None = None
@@ -72,7 +72,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A person has to decide: the call stays pending and the run is suspended.
+    """The user has to decide: the call stays pending and the run is suspended.
 
     `digest` identifies exactly this call under exactly this policy: approving it is a `Grant("call", …, digest)`,
     approving it for good the same grant with `widens`. `grant_description` says what the latter would cover.

@@ -129,7 +129,7 @@ def exposure(facts: CallFacts) -> str:
     if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command) or not facts.request.context.tainted:
         return ""
     if facts.confined:
-        return ""  # nothing can leave the workspace, so an address in a file or command reaches nobody
+        return ""  # nothing can leave the workspace, so an address in a file or command cannot leave this machine
     because = "the conversation contains text from outside, and "
     if effects >= {Effect.WRITE, Effect.NETWORK}:
         return f"{because}the call could change data on a server"

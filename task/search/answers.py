@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import accumulate
 
 from task.conversation.messages import Message, system, user
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
-from task.search.passages import Passage
+from task.llm.base import ChatModel, Usage
+from task.search.passages import Passage, asked
 from task.search.ranking import folded, tokens
-from task.telemetry.operations import model_request
 
 NOT_FOUND = "NOT IN THE DOCUMENT"
 UNSUPPORTED = "(not supported by the document)"
@@ -108,17 +105,7 @@ async def written(
     Raises:
         ProviderError: the model refused or failed.
     """
-    answer = Accumulator()
-    with model_request(model.name) as measured:
-        async with aclosing(model.stream(request(question, passages), (), ModelOptions())) as deltas:
-            async for delta in deltas:
-                answer.add(delta)
-                if isinstance(delta, TextDelta):
-                    write(delta.text)
-                elif isinstance(delta, Usage):
-                    spend(delta)
-                    measured.used(delta.prompt_tokens, delta.completion_tokens, delta.cached_tokens)
-    return answer.text
+    return await asked(model, request(question, passages), spend, write)
 
 
 def request(question: str, passages: Sequence[Passage]) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Render a search: its stage for the person, its answer for the model."""
+"""Render a search: its stage for the user, its answer for the model."""
 
 from __future__ import annotations
 

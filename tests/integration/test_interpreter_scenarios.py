@@ -184,37 +184,6 @@ async def test_14_a_restarted_interpreter_is_reported_and_files_are_copied_again
     assert f"{len(csv_bytes(SALES))} False" in content
 
 
-@pytest.mark.system
-async def test_14_another_server_continues_with_the_files_that_code_has_made_and_says_what_is_lost(
-    tmp_path: Path,
-) -> None:
-    make = "x = 1; import os; os.mkdir('sub'); open('sub/made.csv', 'w').write('a,b')"
-    change = "open('report.csv', 'a').write('c,d')"
-    read = "print(open('sub/made.csv').read(), open('report.csv').read()[-3:], 'x' in dir())"
-    with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as first:
-        turns = (
-            runs(f"{make}; {change}"),
-            says("Done."),
-            runs(read),
-            says("Lost."),
-            runs("print('fine')"),
-            says("Fine."),
-        )
-        async with product(*turns, tmp_path=tmp_path, **settings(first)) as p:
-            file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
-            await p.reader.ask("Make it", file)
-            first.process.kill()
-            first.process.wait(10)
-            with running_interpreter(tmp_path / "another", "--spares", "0", "--bare", port=first.port):
-                answer = await p.reader.ask("And now?")
-                later = await p.reader.ask("And now?")
-    content = answer.stages[0].content
-    assert "are lost, because the interpreter server that kept them has stopped" in content
-    assert "Files that were attached or handed over before were put back" in content
-    assert "a,b c,d False" in content
-    assert "are lost" not in later.stages[0].content
-
-
 async def test_17_a_trend_is_an_interactive_chart(server: RunningInterpreter, tmp_path: Path) -> None:
     async with product(runs(TREND), says("Rising."), tmp_path=tmp_path, **settings(server)) as p:
         p.reader.conversation_id = "seventeen"

@@ -17,7 +17,6 @@ from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
 from tests.support.mcp_wire import cable, http_server, listed, raw_server
-from tests.support.ports import free_port
 from tests.support.waiting import until
 
 ERAS = ["modern", "legacy"]
@@ -286,15 +285,6 @@ async def test_a_wrong_token_is_a_matter_for_an_operator(tmp_path: Path, peer: S
         with pytest.raises(MCPFailure, match="An operator has to look at its token") as caught:
             await client.get_tools()
     assert caught.value.fault is Fault.CREDENTIAL
-
-
-async def test_a_refused_connection_is_reported_at_once() -> None:
-    async with MCPClient.create(f"http://127.0.0.1:{free_port()}/mcp") as client:
-        started = perf_counter()
-        with pytest.raises(MCPFailure) as caught:
-            await client.call_tool("echo", {})
-    assert caught.value.fault is Fault.UNAVAILABLE
-    assert perf_counter() - started < 10
 
 
 async def test_an_unrequested_cancellation_is_a_lost_connection() -> None:

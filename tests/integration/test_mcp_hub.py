@@ -14,7 +14,6 @@ from aiohttp import web
 from task.tools.mcp.hub import BACK_OFF, MCPHub, ServerSpec
 from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.models import Caller
-from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock
 from tests.support.mcp_wire import http_server, listed, raw_server
 
@@ -100,25 +99,6 @@ async def test_a_server_that_hangs_delays_one_request_and_no_more() -> None:
         await clock.advance(BACK_OFF + 1)
         await hub.close()
     assert [issue.server for issue in (*first.issues, *second.issues)] == ["it", "it"]
-
-
-async def test_issues_are_a_failed_stage_for_the_user_and_a_note_for_the_model() -> None:
-    hub = MCPHub([ServerSpec("it", "http://127.0.0.1:9/mcp")])
-    found = await hub.discover(caller())
-    choice = RecordingChoice()
-    found.show(choice)
-    await hub.close()
-    [stage] = choice.stages
-    assert (stage.name, stage.status) == ("Initialization issues", "failed")
-    assert "## it\n\nThe server it cannot be reached." in stage.content
-    assert "- it: The server it cannot be reached." in found.note()
-
-
-async def test_without_issues_nothing_is_said() -> None:
-    found = await MCPHub(()).discover(caller())
-    choice = RecordingChoice()
-    found.show(choice)
-    assert (choice.stages, found.note()) == ([], "")
 
 
 @pytest.mark.fault("mcp: somebody else's key")

@@ -11,8 +11,8 @@ from task.errors import ProviderError
 from task.llm.base import TextDelta, Usage
 from task.llm.scripted import Pause, Reply, ScriptedModel, says
 from task.search.chunks import chunk_document
+from task.search.passages import ordered, reranked
 from task.search.ranking import Hit
-from task.search.reranking import ordered, reranked
 
 DOCUMENT = chunk_document("notes.md", [Block("\n\n".join(f"# Part {n}\n\nThe text of part {n}." for n in range(12)))])
 HITS = [Hit(0, chunk, 0.5, 1.0) for chunk in range(12)]

@@ -26,7 +26,7 @@ from task.llm.transport import new_session
 from task.product import check
 from task.product.opening import metrics_of
 from task.search.answers import written
-from task.search.reranking import reranked
+from task.search.passages import reranked
 from task.settings import Settings
 from task.telemetry import SHARED_METRICS, operations
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines

@@ -36,7 +36,7 @@ BROKE_OFF = (
 CALLS_AT_ONCE = 64  # the servers have lines of their own, which show their places
 
 
-class NobodyThere(ToolError):
+class ServersAway(ToolError):
     """No server is behind the address now; the call was not sent."""
 
 
@@ -94,7 +94,7 @@ class InterpreterServer:
         `refusal` is the reason.
 
         Raises:
-            NobodyThere: a balancer has no server that answers.
+            ServersAway: a balancer has no server that answers.
         """
         if not refusal and memo.kernel and memo.server == self._direct:
             return way
@@ -125,7 +125,7 @@ class InterpreterServer:
         try:
             answer = await self._client().get(f"{self._origin}/ready", headers=way.headers, timeout=HEALTH_SECONDS)
             if answer.status_code in GATEWAY_FAILED:
-                raise NobodyThere("No Python interpreter answers at the moment. Nothing was run.")
+                raise ServersAway("No Python interpreter answers at the moment. Nothing was run.")
             return _ServerReady.model_validate_json(answer.content) if answer.status_code in (200, 503) else None
         except (httpx.HTTPError, ValidationError):
             return None  # the call itself reports what is wrong

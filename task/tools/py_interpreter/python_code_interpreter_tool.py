@@ -35,7 +35,7 @@ from task.tools.py_interpreter.execution import (
     refusal_of,
     remembered,
 )
-from task.tools.py_interpreter.interpreter_server import InterpreterServer, NobodyThere, Way
+from task.tools.py_interpreter.interpreter_server import InterpreterServer, ServersAway, Way
 from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 INPUTS = f"{META_DOMAIN}/inputs"
@@ -47,7 +47,7 @@ PICTURES = f"{META_DOMAIN}/pictures"
 CODE_SECONDS = 30.0
 AROUND_SECONDS = 90.0  # to start a kernel, and to move files
 REPORT_SECONDS = 2.0  # in which the server reports that the code was stopped
-NOBODY = "nobody"
+AWAY = "away"
 WORK = "files/"  # begins the paths of files that lie in the working directory
 TRANSFERS = 4
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 2.0)  # before an attempt that follows a refusal: balancers take time to notice
@@ -168,8 +168,8 @@ class PythonCodeInterpreterTool(DescribedTool):
             await asyncio.sleep(pause if refusal else 0)
             try:
                 way = await self._server.way(way, memo, refusal)
-            except NobodyThere as nobody:
-                refusal, refused = NOBODY, str(nobody)
+            except ServersAway as away:
+                refusal, refused = AWAY, str(away)
                 continue
             meta = {
                 **session,

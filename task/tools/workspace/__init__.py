@@ -1,1 +1,1 @@
-"""Tools on one folder of the person's machine: files, commands and Python."""
+"""Tools on one folder of the user's machine: files, commands and Python."""
