@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import pypdfium2.raw as c
+from pypdfium2 import PdfMatrix
 
 _FEWEST_LINES = 4
 _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
@@ -28,8 +29,6 @@ _DEEPEST = 4
 _CORNERS = itemgetter("x0", "top", "x1", "bottom")
 _Place = tuple[float, float]
 _Corners = tuple[float, float, float, float]
-_Matrix = tuple[float, float, float, float, float, float]
-_IDENTITY: _Matrix = (1, 0, 0, 1, 0, 0)
 
 
 class Box(NamedTuple):
@@ -218,38 +217,38 @@ class Marks:
         for index in range(c.FPDFPage_CountObjects(raw)):
             item = item_at(raw, index)
             if (kind := kind_of(item)) != text:
-                self._object(item, kind, _IDENTITY, 0)
+                self._object(item, kind, PdfMatrix(), 0)
         left, bottom, right, top = page.get_bbox()
         self.pictures = min(1.0, self.pictures / max(1.0, (right - left) * (top - bottom)))
         if len(self.edges) > MOST_EDGES:
             self.edges = []
 
-    def _object(self, item: Any, kind: int, matrix: _Matrix, depth: int) -> None:
+    def _object(self, item: Any, kind: int, matrix: PdfMatrix, depth: int) -> None:
         if len(self.edges) > MOST_EDGES:
             return
         if kind == c.FPDF_PAGEOBJ_PATH:
             self.shapes += 1
             box = self._bounds(item, matrix)
             if min(box.width, box.height) > _THIN:
-                self.edges += self._segments(item, _product(self._matrix(item), matrix))
+                self.edges += self._segments(item, self._matrix(item).multiply(matrix))
             elif max(box.width, box.height) >= _SHORTEST:
                 self.edges.append(box)
         elif kind == c.FPDF_PAGEOBJ_IMAGE:
             box = self._bounds(item, matrix)
             self.pictures += box.width * box.height
         elif kind == c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
-            inner = _product(self._matrix(item), matrix)
+            inner = self._matrix(item).multiply(matrix)
             for index in range(c.FPDFFormObj_CountObjects(item)):
                 child = c.FPDFFormObj_GetObject(item, index)
                 self._object(child, c.FPDFPageObj_GetType(child), inner, depth + 1)
 
-    def _segments(self, item: Any, matrix: _Matrix) -> Iterator[Box]:
+    def _segments(self, item: Any, matrix: PdfMatrix) -> Iterator[Box]:
         x, y = ctypes.c_float(), ctypes.c_float()
         start = last = (0.0, 0.0)
         for index in range(min(c.FPDFPath_CountSegments(item), MOST_EDGES)):
             segment = c.FPDFPath_GetPathSegment(item, index)
             c.FPDFPathSegment_GetPoint(segment, x, y)
-            here = _at(matrix, x.value, y.value)
+            here = matrix.on_point(x.value, y.value)
             kind = c.FPDFPathSegment_GetType(segment)
             if kind == c.FPDF_SEGMENT_MOVETO:
                 start = here
@@ -265,27 +264,15 @@ class Marks:
         if min(box.width, box.height) <= 1.0 and max(box.width, box.height) >= _SHORTEST:
             yield box
 
-    def _bounds(self, item: Any, matrix: _Matrix) -> Box:
+    def _bounds(self, item: Any, matrix: PdfMatrix) -> Box:
         left, bottom, right, top = self._corners
         c.FPDFPageObj_GetBounds(item, left, bottom, right, top)
-        near, far = _at(matrix, left.value, bottom.value), _at(matrix, right.value, top.value)
-        return self._frame.box(*near, *far)
+        return self._frame.box(*matrix.on_point(left.value, bottom.value), *matrix.on_point(right.value, top.value))
 
-    def _matrix(self, item: Any) -> _Matrix:
+    def _matrix(self, item: Any) -> PdfMatrix:
         found = c.FS_MATRIX()
         c.FPDFPageObj_GetMatrix(item, found)
-        return found.a, found.b, found.c, found.d, found.e, found.f
-
-
-def _at(matrix: _Matrix, x: float, y: float) -> tuple[float, float]:
-    a, b, c, d, e, f = matrix
-    return a * x + c * y + e, b * x + d * y + f
-
-
-def _product(inner: _Matrix, outer: _Matrix) -> _Matrix:
-    a, b, c, d, e, f = inner
-    p, q, r, s, t, u = outer
-    return a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u
+        return PdfMatrix.from_raw(found)
 
 
 def grids_of(edges: Sequence[Box]) -> list[Grid] | None:
