@@ -111,13 +111,6 @@ async def test_the_tokens_that_it_had_computed_already_are_reported(tmp_path: Pa
     assert usage == USAGE
 
 
-async def test_the_callers_limits_and_parameters_reach_it(tmp_path: Path) -> None:
-    async with core_with(embedded(tmp_path, {}), tmp_path) as core:
-        await answer_of(core, max_completion_tokens=7, temperature=0.5)
-    asked = map(json.loads, (tmp_path / "small-model.gguf.requests").read_text().splitlines())
-    assert (7, 0.5) in [(body["max_tokens"], body.get("temperature")) for body in asked]
-
-
 async def test_it_ends_with_core(tmp_path: Path) -> None:
     async with core_with(embedded(tmp_path, {}), tmp_path) as core:
         await answer_of(core)
