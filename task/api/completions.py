@@ -222,20 +222,20 @@ async def create_chat_completion(body: ChatCompletionRequest, key: CurrentKey, s
 @routes.get("/models", response_model=ModelList, responses=failures())
 async def list_models(service: CurrentService) -> Any:
     """The agent under its own name, and the models it can answer with, as their provider lists them."""
-    return {"object": "list", "data": [_model(name) for name in await _models(service, service.caller.core_key)]}
+    return {"object": "list", "data": [_model(name) for name in await _models(service)]}
 
 
 @routes.get("/models/{model:path}", response_model=ModelBody, responses=failures(404))
 async def get_model(model: str, service: CurrentService) -> Any:
     """One model."""
-    if model not in await _models(service, service.caller.core_key):
+    if model not in await _models(service):
         raise NotFound(f"there is no model {model!r}")
     return _model(model)
 
 
-async def _models(service: Service, key: str) -> list[str]:
-    profile = service.profile
-    return list(dict.fromkeys([AGENT, profile.model, *await profile.listed_models(key)]))
+async def _models(service: Service) -> list[str]:
+    listed = await service.profile.listed_models(service.caller.core_key)
+    return list(dict.fromkeys([AGENT, service.profile.model, *listed]))
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -59,15 +59,6 @@ class FileBody(ResponseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFile:
-    """A file's content that is being read; `size` is in bytes, None where Core does not send it."""
-
-    filename: str
-    content: aiohttp.StreamReader
-    size: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class FileShelf:
     """Stores files below `files/{bucket}/{folder of the caller}/`, and finds all that the caller's key may read."""
 
@@ -120,14 +111,13 @@ class FileShelf:
         return [_body(item) for item in items if item.get("nodeType") == "ITEM"]
 
     @asynccontextmanager
-    async def opened(self, caller: ApiCaller, file_id: str) -> AsyncGenerator[OpenFile]:
-        """The file, with its content as it arrives. Raises `NotFound`."""
+    async def opened(self, caller: ApiCaller, file_id: str) -> AsyncGenerator[tuple[FileBody, aiohttp.ClientResponse]]:
+        """The file, and Core's answer with its content as it arrives. Raises `NotFound`."""
         file = await self.find(caller, file_id)
         # However long the caller takes to read it, Core sends the next part soon.
         timeout = aiohttp.ClientTimeout(sock_connect=5, sock_read=SECONDS)
         async with self._request(caller, "GET", f"/v1/{file.url}", missing=_missing(file_id), timeout=timeout) as found:
-            size = found.content_length if "Content-Encoding" not in found.headers else None
-            yield OpenFile(file.filename, found.content, size)
+            yield file, found
 
     async def delete(self, caller: ApiCaller, file_id: str) -> None:
         file = await self.find(caller, file_id)
@@ -235,7 +225,7 @@ async def get_file(file_id: str, service: CurrentService) -> Any:
     return await service.shelf.find(service.caller, file_id)
 
 
-async def _opened(file_id: str, service: CurrentService) -> AsyncGenerator[OpenFile]:
+async def _opened(file_id: str, service: CurrentService) -> AsyncGenerator[tuple[FileBody, aiohttp.ClientResponse]]:
     async with service.shelf.opened(service.caller, file_id) as file:
         yield file
 
@@ -245,12 +235,13 @@ async def _opened(file_id: str, service: CurrentService) -> AsyncGenerator[OpenF
     response_class=Response,
     responses={200: {"content": {UNKNOWN_TYPE: {}}}, **failures(404)},
 )
-async def read_file(file: Annotated[OpenFile, Depends(_opened)]) -> Response:
+async def read_file(opened: Annotated[tuple[FileBody, aiohttp.ClientResponse], Depends(_opened)]) -> Response:
     """A file's content, as a download: a browser opens nothing of it."""
+    file, found = opened
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}"}
-    if file.size is not None:
-        headers["Content-Length"] = str(file.size)
-    return ByteStream(file.content.iter_any(), 200, headers, UNKNOWN_TYPE)
+    if found.content_length is not None and "Content-Encoding" not in found.headers:
+        headers["Content-Length"] = str(found.content_length)
+    return ByteStream(found.content.iter_any(), 200, headers, UNKNOWN_TYPE)
 
 
 @routes.delete("/files/{file_id}", response_model=FileDeleted, responses=failures(404))

@@ -228,11 +228,6 @@ _DOORS = {"openai": "dial", "session": "sessions"} | {
 LEFT = 499  # what proxies note for a client that left before an answer started
 
 
-def door_of(path: str) -> str:
-    """The part of the product that answers a path, of which there are few."""
-    return _DOORS.get(path.lstrip("/").partition("/")[0], "other")
-
-
 @dataclass(frozen=True, slots=True)
 class Observed:
     """An application whose answers carry the id that is in the log's lines about them."""
@@ -245,7 +240,7 @@ class Observed:
             await self.app(scope, receive, send)
             return
         info = RequestInfo.of(Headers(scope=scope))
-        door, token = door_of(scope["path"]), REQUEST.set(info)
+        door, token = _DOORS.get(scope["path"].lstrip("/").partition("/")[0], "other"), REQUEST.set(info)
         status = LEFT
 
         async def answering(message: Message) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -39,10 +39,16 @@ def _inline(state: StateInline, silent: bool) -> bool:
         return False
     end = _closed(state.src, start + len(opening), state.posMax, _CLOSING[opening])
     tex = state.src[start + len(opening) : max(end, 0)]
-    if not tex.strip() or (opening == "$" and not _is_formula(state.src, start, end)):
+    if not tex.strip():
         return False
+    if opening == "$":  # a price has no spaces inside, or letters around
+        outside = (state.src[start - 1 : start] if start else "") + state.src[end + 1 : end + 2]
+        touches = not tex[0].isspace() and not tex[-1].isspace()
+        if not touches or any(map(str.isalnum, outside)) or _AMOUNT.match(state.src, start + 1, end):
+            return False
     if not silent:
-        _add(state.push("formula", "span", 0), tex, opening)
+        token = state.push("formula", "span", 0)
+        token.content, token.markup = tex.strip(), opening
     state.pos = end + len(opening)
     return True
 
@@ -56,12 +62,6 @@ def _closed(text: str, start: int, stop: int, closing: str) -> int:
             break
         end = text.find(closing, end + 1, limit)
     return end
-
-
-def _is_formula(text: str, start: int, end: int) -> bool:
-    outside = (text[start - 1 : start] if start else "") + text[end + 1 : end + 2]
-    touches = not text[start + 1].isspace() and not text[end - 1].isspace()
-    return touches and not any(map(str.isalnum, outside)) and not _AMOUNT.match(text, start + 1, end)
 
 
 def _block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
@@ -85,12 +85,8 @@ def _block(state: StateBlock, first: int, stop: int, silent: bool) -> bool:
         # Without its end more of it may follow; until then it is text, and its lines do not become lists or headings.
         token.block, token.map, token.hidden = True, [first, last + 1], end < 0
         text = state.getLines(first, last + 1, state.blkIndent, False).strip()
-        _add(token, text.removeprefix(opening).removesuffix(_CLOSING[opening]), opening)
+        token.content, token.markup = text.removeprefix(opening).removesuffix(_CLOSING[opening]).strip(), opening
     return True
-
-
-def _add(token: Token, tex: str, opening: str) -> None:
-    token.content, token.markup = tex.strip(), opening
 
 
 def _rendered(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
@@ -102,10 +98,12 @@ def _rendered(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
     return f"<p>{made}</p>\n" if token.block else made
 
 
-TAGS = frozenset({
-    "p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
-    "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td", "input", "sup", "section",
-})  # fmt: skip
+TAGS = frozenset(
+    [
+        *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul"),
+        *("ol", "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td", "input", "sup", "section"),
+    ]
+)
 ATTRIBUTES = {
     "a": {"href", "title", "class"},
     "img": {"src", "alt", "title"},
@@ -211,14 +209,10 @@ def _image(
     return f'<span class="unloaded" title="{escape(address)}">{escape(text)}</span>'
 
 
-def _note_mark(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
-    number = tokens[place].meta["id"] + 1
-    return f'<sup><a class="note" href="#note-{number}">{number}</a></sup>'
-
-
+_NOTE_MARK = '<sup><a class="note" href="#note-{0}">{0}</a></sup>'
 # The ids of the plugin's own HTML would meet those of other messages; the page finds a note by its place.
-_NOTES = {
-    "footnote_ref": _note_mark,
+_NOTES: dict[str, Callable[..., str]] = {
+    "footnote_ref": lambda _, tokens, place, *__: _NOTE_MARK.format(tokens[place].meta["id"] + 1),
     "footnote_block_open": lambda *_: '<section class="notes"><ol>',
     "footnote_block_close": lambda *_: "</ol></section>",
     "footnote_open": lambda *_: "<li>",

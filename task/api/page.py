@@ -112,14 +112,11 @@ def page_files(folder: Path = STATIC) -> Mapping[str, PageFile]:
     """The files that may be asked for, by their path below the folder; the page has no others."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
     own = {name: PageFile(name, path) for path in found if (name := path.relative_to(folder).as_posix())}
-    return {**own, PAGE: StartPage(PAGE, folder / PAGE), CHARTS: PageFile(CHARTS, _charts())}
-
-
-def _charts() -> Path:
     # Found without loading the package, which would take long.
     plotly = find_spec("plotly")
     folders = plotly.submodule_search_locations if plotly is not None else None
-    return Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
+    charts = Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
+    return {**own, PAGE: StartPage(PAGE, folder / PAGE), CHARTS: PageFile(CHARTS, charts)}
 
 
 def add_page(app: FastAPI, folder: Path = STATIC, *, listens: bool = False) -> None:

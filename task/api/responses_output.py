@@ -61,7 +61,6 @@ def response_body(state: RunState) -> dict[str, Any]:
 
 
 def _ending(state: RunState) -> dict[str, Any]:
-    """OpenAI's status of the response, and why it has no whole answer."""
     broke = state.failure is not None or state.status in ("failed", "interrupted")
     error = reason = None
     if not state.over:
@@ -181,14 +180,8 @@ def _part(text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call["function"]
-    return {
-        "id": f"fc_{call['id']}",
-        "type": "function_call",
-        "status": "completed",
-        "call_id": call["id"],
-        "name": function["name"],
-        "arguments": function["arguments"],
-    }
+    head = {"id": f"fc_{call['id']}", "type": "function_call", "status": "completed", "call_id": call["id"]}
+    return {**head, "name": function["name"], "arguments": function["arguments"]}
 
 
 def citations(attachments: Sequence[Mapping[str, str]], text: str) -> list[dict[str, Any]]:

@@ -37,7 +37,6 @@ from task.conversation.replies import Answer
 from task.errors import StoreUnavailable
 from task.permissions.grants import Grant
 from task.runs.events import KEPT, AnswerEvent, sent
-from task.runs.runner import Runner
 from task.store.records import ApprovalStatus, RunStatus
 
 
@@ -143,14 +142,11 @@ _BODIES: dict[str, Any] = {  # of the fields whose data are objects
 
 
 def _body(event: type[Any]) -> type[ResponseModel]:
-    types = get_type_hints(event)
-    kept = sorted(fields(event), key=lambda item: item.name != "type")  # the type first
-    described: dict[str, Any] = {
-        item.name: (_BODIES.get(item.name, types[item.name]), None if item.default is None else ...)
-        for item in kept
-        if item.name != KEPT
-    }
-    return create_model(event.__name__, __base__=ResponseModel, id=(Annotated[int, Field(ge=1)], ...), **described)
+    types, described = get_type_hints(event) | _BODIES, dict[str, Any](id=(Annotated[int, Field(ge=1)], ...))
+    for item in sorted(fields(event), key=lambda item: item.name != "type"):  # the type first
+        if item.name != KEPT:
+            described[item.name] = (types[item.name], None if item.default is None else ...)
+    return create_model(event.__name__, __base__=ResponseModel, **described)
 
 
 _EVERY: Any = reduce(or_, map(_body, get_args(AnswerEvent)))
@@ -204,8 +200,18 @@ async def listen(
 ) -> Response:
     """The run's events as server-sent events: past ones first, then each as it happens."""
     await (await service.store()).runs.get(service.owner, run_id)
-    seen = int(last_event_id) if last_event_id is not None and _is_number(last_event_id) else after
-    return EventStream(_events(service.runner, service.owner, run_id, seen), service.options.heartbeat_seconds)
+    number = last_event_id or ""
+    seen = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else after
+
+    async def parts() -> AsyncGenerator[bytes]:
+        try:
+            async with aclosing(service.runner.events(service.owner, run_id, seen, sure=True)) as events:
+                async for event in events:
+                    yield sse(sent(event), number=event.number)
+        except StoreUnavailable as error:  # a stream without a last event is followed again
+            logger.warning("the events of %s end early: %s", run_id, error)
+
+    return EventStream(parts(), service.options.heartbeat_seconds)
 
 
 @routes.post("/runs/{run_id}/cancel", response_model=RunBody, responses=failures(404))
@@ -228,9 +234,7 @@ async def list_approvals(
     return {"approvals": found, "count": len(found)}
 
 
-@routes.post(
-    "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(404, 409, 413, 415)
-)  # fmt: skip
+@routes.post("/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(404, 409, 413, 415))
 async def answer_approval(approval_id: str, body: ApprovalAnswer, key: CurrentKey, service: CurrentService) -> Any:
     """Answer a question; the first answer counts, and the same one again gets the same reply.
 
@@ -261,16 +265,3 @@ async def list_grants(service: CurrentService, session_id: QueryText = None) -> 
 async def revoke_grant(grant_id: str, service: CurrentService) -> None:
     """Revoke a grant."""
     await (await service.store()).grants.revoke(service.owner, grant_id)
-
-
-async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncGenerator[bytes]:
-    try:
-        async with aclosing(runner.events(owner, run_id, after, sure=True)) as events:
-            async for event in events:
-                yield sse(sent(event), number=event.number)
-    except StoreUnavailable as error:  # a stream without a last event is followed again
-        logger.warning("the events of %s end early: %s", run_id, error)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 16

@@ -15,6 +15,8 @@ from task.errors import NotFound
 from task.store.records import iso, json_bytes, position
 
 INTEGERS = 2**63
+UNKNOWN_TYPE = "application/octet-stream"
+Order = Literal["asc", "desc"]
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 T = TypeVar("T")
 
@@ -54,29 +56,19 @@ def _sendable(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _kind(value: object) -> str:
-    return "(items)" if isinstance(value, list) else "(text)"
-
-
-def _timestamp(value: object) -> object:
-    return iso(value) if isinstance(value, int | float) else value
-
-
-def _milliseconds(value: object) -> object:
-    return round(value * 1000, 3) if isinstance(value, int | float) else value
-
-
 # A bound makes pydantic read the string as UTF-8: without one, half a surrogate pair would pass.
 Text = Annotated[str, Field(min_length=0)]
 # In brackets, because these are names of our types and not of places in a request.
-TextOr = Annotated[Annotated[Text, Tag("(text)")] | Annotated[T, Tag("(items)")], Discriminator(_kind)]
+_IS_TEXT = Discriminator(lambda value: "(items)" if isinstance(value, list) else "(text)")
+TextOr = Annotated[Annotated[Text, Tag("(text)")] | Annotated[T, Tag("(items)")], _IS_TEXT]
 Filled = Annotated[str, Field(min_length=1)]
 Json = Annotated[dict[str, Any], AfterValidator(_sendable)]
 Tools = Annotated[list[T], Field(max_length=128), AfterValidator(_unique)]  # no two of one name
 Tokens = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=-INTEGERS, lt=INTEGERS)]
-Timestamp = Annotated[str, BeforeValidator(_timestamp)]  # ISO 8601 from the store's seconds
-Milliseconds = Annotated[float, BeforeValidator(_milliseconds)]  # from seconds
+# From the store's seconds.
+Timestamp = Annotated[str, BeforeValidator(lambda at: iso(at) if isinstance(at, int | float) else at)]
+Milliseconds = Annotated[float, BeforeValidator(lambda at: round(at * 1000, 3) if isinstance(at, int | float) else at)]
 
 
 class CachedTokens(ResponseModel):
@@ -118,15 +110,10 @@ class AttachmentBody(ResponseModel):
     reference_type: str | None = None
 
 
-def _checked(cursor: str | None) -> str | None:
-    if cursor is not None:
-        position(cursor)
-    return cursor
-
-
 Limit = Annotated[int, Query(ge=1, le=1000)]
 QueryText = Annotated[str | None, Query(max_length=200)]
-Cursor = Annotated[str | None, Query(max_length=200), AfterValidator(_checked)]
+_OF_A_PAGE = AfterValidator(lambda cursor: cursor if cursor is None or position(cursor) else None)
+Cursor = Annotated[str | None, Query(max_length=200), _OF_A_PAGE]
 QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]
 
 
@@ -158,9 +145,6 @@ def page_of_items(items: dict[str, Any], order: Order, limit: int, after: str | 
     }
 
 
-Order = Literal["asc", "desc"]
-
-
 class PageBody(ResponseModel):
     """`cursor` is for the next page and null on the last one."""
 
@@ -171,6 +155,3 @@ class PageBody(ResponseModel):
 class JsonResponse(JSONResponse):
     def render(self, content: Any) -> bytes:
         return json_bytes(content)
-
-
-UNKNOWN_TYPE = "application/octet-stream"

@@ -32,17 +32,13 @@ from task.store.records import RunStatus
 from task.store.trace_records import COMMENT_CHARS, CUT, Rating, TracedCall, TraceFilter
 
 
-def _excerpt(result: str) -> str:
-    return result if len(result) <= CUT else f"{result[:CUT]}..."
-
-
 class TracedCallBody(ResponseModel):
     """`result` is cut at 200 characters; the whole one is at `full_result`."""
 
     id: str = Field(validation_alias="call_id")
     name: str
     arguments: dict[str, Any]
-    result: Annotated[str, AfterValidator(_excerpt)]
+    result: Annotated[str, AfterValidator(lambda text: text if len(text) <= CUT else f"{text[:CUT]}...")]
     full_result_length: int = Field(validation_alias="result_length")
     full_result: str
     duration_ms: Milliseconds = Field(validation_alias="seconds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import uuid4
 
 import orjson
@@ -129,12 +130,15 @@ class Accumulator:
         finished: dict[str, ToolCall] = {}
         for call in self._calls:
             call.id = call.id or self._new_id()  # kept, so that the message stays the same
-            done = self._finished(call, call.id)
+            arguments, problem = _parsed("".join(call.pieces), cut_off=self.finish_reason == "length")
+            # A name that breaks the pattern would make every later request of the conversation invalid.
+            name = _NOT_IN_A_NAME.sub("_", call.name or "unnamed")[:64]
+            done = ToolCall(call.id, FunctionCall(name, arguments), problem=problem)
             if finished.get(done.id) == done:
                 continue  # the same call sent twice
             if done.id in finished:
                 call.id = self._new_id()
-                done = self._finished(call, call.id)
+                done = replace(done, id=call.id)
             finished[done.id] = done
         return Message(
             Role.ASSISTANT,
@@ -166,12 +170,6 @@ class Accumulator:
         call = _Call(fragment.index)
         self._calls.append(call)
         return call
-
-    def _finished(self, call: _Call, call_id: str) -> ToolCall:
-        arguments, problem = _parsed("".join(call.pieces), cut_off=self.finish_reason == "length")
-        # A name that breaks the pattern would make every later request of the conversation invalid.
-        name = _NOT_IN_A_NAME.sub("_", call.name or "unnamed")[:64]
-        return ToolCall(call_id, FunctionCall(name, arguments), problem=problem)
 
 
 def _parsed(raw: str, *, cut_off: bool) -> tuple[str, str | None]:

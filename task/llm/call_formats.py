@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -193,7 +194,7 @@ class OfferedTools:
                 case "named":
                     found = [(opening.name, _loaded(text))]
                 case "python":
-                    found = [(opening.name, _python_arguments(text, self._properties(opening.name)))]
+                    found = [(opening.name, self._python_arguments(opening.name, text))]
                 case "tags":
                     _, *parts = _PARAMETER.split(text)
                     named = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
@@ -218,6 +219,16 @@ class OfferedTools:
         except _WRONG:
             return TextCall(name, arguments)
 
+    def _python_arguments(self, name: str, text: str) -> _Json:
+        call = ast.parse(f"f{text}", mode="eval").body
+        if not isinstance(call, ast.Call) or any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError(text)
+        values = [ast.literal_eval(value) for value in call.args]
+        if len(values) == 1 and isinstance(values[0], dict):
+            return values[0]
+        given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return dict(zip(self._properties(name), values, strict=False)) | given
+
     def _properties(self, name: str) -> Mapping[str, Any]:
         return cast("Mapping[str, Any]", self._shapes[name].get("properties") or {})
 
@@ -229,7 +240,14 @@ class OfferedTools:
             return None
         shape, properties = self._shapes[name], self._properties(name)
         given = cast("_Json", arguments or {})
-        typed = {key: _typed(value, properties.get(key, {})) for key, value in given.items()}
+        typed = dict(given)
+        for key, value in given.items():
+            # Tags and careless models write every value as text.
+            wanted = properties.get(key)
+            kinds = wanted.get("type") if isinstance(wanted, dict) else None
+            if isinstance(value, str) and kinds is not None and "string" not in kinds:
+                with suppress(*_WRONG):
+                    typed[key] = _loaded(value)
         checked = {key: value for key, value in typed.items() if key in properties or key not in _BRIEF}
         # A record that happens to be named like a tool has other fields.
         if properties and not checked.keys() <= properties.keys() and not shape.get("additionalProperties"):
@@ -259,17 +277,6 @@ def _loaded(text: str) -> Any:
     return json.loads(text, strict=False)  # small models write line breaks into strings
 
 
-def _typed(value: Any, shape: Any) -> Any:
-    # Tags and careless models write every value as text.
-    kinds: Any = shape.get("type") if isinstance(shape, dict) else None
-    if not isinstance(value, str) or kinds is None or "string" in kinds:
-        return value
-    try:
-        return _loaded(value)
-    except _WRONG:
-        return value
-
-
 def _calls_in(value: Any) -> list[tuple[str, Any]] | None:
     if isinstance(value, list):
         found = [_calls_in(item) for item in cast("list[Any]", value)]
@@ -285,14 +292,3 @@ def _calls_in(value: Any) -> list[tuple[str, Any]] | None:
         return None
     name = fields[names.pop()]
     return [(name, fields[arguments.pop()])] if isinstance(name, str) else None
-
-
-def _python_arguments(text: str, properties: Mapping[str, Any]) -> _Json:
-    call = ast.parse(f"f{text}", mode="eval").body
-    if not isinstance(call, ast.Call) or any(keyword.arg is None for keyword in call.keywords):
-        raise ValueError(text)
-    values = [ast.literal_eval(value) for value in call.args]
-    if len(values) == 1 and isinstance(values[0], dict):
-        return values[0]
-    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    return dict(zip(properties, values, strict=False)) | named

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing
-from typing import Any, cast
+from contextlib import aclosing, suppress
+from typing import Any
 
 import orjson
 
@@ -252,32 +252,25 @@ class _ChatAnswer:
 
 
 def _usage(usage: dict[str, Any], statistics: Any) -> Usage:
-    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
-    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    def detail(group: str, name: str) -> int:
+        details = usage.get(group)
+        count = details.get(name) if isinstance(details, dict) else None
+        return count if type(count) is int else 0
+
+    counts = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+    counts.append(detail("prompt_tokens_details", "cached_tokens"))
+    counts.append(detail("completion_tokens_details", "reasoning_tokens"))
     models: list[tuple[str, Usage]] = []
-    match statistics:
-        case {"usage_per_model": list(items)}:  # an extension of DIAL's
-            for item in cast("list[Any]", items):
-                match item:
-                    case {"model": str(model)} if model:
-                        counts = [item.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
-                        models += [(model, Usage(*counts))] * all(type(count) is int for count in counts)
-                    case _:
-                        pass
-        case _:
-            pass
-    if models:
-        return DelegatedUsage(prompt, completion, cached, reasoning, models=tuple(models))
-    return Usage(prompt, completion, cached, reasoning)
-
-
-def _detail(usage: dict[str, Any], group: str, name: str) -> int:
-    match usage.get(group):
-        case dict(details) if type(count := details.get(name)) is int:
-            return count
-        case _:
-            return 0
+    reported = statistics.get("usage_per_model") if isinstance(statistics, dict) else None  # an extension of DIAL's
+    for item in reported if isinstance(reported, list) else ():
+        match item:
+            case {"model": str(model)} if model:
+                used = [item.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+                if all(type(count) is int for count in used):
+                    models.append((model, Usage(*used)))
+            case _:
+                pass
+    return DelegatedUsage(*counts, models=tuple(models)) if models else Usage(*counts)
 
 
 def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
@@ -323,9 +316,7 @@ def _malformed() -> ProviderError:
 
 async def drain(pieces: AsyncGenerator[bytes]) -> None:
     """Read to the connection's end, which has usually arrived: only then can it be reused."""
-    try:
+    with suppress(ProviderError, TimeoutError):
         async with asyncio.timeout(_END_SECONDS):
             async for _ in pieces:
                 pass
-    except (ProviderError, TimeoutError):
-        return

@@ -65,23 +65,23 @@ class EmbeddingsEndpoint:
             sent |= {**headers, **core_headers(api_key)}
         elif self.api_key:
             sent["Authorization"] = f"Bearer {self.api_key}"
-        body = await self.retries.run(lambda: self._posted(orjson.dumps(asked), sent))
-        return await asyncio.to_thread(embedded, body, len(texts))
 
-    async def _posted(self, body: bytes, headers: Mapping[str, str]) -> bytes:
-        pieces, size = [], 0
-        opened = new_session() if self.session is None else nullcontext(self.session)
-        try:
-            async with asyncio.timeout(self.seconds), opened as session:
-                # An answer that breaks off is requested again as a whole, so the retries are around this.
-                async for piece in answer_bytes(session, self.url, body, headers, _ONCE, self.server):
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > MAX_BYTES:
-                        raise _malformed("is endless")
-        except TimeoutError as error:
-            raise ProviderError("The model provider has been silent for too long.", code=TIMEOUT) from error
-        return b"".join(pieces)
+        async def answer() -> bytes:
+            content = bytearray()
+            opened = new_session() if self.session is None else nullcontext(self.session)
+            try:
+                async with asyncio.timeout(self.seconds), opened as session:
+                    pieces = answer_bytes(session, self.url, orjson.dumps(asked), sent, _ONCE, self.server)
+                    async for piece in pieces:
+                        content += piece
+                        if len(content) > MAX_BYTES:
+                            raise _malformed("is endless")
+            except TimeoutError as error:
+                raise ProviderError("The model provider has been silent for too long.", code=TIMEOUT) from error
+            return bytes(content)
+
+        # An answer that breaks off is requested again as a whole, so the retries are around all of it.
+        return await asyncio.to_thread(embedded, await self.retries.run(answer), len(texts))
 
 
 def core_embeddings(session: aiohttp.ClientSession | None, endpoint: str, deployment: str) -> EmbeddingsEndpoint:

@@ -43,6 +43,7 @@ KEPT_SECONDS = 300
 LINE_LIMIT = 64 * 2**20  # bytes
 LEAST_CONTEXT, MOST_CONTEXT = 8192, 65_536
 _HEADERS = {"Accept": "application/x-ndjson"}
+_PARAMETERS = "general.parameter_count"
 _SENTENCES = (
     (
         re.compile(r"model .+ not found", re.DOTALL),
@@ -108,8 +109,25 @@ class OllamaServer:
             except ProviderError as error:
                 self._explain(error, name)
                 raise
-            found = self._kept[name] = _described(name, b"".join(content), self._context, cloud=bool(self._key))
+            try:
+                found = self._kept[name] = self._described(name, orjson.loads(b"".join(content)))
+            except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+                text = "What answers in the place of Ollama does not describe its models."
+                raise ProviderError(text, code=MALFORMED) from error
         return found
+
+    def _described(self, name: str, found: dict[str, Any]) -> OllamaModel:
+        info, capabilities = cast("dict[str, Any]", found.get("model_info") or {}), found.get("capabilities")
+        limit, count = info.get(f"{info.get('general.architecture')}.context_length"), info.get(_PARAMETERS)
+        limit = limit if isinstance(limit, int) and limit > 0 else self._context
+        remote = bool(self._key or found.get("remote_host"))
+        return OllamaModel(
+            name,
+            limit if remote else min(limit, self._context),  # the bound is about a machine's memory
+            frozenset(map(str, capabilities)) if capabilities else None,
+            count if isinstance(count, int) else None,
+            remote,
+        )
 
     async def models(self) -> list[str]:
         """The names of the server's models; none where it does not list them."""
@@ -203,27 +221,6 @@ class OllamaChatModel:
                 yield delta
 
 
-def _described(name: str, content: bytes, bound: int, *, cloud: bool) -> OllamaModel:
-    try:
-        found = orjson.loads(content)
-        info = cast("dict[str, Any]", found.get("model_info") or {})
-        capabilities = found.get("capabilities")
-        limit = info.get(f"{info.get('general.architecture')}.context_length")
-        limit = limit if isinstance(limit, int) and limit > 0 else bound
-        remote = cloud or bool(found.get("remote_host"))
-        count = info.get("general.parameter_count")
-        return OllamaModel(
-            name,
-            limit if remote else min(limit, bound),  # the bound is about a machine's memory
-            frozenset(map(str, capabilities)) if capabilities else None,
-            count if isinstance(count, int) else None,
-            remote,
-        )
-    except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
-        text = "What answers in the place of Ollama does not describe its models."
-        raise ProviderError(text, code=MALFORMED) from error
-
-
 async def ollama_deltas(
     pieces: AsyncGenerator[bytes], context: int, secrets: Iterable[str] = (), line_limit: int = LINE_LIMIT
 ) -> AsyncGenerator[Delta]:
@@ -277,10 +274,10 @@ class _OllamaAnswer:
         if not line.strip() or self.usage is not None:
             return []
         try:
-            content = orjson.loads(line)
-            if isinstance(content, dict) and (error := cast("dict[str, Any]", content).get("error")):
-                raise stream_failure({"message": error, "status": content.get("status", 500)}, self._secrets)
-            return self._deltas(content)
+            fields: dict[str, Any] = orjson.loads(line)
+            if error := fields.get("error"):
+                raise stream_failure({"message": error, "status": fields.get("status", 500)}, self._secrets)
+            return self._deltas(fields)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
             if self._started:
                 raise ProviderError("The model's answer was interrupted within a line.", code=INTERRUPTED) from error

@@ -35,7 +35,8 @@ class OllamaModel:
 
     def is_named(self, name: str) -> bool:
         """Whether the name, with or without its tag and in whichever letters, is this model's."""
-        return _with_tag(name).casefold() == _with_tag(self.name).casefold()
+        mine, other = (each if ":" in each.rsplit("/", 1)[-1] else f"{each}:latest" for each in (self.name, name))
+        return mine.casefold() == other.casefold()
 
     def can(self, capability: str) -> bool:
         """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""
@@ -119,10 +120,6 @@ def offered_tools(model: OllamaModel, tools: Sequence[ToolSchema], options: Mode
     if isinstance(wanted, Mapping):  # no call can be forced; a single tool is the nearest to it
         return [tool for tool in tools if tool["function"]["name"] == wanted["function"]["name"]]
     return () if wanted == "none" else tools
-
-
-def _with_tag(name: str) -> str:
-    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def _format(options: ModelOptions) -> Any:

@@ -114,8 +114,9 @@ def _flat(simple: dict[str, Any]) -> dict[str, Any] | None:
         flat["required"] = []
         for name in shape.get("required", ()):
             part = properties.get(name, {})
-            kinds = [kind for option in (part, *part.get("anyOf", ())) for kind in _kinds(option)]
-            if "null" not in kinds and None not in part.get("enum", ()):
+            kinds = [option.get("type") for option in (part, *part.get("anyOf", ()))]
+            may_be_null = any(kind == "null" or "null" in _array(kind) for kind in kinds)
+            if not may_be_null and None not in part.get("enum", ()):
                 flat["required"].append(name)
         flat["additionalProperties"] = False
     parts = [*flat.get("properties", {}).values(), flat.get("items", {})]
@@ -141,8 +142,3 @@ def _without_null(simple: dict[str, Any]) -> dict[str, Any]:
     typed = {"type": kind} if all(type(value) in (int, float) for value in values) else {}
     listed = f"One of: {', '.join(orjson.dumps(value).decode() for value in values)}."
     return {**typed, **shape, "description": f"{shape.get('description', '')} {listed}".lstrip()}
-
-
-def _kinds(shape: Mapping[str, Any]) -> list[Any]:
-    kind = shape.get("type")
-    return cast("list[Any]", kind) if isinstance(kind, list) else [kind]
