@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -61,14 +62,6 @@ class TraceStart:
     question: str = ""
     response_id: str | None = None
 
-    @property
-    def asked_last(self) -> str | None:
-        """The user's last message, where contents are kept."""
-        if not self.content:
-            return None
-        texts = (message.text() for message in reversed(self.asked) if message.role is Role.USER)
-        return next((text for text in texts if text), self.question)[:QUESTION_CHARS]
-
 
 class TraceObserver(LoopObserver):
     """Collects what a run does; `trace` can be called at any time."""
@@ -83,6 +76,7 @@ class TraceObserver(LoopObserver):
     ) -> None:
         self.trace_id = trace_id
         self._start, self._prices, self._clock = start, prices or {}, clock
+        self._turn = partial(TracedTurn.of, content=start.content)
         self._started_at = clock()
         self._turns = [self._turn(message, self._started_at) for message in start.asked]
         self._calls: list[TracedCall] = []
@@ -163,6 +157,10 @@ class TraceObserver(LoopObserver):
         """The trace as it is now."""
         start, (at, status, error) = self._start, self._end or (None, "running", None)
         usage = usage_by_model(start.model, self._usage, self._usage_of_tools)
+        question = ""
+        if start.content:
+            texts = (message.text() for message in reversed(start.asked) if message.role is Role.USER)
+            question = next(filter(None, texts), start.question)
         return Trace(
             self.trace_id,
             start.owner,
@@ -186,14 +184,9 @@ class TraceObserver(LoopObserver):
             content=start.content,
             asked=len(start.asked),
             warnings=tuple(self._warnings),
-            question=start.asked_last or None,
+            question=question[:QUESTION_CHARS] or None,
             response_id=start.response_id,
         )
-
-    def _turn(
-        self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None
-    ) -> TracedTurn:
-        return TracedTurn.of(message, at, seconds, usage, content=self._start.content)
 
 
 class TraceRecorder(TraceObserver):
