@@ -50,7 +50,7 @@ class GeneralPurposeAgent:
     """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
 
     `state` is the hidden state of the last request. Without the process's services and profile the agent makes its own
-    for `endpoint`, and without the process's `seal` one that nobody else knows. `observer` follows the run, `limit`
+    for `endpoint`, and without the process's `seal` one that no other process knows. `observer` follows the run, `limit`
     counts the caller's others.
     """
 
@@ -135,7 +135,7 @@ class GeneralPurposeAgent:
         folded, failed = FoldedChoice(choice, turn.caller.principal), True
         try:
             outcome = await take_turn(services, profile, turn, folded, self._observer)
-            if outcome.status == "cancelled":  # the client is gone, and nobody is left to keep a state
+            if outcome.status == "cancelled":  # the client is gone, and there is no chat left to keep a state
                 raise asyncio.CancelledError
             failed = outcome.status == "failed"
             if outcome.cut:

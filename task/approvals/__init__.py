@@ -1,1 +1,1 @@
-"""Questions to a person about calls: their text, how long they stay open, and what their answers allow."""
+"""Questions to the user about calls: their text, how long they stay open, and what their answers allow."""

@@ -1,4 +1,4 @@
-"""Put waiting calls to a person: as text with their cards, and as a form whose buttons DIAL Chat shows."""
+"""Put waiting calls to the user: as text with their cards, and as a form whose buttons DIAL Chat shows."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Sources:
     def cited(self, text: str) -> list[Attachment]:
         """The citations for an answer: what its text names by number or address, else the quotes that were found.
 
-        Pages that the text does not name are results nobody used.
+        Pages that the text does not name are results that were not used.
         """
         prose = _CODE.sub("", text)
         named = {number for found in _MARKER.findall(prose) for number in _in(found)}

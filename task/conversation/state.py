@@ -1,4 +1,4 @@
-"""Save a turn in the chat's hidden state, signed so that nobody else can write it."""
+"""Save a turn in the chat's hidden state, signed so that no one else can write it."""
 
 from __future__ import annotations
 

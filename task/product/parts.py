@@ -173,7 +173,7 @@ def mcp_specs(settings: Settings) -> list[ServerSpec]:
 
 
 def own_token(settings: Settings, url: str) -> str | None:
-    """The token of our own servers, unless `url` leads to somebody else's."""
+    """The token of our own servers, unless `url` leads to another operator's."""
     host = urlsplit(url).hostname or ""
     near = host == "127.0.0.1" or ("." not in host and ":" not in host)
     return settings.mcp_token.get_secret_value() if settings.mcp_token and near else None
