@@ -176,8 +176,8 @@ class RunChoice:
     def add_attachment(self, **attachment: str | None) -> None:
         self.attach(None, attachment)
 
-    def create_stage(self, name: str | None = None) -> StageSink:
-        return _Stage(self, name or "", None, next(self._numbers))
+    def create_stage(self, name: str | None = None, parent: int | None = None) -> StageSink:
+        return _Stage(self, name or "", parent, next(self._numbers))
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Nothing: the store keeps the state of a run."""
@@ -192,9 +192,6 @@ class RunChoice:
         if fields.get("url", "").startswith("files/"):
             fields["file_id"] = file_id_of(fields["url"])
         self.emit(Attached(stage, fields))
-
-    def sub_stage(self, parent: int, name: str) -> StageSink:
-        return _Stage(self, name, parent, next(self._numbers))
 
     def flush(self) -> None:
         if self._waiting:
@@ -224,4 +221,4 @@ class _Stage:
         self._choice.attach(self._number, attachment)
 
     def create_stage(self, name: str | None = None) -> StageSink:
-        return self._choice.sub_stage(self._number, name or "")
+        return self._choice.create_stage(name, self._number)

@@ -246,8 +246,8 @@ class _Preparation:
         if all(message.role is Role.TOOL and held.get(message.tool_call_id) == message.text() for message in new):
             runs = (await self.store.runs.list(owner, session.session_id)).items
             later = [item for item in runs if item.started_at > run.run.started_at]
-            if later and later[-1].status in ANSWERED:
-                return self._run(("results", "results that came before"), session, later[-1].run_id)
+            if later and later[-1].status in ANSWERED:  # the row "results that came before"
+                return RunRequest.repeat(self.caller, later[-1].run_id)
         if run.end is not None and session.length != run.end:
             session = await self.store.sessions.branch(owner, session.session_id, run.end)
         if session.ended_at is not None:
@@ -258,10 +258,10 @@ class _Preparation:
         """The run that continues the one that has asked this, or that has continued it before."""
         owner, runs = self.caller.owner, self.store.runs
         if any(item.status == "waiting" for item in asked):
-            return self._run_or_none((came, "other questions of the run"))
+            return self._run((came, "other questions of the run"))
         later = await runs.resumed_by(owner, run_id)
         if later is None and not self.profile.continues((await options_of(self.store, owner, run_id)).door):
-            return self._run_or_none((came, "a question of another door"))
+            return self._run((came, "a question of another door"))
         await runs.ended(owner, run_id)  # its calls are in the session from then on
         session = await self.store.sessions.get(owner, asked[0].session_id or "")
         if later is None:
@@ -355,14 +355,8 @@ class _Preparation:
         closed = await self._closed(calls, new, asked, results=results, used=used)
         if not session.title and not session.messages and new:
             await self.store.sessions.rename(owner, session.session_id, session_title(new))
-        return RunRequest(
-            self.caller,
-            self.options,
-            (*closed, *new),
-            session.messages,
-            session,
-            files_of([*session.messages, *new]),
-        )
+        known, files = session.messages, files_of([*session.messages, *new])
+        return RunRequest(self.caller, self.options, (*closed, *new), known, session, files)
 
     async def _closed(
         self,
@@ -409,23 +403,19 @@ class _Preparation:
         return found
 
     def _run(
-        self, row: tuple[str, str], session: Session, run_id: str, answered: Sequence[Approval] = ()
-    ) -> RunRequest:
+        self, row: tuple[str, str], session: Session | None = None, run_id: str = "", answered: Sequence[Approval] = ()
+    ) -> RunRequest | None:
         """The run of a row of the table; `run_id` is the one that is resumed, repeated or retried."""
         match TABLE[row]:
+            case "wait":
+                return None
             case "repeated":
                 return RunRequest.repeat(self.caller, run_id)
-            case "resumed" | "retried":
-                history, files = session.messages, files_of(session.messages)
-                return RunRequest(
-                    self.caller, self.options, (), history, session, files, tuple(answered), resumes=run_id or None
-                )
+            case "resumed" | "retried" if session is not None:
+                known, files = session.messages, files_of(session.messages)
+                return RunRequest(self.caller, self.options, (), known, session, files, tuple(answered), run_id or None)
             case refusal:
                 raise Conflict(refusal)
-
-    def _run_or_none(self, row: tuple[str, str]) -> None:
-        if TABLE[row] != "wait":
-            raise Conflict(TABLE[row])
 
 
 async def options_of(store: Store, owner: str, run_id: str) -> RunOptions:

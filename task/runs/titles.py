@@ -7,7 +7,7 @@ import logging
 import time
 from dataclasses import replace
 
-from task.conversation.messages import Message, Role, assistant, system, user
+from task.conversation.messages import Role, assistant, system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import DEMO_NAME, ModelOptions, Usage
@@ -68,7 +68,9 @@ class Titles:
         owner, asked = request.caller.owner, (*request.history, *request.new)
         try:
             async with asyncio.timeout(SECONDS):
-                title = cleaned(await self._generated(request, _conversation(asked, answer), model))
+                question = next(message.text() for message in asked if message.role is Role.USER)[:READ_CHARS]
+                text = f"<conversation>\nUser: {question}\n\nAgent: {answer[:READ_CHARS]}\n</conversation>"
+                title = cleaned(await self._generated(request, text, model))
             if title:
                 sessions = (await self._services.store.get()).sessions
                 await sessions.rename(owner, request.session.session_id, title, instead_of=session_title(asked))
@@ -101,8 +103,3 @@ def cleaned(text: str) -> str:
     """The model's reply as a title: its first line, without what decorates it."""
     first = next(filter(None, map(str.strip, text.splitlines())), "")
     return first.lstrip(_BEFORE).rstrip(_BEHIND)[:MOST_CHARS].strip()
-
-
-def _conversation(asked: tuple[Message, ...], answer: str) -> str:
-    question = next(message.text() for message in asked if message.role is Role.USER)
-    return f"<conversation>\nUser: {question[:READ_CHARS]}\n\nAgent: {answer[:READ_CHARS]}\n</conversation>"
