@@ -50,7 +50,7 @@ class GeneralPurposeAgent:
     """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
 
     `state` is the hidden state of the last request. Without the process's services and profile the agent makes its own
-    for `endpoint`, and without the process's `seal` one that no other process knows. `observer` follows the run, `limit`
+    for `endpoint`, and without the process's `seal` one of its own. `observer` follows the run, `limit`
     counts the caller's others.
     """
 

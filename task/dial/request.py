@@ -248,7 +248,7 @@ def _attachment(item: Any) -> Attachment:
 class CallerLimit:
     """How many requests of one caller a process answers at once, or all that share the Redis while it can be used.
 
-    A process by itself does not ask who its callers are while it answers fewer in all: that takes a request to DIAL Core.
+    A process by itself only asks who its callers are once it answers so many in all: that takes a request to DIAL Core.
     """
 
     def __init__(self, most: int, redis: RedisStore | None = None) -> None:
