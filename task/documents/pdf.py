@@ -27,7 +27,6 @@ from task.documents.pdf_layout import (
     Marks,
     PageFrame,
     TextRun,
-    frame_of,
     grids_of,
     in_reading_order,
     may_have_columns,
@@ -205,7 +204,7 @@ class _Reading:
 
     def _read(self, page: Any, number: int) -> list[Block]:
         started, with_tables = time.monotonic(), self._seconds < TABLE_SECONDS
-        frame = frame_of(page)
+        frame = PageFrame(page)
         marks = Marks(page, frame)
         grids = grids_of(marks.edges) if with_tables else None
         with closing(page.get_textpage()) as textpage:

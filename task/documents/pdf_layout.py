@@ -19,7 +19,6 @@ _FEWEST_LINES = 4
 _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
 _GUTTER = 9.0
 _WINDOW = 30
-_Point = Callable[[float, float], tuple[float, float]]
 MOST_CROSSINGS = 5_000  # pdfplumber's search takes a second for that many
 _TOLERANCE = 3.0
 MOST_EDGES = 4_000  # more is a drawing, not a table
@@ -116,32 +115,27 @@ class TextRun:
     grid: Grid | None = None
 
 
-class PageFrame(NamedTuple):
-    """Converts points of the page's own space to the page as it is seen; only an upright page has a `corner`."""
+class PageFrame:
+    """Converts points of a pypdfium2 page's own space to the page as it is seen."""
 
-    point: _Point
-    corner: tuple[float, float] | None
+    def __init__(self, page: Any) -> None:
+        left, bottom, right, top = page.get_bbox()
+        turned: dict[int, Callable[[float, float], tuple[float, float]]] = {
+            0: lambda x, y: (x - left, top - y),
+            90: lambda x, y: (y - bottom, x - left),
+            180: lambda x, y: (right - x, y - bottom),
+            270: lambda x, y: (top - y, right - x),
+        }
+        rotation = page.get_rotation()
+        self._point, self._corner = turned[rotation], None if rotation else (left, top)
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
         """The box between two corners of the page's own space."""
-        if self.corner is not None and left <= right and bottom <= top:  # the usual case, called for each letter
-            x, y = self.corner
+        if self._corner is not None and left <= right and bottom <= top:  # the usual case, called for each letter
+            x, y = self._corner
             return Box(left - x, y - top, right - x, y - bottom)
-        (ax, ay), (bx, by) = self.point(left, bottom), self.point(right, top)
+        (ax, ay), (bx, by) = self._point(left, bottom), self._point(right, top)
         return Box(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by))
-
-
-def frame_of(page: Any) -> PageFrame:
-    """The frame of a pypdfium2 page."""
-    left, bottom, right, top = page.get_bbox()
-    turned: dict[int, _Point] = {
-        0: lambda x, y: (x - left, top - y),
-        90: lambda x, y: (y - bottom, x - left),
-        180: lambda x, y: (right - x, y - bottom),
-        270: lambda x, y: (top - y, right - x),
-    }
-    rotation = page.get_rotation()
-    return PageFrame(turned[rotation], None if rotation else (left, top))
 
 
 def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
