@@ -86,7 +86,17 @@ class ReaderPool:
         blocks: list[Block] = []
         for kind, payload in frames:
             if kind is Kind.FAILURE:
-                raise _failure(name, *json.loads(payload))
+                fault, text = json.loads(payload)
+                if fault == MemoryError.__name__:
+                    raise ToolError(_out_of(name, "memory"))
+                if fault in _ERRORS:
+                    raise _ERRORS[fault](text)
+                reference = new_reference()
+                logger.error("the reader of a document failed (reference %s): %s", reference, text)
+                raise ToolError(
+                    f"The file {name!r} could not be read: its reader failed unexpectedly (reference {reference}). "
+                    "Tell the user."
+                )
             if kind is Kind.NOTES:
                 notes += json.loads(payload)
             elif kind is Kind.BLOCK:
@@ -218,18 +228,6 @@ def _command(limits: ReaderLimits) -> list[str]:
     }
     launcher = str(_ROOT / "mcp_servers" / "sandbox" / "__main__.py")
     return [sys.executable, "-I", "-S", launcher, "--policy", json.dumps(policy), "--", *reader]
-
-
-def _failure(name: str, kind: str, text: str) -> ToolError:
-    if kind == MemoryError.__name__:
-        return ToolError(_out_of(name, "memory"))
-    if kind in _ERRORS:
-        return _ERRORS[kind](text)
-    reference = new_reference()
-    logger.error("the reader of a document failed (reference %s): %s", reference, text)
-    return ToolError(
-        f"The file {name!r} could not be read: its reader failed unexpectedly (reference {reference}). Tell the user."
-    )
 
 
 def _died(name: str, status: int | None) -> ToolError:

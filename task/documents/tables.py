@@ -262,17 +262,8 @@ def detect(text: str, expected: str) -> Dialect:
     sample = text if len(text) <= _SAMPLE else text[:_SAMPLE].rpartition("\n")[0] or text[:_SAMPLE]
     lines = _lines_of(sample)
     usual = Dialect(expected)
-    scores = {dialect: _score(lines, dialect) for dialect in _candidates(sample, expected)}
-
-    def likeness(dialect: Dialect) -> int:
-        return sum(getattr(dialect, name) == getattr(usual, name) for name in Dialect.__slots__)
-
-    best = max(scores, key=lambda dialect: (scores[dialect], likeness(dialect)), default=usual)
-    return best if scores.get(best) else usual
-
-
-def _candidates(sample: str, expected: str) -> Iterator[Dialect]:
     escapes = ("", "\\") if _ESCAPED.search(sample) else ("",)
+    candidates: list[Dialect] = []
     for delimiter in dict.fromkeys((expected, *COMMON, *_RARE)):
         if delimiter not in sample:
             continue
@@ -281,11 +272,18 @@ def _candidates(sample: str, expected: str) -> Iterator[Dialect]:
             mark for mark in _QUOTES[1:] if sample.startswith(mark) or any(start + mark in sample for start in starts)
         )
         quotes = ['"', *begin_cells]
+        is_spaced = delimiter == " " or 2 * sample.count(f"{delimiter} ") > sample.count(delimiter)
         for escape in escapes:
             for quote in (*quotes, *([""] if escape else [])):
-                yield Dialect(delimiter, quote, escape)
-                if delimiter == " " or 2 * sample.count(f"{delimiter} ") > sample.count(delimiter):
-                    yield Dialect(delimiter, quote, escape, skips_spaces=True)
+                skips = (False, True) if is_spaced else (False,)
+                candidates += (Dialect(delimiter, quote, escape, skip) for skip in skips)
+    scores = {dialect: _score(lines, dialect) for dialect in candidates}
+
+    def likeness(dialect: Dialect) -> int:
+        return sum(getattr(dialect, name) == getattr(usual, name) for name in Dialect.__slots__)
+
+    best = max(scores, key=lambda dialect: (scores[dialect], likeness(dialect)), default=usual)
+    return best if scores.get(best) else usual
 
 
 def _score(lines: Sequence[str], dialect: Dialect) -> float:
