@@ -14,7 +14,7 @@ from task.cli.addresses import core_address, is_loopback, key_for
 from task.cli.exits import Exit
 from task.cli.model_choice import choose_model, running_ollama
 from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.report import JsonOutput, TaskOutput, TerminalOutput
+from task.coding.report import JsonOutput, TerminalOutput
 from task.coding.run import ModelAccess, Order, Work
 from task.coding.settings import DEFAULT_BACKEND, backend_and_model, coder_tree, documented, planner_tree
 from task.coding.state import TaskState, resumed, task_of
@@ -93,7 +93,7 @@ def run(settings: Settings, given: RunArguments) -> int:
         checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
-    output: TaskOutput = JsonOutput() if given.as_json else TerminalOutput()
+    output = JsonOutput() if given.as_json else TerminalOutput()
     try:
         return asyncio.run(_run(settings, given, output))
     except asyncio.CancelledError:  # SIGTERM before the run has begun
@@ -125,7 +125,7 @@ def _check_text(name: str, text: str) -> None:
         raise InvalidRequest(f"{name} is not UTF-8 text.") from None
 
 
-async def _run(settings: Settings, given: RunArguments, output: TaskOutput) -> int:
+async def _run(settings: Settings, given: RunArguments, output: JsonOutput | TerminalOutput) -> int:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -141,7 +141,7 @@ async def _run(settings: Settings, given: RunArguments, output: TaskOutput) -> i
 async def _carried_out(
     settings: Settings,
     given: RunArguments,
-    output: TaskOutput,
+    output: JsonOutput | TerminalOutput,
     store: Store,
     planner: ModelAccess,
     coder: ModelAccess,

@@ -6,13 +6,13 @@ import asyncio
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from task.coding.diffs import FileDiff, file_diffs
 from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, make_private
-from task.coding.state import TaskState, keep_undone, tasks
+from task.coding.state import TaskState, record
 from task.coding.tree import is_index
 from task.coding.undo import Leg, Undoing, planned_undo, run_changes, undo, with_tail
 from task.errors import Conflict
@@ -35,26 +35,21 @@ def held_alone(workspace: Path) -> Generator[None]:
     handles = list[int]()
     try:
         for place in (*reversed(workspace.parents), workspace):
-            with suppress(PermissionError, FileNotFoundError):
+            lock = fcntl.LOCK_EX if place == workspace else fcntl.LOCK_SH
+            try:
                 handles.append(os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-                _lock(handles[-1], alone=place == workspace)
+                fcntl.flock(handles[-1], lock | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(
+                    f"Another coding run works in {workspace}, or in a folder around or below it. Wait for it, or stop "
+                    "it."
+                ) from None
+            except OSError:
+                pass  # a folder above may be closed, and some network file systems cannot lock a folder
         yield
-    except BlockingIOError:
-        raise Conflict(
-            f"Another coding run works in {workspace}, or in a folder around or below it. Wait for it, or stop it."
-        ) from None
     finally:
         for handle in handles:
             os.close(handle)
-
-
-def _lock(handle: int, *, alone: bool) -> None:
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass  # some network file systems cannot lock a folder
 
 
 @dataclass(slots=True)
@@ -95,7 +90,7 @@ class Checkpoints:
         await asyncio.to_thread(make_private, folder)
         await asyncio.to_thread((folder / NOTE).write_text, self.store.database.place, "utf-8")
         await self.store.sweep(folder.parent)
-        snapshot = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1] if self.legs else await self._lent())
+        snapshot = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1] if self.legs else None)
         self.legs.append((snapshot, snapshot))
         return snapshot
 
@@ -175,19 +170,10 @@ class Checkpoints:
             where = f" {error.filename}" if isinstance(error.filename, str) else ""
             raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
         undone = Undone(self.store.processes.clock(), sorted(plan.steps), stay, plan.lost)
-        await keep_undone(self.store, self.run, undone)
+        run = await self.store.runs.resume(self.run)  # the event belongs to the run, which has ended
+        record(self.store, run, undone)
+        await self.store.runs.finish(run, self.run.status, error=self.run.error)
         return undone
-
-    async def _lent(self) -> Snapshot | None:
-        """The last snapshot of the task before this one in the folder, whose contents need not be read again."""
-        found = await tasks(self.store, self.run.owner, self.snapshots.workspace, 2)
-        before = next((task for task in found.items if task.run.run_id != self.run.run_id and task.checkpoints), None)
-        if before is None:
-            return None
-        lender = Snapshots(self.snapshots.workspace, self.snapshots.folder.parent / before.run.run_id)
-        with suppress(SnapshotError):
-            return await asyncio.to_thread(lender.load, before.checkpoints[-1][1])
-        return None
 
 
 def _legs(task: TaskState, snapshots: Snapshots) -> list[Leg]:

@@ -11,11 +11,10 @@ from task.conversation.replies import Answer
 from task.conversation.state import TurnState, WaitingCall
 from task.llm.base import Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent
-from task.permissions.decisions import Effect
 from task.product import Profile, Services
 from task.runs.answering import RunChoice
 from task.runs.events import Emit, Noted, PlanStepDone, StepStarted
-from task.tools.base import BaseTool
+from task.tools.base import DescribedTool, ToolSpec, object_schema
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import Pending
 from task.turn import TurnRequest, take_turn
@@ -135,34 +134,23 @@ class _Follower(ForwardingObserver):
         """A turn's end: the run may go on after an answer, so who runs the coder reports the end."""
 
 
-@dataclass(eq=False)
-class PlanStepTool(BaseTool):
+class PlanStepTool(DescribedTool):
     """Lets the coder report which steps of the plan are done."""
 
-    plan: Sequence[str]
-    emit: Emit
-
-    @property
-    def name(self) -> str:
-        return PLAN_STEP_DONE
-
-    @property
-    def description(self) -> str:
-        return "Report that a step of the plan is done, so that the user can follow. Call it as soon as it is."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        number = {"type": "integer", "minimum": 1, "maximum": len(self.plan), "description": "The step's number"}
-        return {"type": "object", "properties": {"step": number}, "required": ["step"]}
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return frozenset()
+    def __init__(self, plan: Sequence[str], emit: Emit) -> None:
+        number = {"type": "integer", "minimum": 1, "maximum": len(plan), "description": "The step's number"}
+        self._emit = emit
+        self.spec = ToolSpec(
+            PLAN_STEP_DONE,
+            "Report that a step of the plan is done, so that the user can follow. Call it as soon as it is.",
+            object_schema("step", step=number),
+            frozenset(),
+        )
 
     def title(self, arguments: dict[str, Any]) -> str:
         return f"{PLAN_STEP_DONE} {arguments.get('step')}"
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         step = (tool_call_params.arguments or {})["step"]
-        self.emit(PlanStepDone(step))
+        self._emit(PlanStepDone(step))
         return f"Step {step} is marked as done."

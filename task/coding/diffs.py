@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from task.coding.snapshots import SnapshotError
-from task.coding.tree import Entry
+from task.coding.tree import Entry, walked
 
 SHOWN = ("file", "link")
 CONTEXT = 3
@@ -150,47 +149,20 @@ def _quoted(name: str) -> str:
 
 def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
     """Sentences that name the places in which something has changed since that time; none if there are none."""
-    programs, repositories = list[Path](), list[Path]()
-    for here, below, files in _walked(workspace):
-        for name in sorted(LOADED.intersection(below)):
-            below.remove(name)
-            if _newest(here / name) > since_ns:
-                programs.append(here / name)
-        if ".git" in (*below, *files):
-            below[:] = [name for name in below if name != ".git"]
-            git = here / ".git"
-            places = [git] if ".git" in files else [git / name for name in OF_GIT]
-            if max(map(_newest, places)) > since_ns:
-                repositories.append(git)
+    programs, repositories = set[str](), set[str]()
+    for path, _, entry in walked(workspace, ignored=frozenset()):
+        if entry.changed_ns <= since_ns:  # the time of the last change of its state, which no program can set
+            continue
+        parts = path.split("/")
+        place = next((number for number, part in enumerate(parts, 1) if part in LOADED or part == ".git"), 0)
+        named, rest = "/".join(parts[:place]), parts[place:]
+        if place and parts[place - 1] != ".git":
+            programs.add(named)
+        elif place and (rest[0] in OF_GIT if rest else entry.kind == "file"):
+            repositories.add(named)
     sentences = list[str]()
-    for sentence, places in ((OF_PROGRAMS, programs), (OF_REPOSITORIES, repositories)):
+    for sentence, places in ((OF_PROGRAMS, sorted(programs)), (OF_REPOSITORIES, sorted(repositories))):
         more = f" and {len(places) - MOST} more" if len(places) > MOST else ""
         if places:
-            named = ", ".join(str(place.relative_to(workspace)) for place in places[:MOST])
-            sentences.append(sentence.format(named + more))
+            sentences.append(sentence.format(", ".join(places[:MOST]) + more))
     return sentences
-
-
-def _newest(place: Path) -> int:
-    below = (os.path.join(here, name) for here, folders, files in _walked(place) for name in (*folders, *files))
-    newest = 0
-    for path in (place, *below):
-        with suppress(OSError):
-            newest = max(newest, os.lstat(path).st_ctime_ns)  # which no program can set
-    return newest
-
-
-def _walked(place: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    # As `os.walk`, which in Python 3.11 fails in trees that are deeper than functions may call each other.
-    waiting = [place]
-    while waiting:
-        here = waiting.pop()
-        below, files, links = list[str](), list[str](), set[str]()
-        with suppress(OSError), os.scandir(here) as found:
-            for entry in found:
-                if entry.is_symlink():
-                    links.add(entry.name)
-                is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
-                (below if is_folder else files).append(entry.name)
-        yield here, below, files
-        waiting += [here / name for name in below if name not in links]

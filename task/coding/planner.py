@@ -35,13 +35,10 @@ Answer with one JSON object and nothing else: no prose, no code fence.
 what must not change. The coder sees nothing else.
 - tests: the commands that show that the work is done, each a pytest command or node id; [] if there is none."""
 REPAIR = "That is not the JSON object I asked for: {fault}. Answer again with the JSON object only."
+_STRINGS = {"type": "array", "items": {"type": "string"}}
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "plan": {"type": "array", "items": {"type": "string"}},
-        "coder_prompt": {"type": "string"},
-        "tests": {"type": "array", "items": {"type": "string"}},
-    },
+    "properties": {"plan": _STRINGS, "coder_prompt": {"type": "string"}, "tests": _STRINGS},
     "required": ["plan", "coder_prompt", "tests"],
     "additionalProperties": False,
 }

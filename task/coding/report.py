@@ -9,7 +9,7 @@ import termios
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -39,13 +39,6 @@ LABEL_WIDTH = 11
 OUTPUT_LINES = 20  # of a command that failed
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 NO_TERMINAL = "Not approved: {title}. No user is there to ask; --yes approves what the coding rules leave to the user."
-
-
-class TaskOutput(Protocol):
-    """Where a task's events go, and who answers its questions."""
-
-    def show(self, event: RunEvent) -> None: ...
-    async def ask(self, pending: Sequence[Pending]) -> Sequence[Answer]: ...
 
 
 class JsonOutput:

@@ -128,7 +128,14 @@ class Work:
             self.show(event)
         for note in self.order.notes:
             self._emit(Noted(note))
-        stopping = asyncio.create_task(self._stop_on_request(asyncio.current_task()))
+        work = asyncio.current_task()
+
+        async def stop_on_request() -> None:
+            await self.store.runs.cancel_requested(run.run_id)
+            assert work is not None
+            work.cancel()
+
+        stopping = asyncio.create_task(stop_on_request())
         try:
             result, reason = await self._result()
         except asyncio.CancelledError:
@@ -144,11 +151,6 @@ class Work:
         finally:
             stopping.cancel()
         return await run_to_completion(self._ended(result, reason, started))
-
-    async def _stop_on_request(self, work: asyncio.Task[object] | None) -> None:
-        await self.store.runs.cancel_requested(self.run.run_id)
-        assert work is not None
-        work.cancel()
 
     async def _ended(self, result: TaskResult, reason: str, started: float) -> TaskEnded:
         run, diffs, progress = self.run, self._diffs, self._progress or Progress([])
@@ -208,12 +210,10 @@ class Work:
 
     async def _applied(self, plan: Plan) -> tuple[TaskResult, str]:
         order, own = self.order, OwnCommands(self.commands, self._emit)
-        rules = self.coder.profile.rules
-        rules = replace(rules, policy=coding_policy(rules.policy, yes=order.yes))
-        if order.setup is not None:
-            refusal = await own.set_up(order.setup, rules, self.ask)
-            if refusal:
-                return "denied", refusal
+        own_policy = coding_policy(self.coder.profile.rules.policy, yes=order.yes)
+        rules = replace(self.coder.profile.rules, policy=own_policy)
+        if order.setup is not None and (refusal := await own.set_up(order.setup, rules, self.ask)):
+            return "denied", refusal
         self._began_ns = time_ns()  # what the setup has installed is the user's own wish
         outcome = await self._coded(plan, rules)
         if outcome.status == "cancelled":
@@ -270,9 +270,8 @@ class Work:
 
     async def _keep_step(self, progress: Progress) -> None:
         before = self._diffs
-        self._keep((await self.checkpoints.step()).id, progress)
+        await self._keep(progress)
         await self.store.runs.save(self.run.run_id)
-        self._diffs = await self.checkpoints.diffs()
         if self._diffs != before:
             added, removed = sum(item.added for item in self._diffs), sum(item.removed for item in self._diffs)
             self._emit(WorkspaceChanged(len(self._diffs), added, removed))
@@ -282,16 +281,18 @@ class Work:
             for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
                 self._emit(Noted(sentence))
         try:
-            self._keep((await self.checkpoints.step()).id, self._progress)
+            await self._keep(self._progress)
         except SnapshotError as error:
             self._unkept = str(error)
-            self._keep(self.checkpoints.legs[-1][1].id, self._progress)
-        self._diffs = await self.checkpoints.diffs()
 
-    def _keep(self, tree: str, progress: Progress | None) -> None:
+    async def _keep(self, progress: Progress | None) -> None:
         said = conversation(progress, self._saved) if progress is not None else {}
-        self._saved = list(progress.messages) if progress is not None else self._saved
-        self._emit(Checkpoint(tree, start=False, request=said))
+        try:
+            await self.checkpoints.step()
+        finally:  # the conversation is kept where the folder cannot be
+            self._saved = list(progress.messages) if progress is not None else self._saved
+            self._emit(Checkpoint(self.checkpoints.legs[-1][1].id, start=False, request=said))
+            self._diffs = await self.checkpoints.diffs()
 
     def _emit(self, event: RunEvent) -> None:
         record(self.store, self.run, event)

@@ -19,6 +19,10 @@ from task.coding.tree import Entry, is_index, opaque, walked
 from task.errors import InvalidRequest
 
 RACY_NS = 2_000_000_000  # a file that changed this shortly before a snapshot may have changed again unnoticed
+TOO_MUCH = (
+    "{} holds more than {}, which is more than undo can keep. Run in a folder below it, or move what the task does not "
+    "need out of it."
+)
 
 
 class SnapshotError(InvalidRequest):
@@ -131,7 +135,7 @@ class Snapshots:
         for path, folder, found in walked(self.workspace, self._without):
             entries[path] = found
             if len(entries) > limits.entries:
-                raise SnapshotError(_too_much(self.workspace, f"{limits.entries:,} files and folders"))
+                raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.entries:,} files and folders"))
             if found.kind != "file":
                 continue
             if found.size > limits.largest:
@@ -139,7 +143,7 @@ class Snapshots:
                 continue
             total += found.size
             if total > limits.total:
-                raise SnapshotError(_too_much(self.workspace, f"{limits.total >> 20:,} MB"))
+                raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.total >> 20:,} MB"))
             keeps = kept or is_index(path)
             entries[path] = self._unchanged(path, found, since, keeps) or self._read(folder, path, found, keeps)
         return Snapshot("", entries, began, changed_ns)
@@ -205,10 +209,3 @@ def make_private(folder: Path) -> None:
     for part in (*reversed(folder.parents), folder):
         if not part.exists():
             part.mkdir(mode=0o700, exist_ok=True)
-
-
-def _too_much(workspace: Path, what: str) -> str:
-    return (
-        f"{workspace} holds more than {what}, which is more than undo can keep. Run in a folder below it, or move what "
-        "the task does not need out of it."
-    )

@@ -13,7 +13,7 @@ from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
 from task.llm.base import Usage
 from task.loop import Spent
-from task.runs.events import KEPT, EndStatus, RunEvent, TaskResult, Undone, data_of
+from task.runs.events import KEPT, EndStatus, RunEvent, TaskResult, data_of
 from task.store.records import Event, Page, Run
 from task.store.store import Store
 from task.tools.toolbox import RepeatGuard
@@ -74,13 +74,19 @@ class TaskState:
             case "checkpoint":
                 self.checkpoints.append((data["start"], data["tree"]))
                 if data[KEPT]:
-                    self.progress = _continued(self.progress, data[KEPT])
+                    self.progress = self._continued(data[KEPT])
             case "task_ended":
                 self.result, self.reason = data["result"], data["reason"]
             case "undone":
                 self.undone_at = data["at"]
             case _:
                 pass
+
+    def _continued(self, data: Mapping[str, Any]) -> Progress:
+        kept = self.progress.messages[: data["kept"]] if self.progress is not None else []
+        spent = Spent(data["steps"], data["tokens"], RepeatGuard.from_dict(data["repeats"]))
+        usage = {model: Usage(*counts) for model, counts in data["usage"].items()}
+        return Progress([*kept, *map(message_from, data["messages"])], spent, usage)
 
 
 def conversation(progress: Progress, saved: Sequence[Message]) -> dict[str, Any]:
@@ -98,13 +104,6 @@ def conversation(progress: Progress, saved: Sequence[Message]) -> dict[str, Any]
         "repeats": progress.spent.repeats.as_dict(),
         "usage": {model: list(usage.counts) for model, usage in progress.usage.items()},
     }
-
-
-def _continued(earlier: Progress | None, data: Mapping[str, Any]) -> Progress:
-    kept = earlier.messages[: data["kept"]] if earlier is not None else []
-    spent = Spent(data["steps"], data["tokens"], RepeatGuard.from_dict(data["repeats"]))
-    usage = {model: Usage(*counts) for model, counts in data["usage"].items()}
-    return Progress([*kept, *map(message_from, data["messages"])], spent, usage)
 
 
 async def task_of(store: Store, owner: str, run_id: str) -> TaskState:
@@ -140,13 +139,6 @@ async def resumed(store: Store, state: TaskState) -> Run:
     if state.undone_at is not None:
         raise Conflict(f"the run {state.run.run_id} was undone; start a new one")
     return await store.runs.resume(state.run)
-
-
-async def keep_undone(store: Store, run: Run, undone: Undone) -> None:
-    """Add to a run that has ended that its changes were taken back."""
-    await store.runs.resume(run)
-    record(store, run, undone)
-    await store.runs.finish(run, run.status, error=run.error)
 
 
 def record(store: Store, run: Run, event: RunEvent) -> None:

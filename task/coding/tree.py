@@ -41,10 +41,13 @@ class Entry:
         return self.stamp[-1]
 
 
-def walked(workspace: Path, without: Path | None) -> Generator[tuple[str, int, Entry]]:
-    """All paths below `workspace` but those in `without`, each with the open folder it is in and what is there; files
-    without their content."""
-    skipped = _identity(without)
+def walked(
+    workspace: Path, without: Path | None = None, ignored: frozenset[str] = IGNORED
+) -> Generator[tuple[str, int, Entry]]:
+    """All paths below `workspace` but those in `without` and in `ignored` folders, each with the open folder it is in
+    and what is there; files without their content."""
+    state = without.stat() if without is not None and without.exists() else None
+    skipped = (state.st_dev, state.st_ino) if state is not None else None
     top = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         open_folders = [("", Entry("folder", 0))]
@@ -52,7 +55,7 @@ def walked(workspace: Path, without: Path | None) -> Generator[tuple[str, int, E
             path, itself = open_folders.pop()
             try:
                 with opened_folder(top, path) as folder:
-                    for name, entry in _listed(folder, skipped):
+                    for name, entry in _listed(folder, skipped, ignored):
                         place = f"{path}/{name}" if path else name
                         if entry.kind == "folder" and place.count("/") >= DEEPEST:
                             entry = opaque(entry, "too deep")
@@ -70,7 +73,7 @@ def walked(workspace: Path, without: Path | None) -> Generator[tuple[str, int, E
         os.close(top)
 
 
-def _listed(folder: int, skipped: tuple[int, int] | None) -> Generator[tuple[str, Entry]]:
+def _listed(folder: int, skipped: tuple[int, int] | None, ignored: frozenset[str]) -> Generator[tuple[str, Entry]]:
     with os.scandir(folder) as found:
         names = sorted(item.name for item in found)
     # Git adds its objects and never changes one: what undo restores of a repository are the names for them.
@@ -78,37 +81,29 @@ def _listed(folder: int, skipped: tuple[int, int] | None) -> Generator[tuple[str
     for name in names:
         with suppress(FileNotFoundError):  # it was removed since
             state = os.lstat(name, dir_fd=folder)
-            if (state.st_dev, state.st_ino) != skipped:
-                entry = _entry(folder, name, state)
-                ignored = entry.kind == "folder" and (name in IGNORED or name == objects)
-                yield name, Entry("ignored", 0, stamp=entry.stamp) if ignored else entry
-
-
-def _entry(folder: int, name: str, state: os.stat_result) -> Entry:
-    stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
-    mode = stat.S_IMODE(state.st_mode)
-    match stat.S_IFMT(state.st_mode):
-        case stat.S_IFREG:
-            return Entry("file", mode, stamp=stamp)
-        case stat.S_IFDIR:
-            return Entry("folder", mode, stamp=stamp)
-        case stat.S_IFLNK:
-            return Entry("link", 0, os.readlink(name, dir_fd=folder), stamp)
-        case other:
-            return Entry("special", mode, str(other), stamp)
+            if (state.st_dev, state.st_ino) == skipped:
+                continue
+            mode, stamp = (
+                stat.S_IMODE(state.st_mode),
+                (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size),
+            )
+            match stat.S_IFMT(state.st_mode):
+                case stat.S_IFREG:
+                    yield name, Entry("file", mode, stamp=stamp)
+                case stat.S_IFDIR if name in ignored or name == objects:
+                    yield name, Entry("ignored", 0, stamp=stamp)
+                case stat.S_IFDIR:
+                    yield name, Entry("folder", mode, stamp=stamp)
+                case stat.S_IFLNK:
+                    yield name, Entry("link", 0, os.readlink(name, dir_fd=folder), stamp)
+                case other:
+                    yield name, Entry("special", mode, str(other), stamp)
 
 
 def opaque(entry: Entry, why: str) -> Entry:
     """The same path as something that cannot be kept."""
     changed_ns, _, inode, _ = entry.stamp
     return Entry("opaque", entry.mode, f"{why}: {inode} {changed_ns}", entry.stamp)
-
-
-def _identity(folder: Path | None) -> tuple[int, int] | None:
-    if folder is None or not folder.exists():
-        return None
-    state = folder.stat()
-    return state.st_dev, state.st_ino
 
 
 @contextmanager

@@ -104,8 +104,12 @@ def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[s
     try:
         with suppress(FileNotFoundError, IsADirectoryError):  # of an undo that was killed while it wrote a file
             os.unlink(TEMPORARY, dir_fd=top)
+        # A folder that cannot be written cannot be emptied or filled; its mode is the last thing that is restored.
         for path, _ in steps:
-            _open_up(top, path)
+            with suppress(FileNotFoundError, NotADirectoryError), _parent(top, path) as (folder, name):
+                mode = os.lstat(name, dir_fd=folder).st_mode
+                if stat.S_ISDIR(mode):
+                    os.chmod(name, stat.S_IMODE(mode) | WRITABLE, dir_fd=folder)
         for path, (there, before) in reversed(steps):
             if there is not None and not _removed(top, path, there, before):
                 stay.add(path)
@@ -119,14 +123,6 @@ def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[s
     finally:
         os.close(top)
     return tuple(sorted(stay))
-
-
-def _open_up(top: int, path: str) -> None:
-    # A folder that cannot be written cannot be emptied or filled; its mode is the last thing that is restored.
-    with suppress(FileNotFoundError, NotADirectoryError), _parent(top, path) as (folder, name):
-        mode = os.lstat(name, dir_fd=folder).st_mode
-        if stat.S_ISDIR(mode):
-            os.chmod(name, stat.S_IMODE(mode) | WRITABLE, dir_fd=folder)
 
 
 def _removed(top: int, path: str, there: Entry, before: Entry | None) -> bool:
