@@ -21,8 +21,7 @@ from task.cli.model_choice import (
     chosen_of_dapr,
     chosen_of_ollama,
     embedded_model,
-    listed_models,
-    listing_status,
+    upstream_models,
 )
 from task.cli.tools import SERVER_SECONDS, discover_tools, own_tools
 from task.errors import SettingsError, ToolError
@@ -200,15 +199,14 @@ async def model_check(examined: Examined) -> Finding:
 
 async def _upstream(model: ChosenModel, found: str) -> Finding:
     address, key = model.base_url or "", model.api_key
-    names = await listed_models(address, key)
+    names, status = await upstream_models(address, key)
     if model.name in names:
         return "ok", found
     if names:
         listed = ", ".join(names[:8])
         return "note", f"{found}; it does not list this model", f"Set DEPLOYMENT_NAME to one of: {listed}."
-    if await listed_models(f"{address}/v1", key):
+    if (await upstream_models(f"{address}/v1", key))[0]:
         return "bad", f"{found}; it lists no models there", f"Set OPENAI_BASE_URL={address}/v1."
-    status = await listing_status(address, key)
     if status is None:
         return "bad", f"{found}; nothing answers there", "Start it, or correct OPENAI_BASE_URL."
     if status in REFUSED:

@@ -76,10 +76,8 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
         return embedded_source(embedded_model(settings))
     if chosen.rule == "demo":
         return scripted_demo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
-    if chosen.rule == "ollama":
-        return _ollama_source(settings, chosen)
-    if chosen.rule == "dapr":
-        return _dapr_source(settings, chosen)
+    if chosen.rule in ("ollama", "dapr"):
+        return _backends_model(settings, chosen)
     if chosen.base_url is None:
         return None
     profile = PROFILES[settings.profile] if settings.profile else None
@@ -105,36 +103,28 @@ def embedded_source(model: EmbeddedModel) -> ConnectedModel:
     )
 
 
-def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
-    from task.local.core.models import ConnectedModel
-    from task.product.backends import dapr_server
-
-    @asynccontextmanager
-    async def connect() -> AsyncGenerator[ChatModel]:
-        server = dapr_server(settings)
-        try:
-            yield server.chat_model(chosen.name)
-        finally:
-            await server.close()
-
-    return ConnectedModel(chosen.name, f"{chosen.name} (Dapr)", connect)
-
-
-def _ollama_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+def _backends_model(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+    # As the agent itself would call it.
+    from task.core_client.models import Caller, nobody
+    from task.llm.dial import ModelListings
     from task.llm.transport import new_session
     from task.local.core.models import ConnectedModel
-    from task.local.model.small_model import SizedOllamaModel, readable_tokens
-    from task.product.backends import ollama_server
+    from task.local.model.small_model import readable_tokens
+    from task.product.backends import BACKENDS
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
         async with new_session() as session:
-            yield SizedOllamaModel(ollama_server(settings, session, settings.ollama_local), chosen.name)
+            backend = BACKENDS[chosen.rule].open(settings, session, ModelListings(session, settings.dial_endpoint))
+            try:
+                yield backend.chat_model(chosen.name, Caller("", nobody))
+            finally:
+                await backend.close()
 
     model = chosen.ollama
     return ConnectedModel(
         chosen.name,
-        f"{chosen.name} (Ollama)",
+        f"{chosen.name} ({chosen.rule.title()})",
         connect,
         context=readable_tokens(model) if model and model.context else None,
         tools=model is None or model.can("tools"),

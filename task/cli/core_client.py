@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ class CoreError(AgentError):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
 class CoreClient:
     """Requests to one Core with one key, each over a connection of its own.
 
@@ -38,10 +40,9 @@ class CoreClient:
         CoreError: by every method, when Core answers with an error.
     """
 
-    def __init__(self, endpoint: str, api_key: str, timeout: aiohttp.ClientTimeout = TIMEOUT) -> None:
-        self._endpoint = endpoint.rstrip("/")
-        self._headers = {"Api-Key": api_key}
-        self._timeout = timeout
+    endpoint: str
+    api_key: str
+    timeout: aiohttp.ClientTimeout = TIMEOUT
 
     async def bucket(self) -> str:
         """The id of the key's own bucket."""
@@ -52,9 +53,8 @@ class CoreClient:
     ) -> AsyncGenerator[bytes]:
         """The payloads of the streamed answer to the last message."""
         body = orjson.dumps({"messages": list(messages), "stream": True})
-        headers = {"Content-Type": "application/json", "X-CONVERSATION-ID": conversation}
         path = f"/openai/deployments/{quote(deployment, safe='')}/chat/completions"
-        async with self._response("POST", path, headers, body) as response:
+        async with self._response("POST", path, body, {"X-CONVERSATION-ID": conversation}) as response:
             reader = SseReader()
             async for piece in response.content.iter_any():
                 for payload in reader.feed(piece):
@@ -80,16 +80,17 @@ class CoreClient:
             try:
                 return orjson.loads(await response.read())
             except orjson.JSONDecodeError as error:
-                raise CoreError(f"{self._endpoint} answers, but not as DIAL Core does", 200) from error
+                raise CoreError(f"{self.endpoint} answers, but not as DIAL Core does", 200) from error
 
     @asynccontextmanager
     async def _response(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+        self, method: str, path: str, body: bytes | None = None, more: Mapping[str, str] | None = None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        url, headers = URL(f"{self._endpoint}{path}", encoded=True), {**self._headers, **(headers or {})}
+        url = URL(f"{self.endpoint.rstrip('/')}{path}", encoded=True)
+        headers = {"Api-Key": self.api_key, "Content-Type": "application/json", **(more or {})}
         try:
             async with (
-                aiohttp.ClientSession(timeout=self._timeout) as session,
+                aiohttp.ClientSession(timeout=self.timeout) as session,
                 session.request(method, url, headers=headers, data=body, allow_redirects=False) as response,
             ):
                 if response.status != 200:
@@ -97,7 +98,7 @@ class CoreClient:
                     raise CoreError(_error_text(text) or f"HTTP status {response.status}", response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unreachable(f"{self._endpoint} does not answer ({type(error).__name__})") from error
+            raise Unreachable(f"{self.endpoint} does not answer ({type(error).__name__})") from error
 
 
 def _error_text(text: str) -> str:

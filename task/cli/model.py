@@ -134,25 +134,9 @@ def _console() -> Console:
 
 @contextmanager
 def _progress(console: Console) -> Generator[Report]:
-    if not console.is_terminal:
-        yield _progress_lines(console)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("Downloading", total=None)
-
-        def report(progress: DownloadProgress) -> None:
-            words = "Another process is downloading it; waiting" if progress.waiting else "Downloading"
-            words = "Checking" if progress.done >= progress.total else words
-            bar.update(task, description=words, completed=progress.done, total=progress.total)
-
-        yield report
-
-
-def _progress_lines(console: Console) -> Report:
     printed = -1
 
-    def report(progress: DownloadProgress) -> None:
+    def lines(progress: DownloadProgress) -> None:
         nonlocal printed
         if progress.waiting:
             console.print("Another process is downloading it; waiting for that.")
@@ -161,7 +145,19 @@ def _progress_lines(console: Console) -> Report:
             printed = step
             console.print(f"{step * LOG_PERCENT} %")
 
-    return report
+    if not console.is_terminal:
+        yield lines
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("Downloading", total=None)
+
+        def drawn(progress: DownloadProgress) -> None:
+            words = "Another process is downloading it; waiting" if progress.waiting else "Downloading"
+            words = "Checking" if progress.done >= progress.total else words
+            bar.update(task, description=words, completed=progress.done, total=progress.total)
+
+        yield drawn
 
 
 def install_embedding(settings: Settings) -> int:

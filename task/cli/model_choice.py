@@ -90,23 +90,17 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     return ChosenModel("demo", DEMO_MODEL, reason)
 
 
-async def listed_models(base_url: str, api_key: str) -> list[str]:
-    """The ids that an OpenAI-compatible upstream lists; none when it does not answer in time."""
+async def upstream_models(base_url: str, api_key: str) -> tuple[list[str], int | None]:
+    """The ids that an OpenAI-compatible upstream lists, and its HTTP status; None when it does not answer in time."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with new_session() as session:
-        return await openai.listed_models(session, base_url, api_key)
-
-
-async def listing_status(base_url: str, api_key: str) -> int | None:
-    """The HTTP status of an upstream's list of models; None when it does not answer in time."""
-    timeout, headers = aiohttp.ClientTimeout(2), {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{base_url}/models", headers=headers) as response,
-        ):
-            return response.status
-    except (aiohttp.ClientError, TimeoutError):
-        return None
+        if names := await openai.listed_models(session, base_url, api_key):
+            return names, 200
+        try:
+            async with asyncio.timeout(2), session.get(f"{base_url}/models", headers=headers) as response:
+                return [], response.status
+        except (aiohttp.ClientError, TimeoutError):
+            return [], None
 
 
 async def running_ollama(settings: Settings) -> ChosenModel | None:
@@ -161,7 +155,7 @@ async def _upstream(settings: Settings) -> ChosenModel:
     reason = f"OPENAI_BASE_URL is set: {base_url}" if settings.openai_base_url else "OPENAI_API_KEY is set"
     name = settings.deployment_name
     if settings.openai_base_url and "deployment_name" not in settings.model_fields_set:
-        names = await listed_models(base_url, api_key)
+        names, _ = await upstream_models(base_url, api_key)
         name = name if not names or name in names else names[0]
     return ChosenModel("upstream", name, reason, base_url, api_key)
 

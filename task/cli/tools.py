@@ -85,18 +85,16 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     """
     from task.cli.checks import checked, interpreter_check
     from task.product.parts import mcp_specs
+    from task.tools.mcp.mcp_tool import MCPTool
+    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
     offered, found = await _offered(settings)
-    tools = [
-        ListedTool(
-            tool.name,
-            tool.description,
-            sorted(tool.effects),
-            _source(tool),
-            sorted(names_of(tool.name) - {tool.name}),
-        )
-        for tool in offered
-    ]
+    tools: list[ListedTool] = []
+    for tool in offered:
+        source = f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
+        source = "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else source
+        aliases = sorted(names_of(tool.name) - {tool.name})
+        tools.append(ListedTool(tool.name, tool.description, sorted(tool.effects), source, aliases))
     [python] = await checked(settings, [interpreter_check])
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in found.issues]
@@ -160,12 +158,3 @@ async def offered_tools(agent_url: str) -> list[str] | None:
             return _Ready.model_validate_json(await response.read()).tools
     except (aiohttp.ClientError, TimeoutError, ValidationError):
         return None
-
-
-def _source(tool: BaseTool) -> str:
-    from task.tools.mcp.mcp_tool import MCPTool
-    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
-
-    if isinstance(tool, MCPTool):
-        return f"MCP {tool.client.name}"
-    return "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else "agent"

@@ -56,7 +56,13 @@ class Place:
 
     def ready(self) -> tuple[int, int]:
         """How many processes are ready, of how many."""
-        return sum(_alive(_pid(self.folder / str(number + 1))) for number in range(self.of)), self.of
+        count = 0
+        for number in range(self.of):
+            pid = _pid(self.folder / str(number + 1))
+            with suppress(ProcessLookupError, PermissionError):  # a process of another user is not a worker
+                os.kill(pid, 0) if pid else None
+                count += pid > 0
+        return count, self.of
 
 
 def become_worker(settings: Settings, place: str) -> None:
@@ -137,10 +143,3 @@ def _pid(file: Path) -> int:
         return int(file.read_text(encoding="ascii"))
     except FileNotFoundError:
         return 0
-
-
-def _alive(pid: int) -> bool:
-    with suppress(ProcessLookupError, PermissionError):  # a process of another user is no worker
-        os.kill(pid, 0) if pid else None
-        return pid > 0
-    return False
