@@ -395,7 +395,8 @@ def _admit(connection: Connection, run: Run, key: RequestKey | None, most: int |
         raise Conflict(
             f"the session {run.session_id} is being answered already; wait for that answer, or cancel its run"
         )
-    if most is not None and len(connection.execute(running.where(_runs.c.owner == run.owner)).all()) >= most:
+    others = running.where(_runs.c.owner == run.owner, _runs.c.kind == run.kind)
+    if most is not None and len(connection.execute(others).all()) >= most:
         raise TooManyRuns(f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it.")
 
 

@@ -83,18 +83,29 @@ async def test_what_nothing_shows_is_not_verified(tmp_path: Path, edit: Reply, v
 @pytest.mark.fault("coding: a coder that never ends")
 @pytest.mark.fault("coding: `--apply` beside `DRY_RUN=1`")
 @pytest.mark.system
-async def test_the_limit_of_steps_is_exit_code_3_and_the_option_is_stronger_than_the_environment(
+async def test_the_limit_of_steps_is_exit_code_3_and_the_task_continues_with_the_steps_that_are_left(
     tmp_path: Path,
 ) -> None:
-    looping = [wants("fs_list", path=name) for name in (".", "./")]
-    async with project(tmp_path, plan(), *looping, says("I could not finish."), plan(), files=BROKEN) as here:
-        before = tree(here.folder)
-        limited = await here.run(
-            "Repair add.", "--apply", "--max-steps", "2", "--coder-model", CODER, MAX_STEPS="20", CODER_MODEL="gone"
-        )
+    first = (plan(), wants("fs_read", path="calc.py"), says("I ran out of steps."))
+    then = (FIX, wants("fs_read", path="calc.py"), says("Out of steps again."), says("Done."), plan())
+    async with project(tmp_path, *first, *then, files=BROKEN) as here:
+        stronger = ("--max-steps", "1", "--coder-model", CODER)  # than the environment
+        limited = await here.run("Repair add.", "--apply", *stronger, *FIXED, MAX_STEPS="20", CODER_MODEL="gone")
         assert limited.code == 3, limited.out
-        assert "Step 2 of at most 2" in limited.out
-        assert "✗ Stopped at the limit of 2 steps, not verified." in limited.out
+        assert "Step 1 of at most 1" in limited.out
+        run_id = limited.out.split("tasks resume ")[1].split()[0]
+        again = await here.agent("tasks", "resume", run_id, "--max-steps", "3", *here.sandbox)
+        assert again.code == 3, again.out
+        assert "Step 2 of at most 3" in again.out
+        assert "✗ Stopped at the limit of 3 steps, not verified." in again.out
+        done = await here.agent("tasks", "resume", run_id, *here.sandbox)
+        assert done.code == 0, done.out
+        last = (await here.requests(CODER))[-1]["messages"]
+        said = [message["content"] for message in last if message["role"] == "user"]
+        assert len(said) == 3
+        assert "The work had ended (stopped at the limit of 3 steps, not verified) and goes on now." in said[-1]
+
+        before = tree(here.folder)
         dry = await here.run("Repair add.", "--apply", DRY_RUN="1")
         assert dry.code == 0
         assert "! DRY_RUN is set: nothing is changed, whatever --apply says." in dry.out
@@ -191,26 +202,6 @@ async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answ
         answered = (await here.requests(CODER))[1]["messages"][-1]["content"]
         assert ("it is needed" in answered) is not removed
         assert window.shows("Step 2 of at most 25")  # of its own steps, not of new ones
-
-
-@pytest.mark.system
-async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_left(tmp_path: Path) -> None:
-    first = (plan(), wants("fs_read", path="calc.py"), says("I ran out of steps."))
-    then = (FIX, wants("fs_read", path="calc.py"), says("Out of steps again."))
-    async with project(tmp_path, *first, *then, says("Done."), files=BROKEN) as here:
-        limited = await here.run("Repair add.", "--apply", "--max-steps", "1", *FIXED)
-        assert limited.code == 3
-        run_id = limited.out.split("tasks resume ")[1].split()[0]
-        again = await here.agent("tasks", "resume", run_id, "--max-steps", "3", *here.sandbox)
-        assert again.code == 3, again.out
-        assert "Step 2 of at most 3" in again.out
-        assert "✗ Stopped at the limit of 3 steps, not verified." in again.out
-        done = await here.agent("tasks", "resume", run_id, *here.sandbox)
-        assert done.code == 0, done.out
-        last = (await here.requests(CODER))[-1]["messages"]
-        said = [message["content"] for message in last if message["role"] == "user"]
-        assert len(said) == 3
-        assert "The work had ended (stopped at the limit of 3 steps, not verified) and goes on now." in said[-1]
 
 
 @pytest.mark.system
