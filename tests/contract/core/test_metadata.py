@@ -33,12 +33,9 @@ async def test_13_14_a_folder_lists_its_files_and_folders(tree: CoreFiles) -> No
     assert (items[0]["parentPath"], items[0]["contentLength"], "etag" in items[0]) == (f"{parent}/a", 1, False)
 
 
-async def test_13_14_a_listing_is_in_order_and_names_folders_decoded(tree: CoreFiles) -> None:
+async def test_13_14_the_root_has_no_name_and_lists_names_decoded_and_in_order(tree: CoreFiles) -> None:
     items = (await tree.metadata("")).json["items"]
     assert [node["name"] for node in items] == ["a!.txt", "a", "b.txt", "c d"]
-
-
-async def test_13_14_the_root_has_no_name(tree: CoreFiles) -> None:
     root = (await tree.metadata(f"files/{tree.bucket}/", "limit=1000")).json
     assert (root["url"], root["nodeType"]) == (f"files/{tree.bucket}/", "FOLDER")
     assert {"name", "parentPath"}.isdisjoint(root)
