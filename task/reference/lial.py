@@ -101,14 +101,10 @@ class _ModelAdapter(LLMAdapterInterface):
                 received.add(delta)
         finally:
             await services.close()
-        answer = received.message()
-        return {"conversation": answer.text(), "tool_request": _first_call(answer)}
-
-
-def _first_call(answer: Message) -> dict[str, Any] | None:
-    if not answer.tool_calls:
-        return None
-    call = answer.tool_calls[0]
-    card = ICERC(answer.text(), f"{call.name} {call.function.arguments}", "")
-    parameters = json.loads(call.function.arguments or "{}")
-    return {"request_id": call.id, "tool_name": call.name, "parameters": parameters, "icerc": card.as_dict()}
+        answer, request = received.message(), None
+        if answer.tool_calls:
+            call = answer.tool_calls[0]
+            card = ICERC(answer.text(), f"{call.name} {call.function.arguments}", "").as_dict()
+            parameters = json.loads(call.function.arguments or "{}")
+            request = {"request_id": call.id, "tool_name": call.name, "parameters": parameters, "icerc": card}
+        return {"conversation": answer.text(), "tool_request": request}

@@ -31,7 +31,6 @@ from task.permissions.taint import Origin
 from task.product.framework import ConsoleProduct, console_product
 from task.product.profile import CONSOLE
 from task.runs.answering import RunChoice
-from task.runs.events import RunEvent
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
 from task.tools.base import BaseTool
@@ -173,7 +172,7 @@ class TEPSManager:
             TEPSInitError: there is such a tool.
         """
         handlers = self._ready().tools.handlers
-        if own_name(name) in run_blocking(self._own_names):
+        if own_name(name) in named(run_blocking(self._tools, "")):
             raise TEPSInitError(f"there is already a tool {name!r}; register the handler under another name")
         handlers.append(HandlerTool(handler, name))
 
@@ -236,9 +235,6 @@ class TEPSManager:
         assert isinstance(outcome, Message)  # it was just decided
         return outcome
 
-    async def _own_names(self) -> set[str]:
-        return set(named(await self._tools("")))
-
     async def _called(self, call: ToolCall, answered: tuple[Pending, Answer] | None = None) -> Message | Pending:
         product = self._ready()
         profile = product.profile
@@ -252,7 +248,7 @@ class TEPSManager:
         start = TraceStart(self._caller.owner, CONSOLE, product.profile.model, asked=(asked,))
         async with recorded(product.services.store, start) as observer:
             [outcome] = await toolbox.call_all(
-                [call], RunChoice(_ignored), self._tools_caller(), messages=[asked], ended=observer.call_ended,
+                [call], RunChoice(lambda _: None), self._tools_caller(), messages=[asked], ended=observer.call_ended,
                 decided=observer.decided,
             )  # fmt: skip
         return outcome
@@ -296,10 +292,6 @@ class ToolRequestHandler:
             "tool_name": str(tool_result.get("tool_name", "")),
             "tool_call_id": str(tool_result.get("request_id", "")),
         }
-
-
-def _ignored(_: RunEvent) -> None:
-    """The stages of a call that a program makes are shown nowhere."""
 
 
 def result_of(request: ToolRequest, message: Message) -> dict[str, Any]:

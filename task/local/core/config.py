@@ -77,13 +77,10 @@ class Deployment(ListedEntry):
     input_attachment_types: list[str] | None = None
     max_input_attachments: int | None = None
     defaults: dict[str, Any] = Field(default_factory=dict[str, Any])
-    description_keywords: list[str] = Field(default_factory=list[str])
-    max_retry_attempts: int = 5
 
 
 class Application(Deployment):
     application_properties: dict[str, Any] | None = None
-    application_type_schema_id: str | None = None
 
 
 class Model(Deployment):

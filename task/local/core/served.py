@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -111,8 +111,14 @@ async def plain_request(document: Mapping[str, Any], store: FileStore) -> dict[s
 
 
 async def _plain(message: dict[str, Any], store: FileStore) -> dict[str, Any]:
-    plain, content = _without_dial(message), message.get("content")
-    images = [{"type": "image_url", "image_url": {"url": url}} for url in _image_urls(message)]
+    plain, content, custom = _without_dial(message), message.get("content"), message.get("custom_content")
+    attached: Any = custom.get("attachments") if isinstance(custom, dict) and message.get("role") == "user" else None
+    images: list[dict[str, Any]] = []
+    for item in attached if isinstance(attached, list) else ():
+        kind, place = (item.get("type"), item.get("url") or item.get("data")) if isinstance(item, dict) else (0, 0)
+        if isinstance(kind, str) and kind.startswith("image/") and isinstance(place, str):
+            url = place if item.get("url") else f"data:{kind};base64,{place}"
+            images.append({"type": "image_url", "image_url": {"url": url}})
     if images and not isinstance(content, list):
         content = [{"type": "text", "text": content}] if content else []
     if isinstance(content, list):
@@ -136,20 +142,6 @@ async def _plain_part(part: Any, store: FileStore) -> Any:
 
 def _without_dial(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in _DIAL_ONLY}
-
-
-def _image_urls(message: Mapping[str, Any]) -> Iterator[str]:
-    custom = message.get("custom_content")
-    attachments: Any = custom.get("attachments") if isinstance(custom, dict) else None
-    if message.get("role") != "user" or not isinstance(attachments, list):
-        return
-    for attachment in attachments:
-        kind = attachment.get("type") if isinstance(attachment, dict) else None
-        if isinstance(kind, str) and kind.startswith("image/"):
-            if isinstance(url := attachment.get("url"), str):
-                yield url
-            elif isinstance(data := attachment.get("data"), str):
-                yield f"data:{kind};base64,{data}"
 
 
 @dataclass(frozen=True, slots=True)

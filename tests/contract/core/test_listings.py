@@ -68,8 +68,6 @@ async def test_13_16_a_model_is_listed_with_all_fields_that_clients_need(tmp_pat
         "updated_at": 1672534800,
         "max_input_attachments": 0,
         "defaults": {},
-        "description_keywords": [],
-        "max_retry_attempts": 5,
         "lifecycle_status": "generally-available",
         "capabilities": {
             "scale_types": ["standard"],
