@@ -91,12 +91,8 @@ def embedded_source(model: EmbeddedModel) -> ConnectedModel:
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
-        async with ModelProcess(model, logger.warning) as process:
-            warming = asyncio.create_task(process.keep_warm())
-            try:
-                yield process.chat
-            finally:
-                warming.cancel()
+        async with ModelProcess(model, logger.warning, saves_states=True) as process:
+            yield process.chat
 
     return ConnectedModel(
         model.name, model.title, connect, SMALL_TEXT, model.context, model.answer_tokens, reads_attachments=True

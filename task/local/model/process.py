@@ -77,18 +77,20 @@ class EmbeddedModel:
 
 
 class ModelProcess:
-    """The process of one embedded model, kept running between entering and leaving."""
+    """The process of one embedded model, kept running between entering and leaving.
 
-    def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
+    `saves_states`: each process that starts is warmed up, and its state is saved for later ones.
+    """
+
+    def __init__(self, model: EmbeddedModel, log: Callable[[str], None], *, saves_states: bool = False) -> None:
         bias = model.weights.reply_bias if model.weights else 0.0
         line = Line(model.queue)
         self.chat = SmallModel(
             self.engine, model.name, model.context, model.answer_tokens, bias, pauses=PAUSES, line=line
         )
-        self._model, self._log = model, log
+        self._model, self._log, self._saves_states = model, log, saves_states
         self._key = secrets.token_urlsafe(24)
         self._ready = asyncio.Event()
-        self._next = asyncio.Event()
         self._address = ""
         self._output: deque[str] = deque(maxlen=5)
         self._child: Child | None = None
@@ -140,10 +142,9 @@ class ModelProcess:
             percent = 100 * store.done_bytes(weights) // weights.size
             return MISSING if idle else f"The local model is being downloaded: {percent // 10 * 10} %"
 
-    async def keep_warm(self) -> None:
-        """Warm up each process that starts, and save its state for later ones."""
-        while True:
-            await self._next.wait()
+    async def _warm_up(self) -> None:
+        await self._ready.wait()
+        if self._saves_states:
             with suppress(ProviderError, OSError):  # the next question reports whatever it is
                 await self.save_state()
 
@@ -219,12 +220,13 @@ class ModelProcess:
 
         environment = {"PATH": os.defpath, KEY_VARIABLE: self._key}
         child = self._child = await Child.start(Program("local model", command, environment, held=True), received)
-        watching = asyncio.create_task(self._watch(child, file, serving))
+        tasks = [asyncio.create_task(self._watch(child, file, serving)), asyncio.create_task(self._warm_up())]
         try:
             return await asyncio.shield(child.exited)
         finally:
             self._ready.clear()
-            watching.cancel()
+            for task in tasks:
+                task.cancel()
             child.kill()
             await asyncio.wait({child.exited})
 
@@ -240,8 +242,6 @@ class ModelProcess:
             if await self._slot("restore", taken):
                 taken.replace(state)
         self._ready.set()
-        self._next.set()
-        self._next = asyncio.Event()
         failures, limit = 0, aiohttp.ClientTimeout(total=self._model.probe_seconds)
         async with aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while failures < 3:
