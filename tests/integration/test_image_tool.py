@@ -86,16 +86,6 @@ async def test_two_pictures_of_one_step_have_titles_and_addresses_of_their_own(t
     assert len({item["url"] for item in answer.attachments.values()}) == 2
 
 
-async def test_the_next_turn_knows_where_the_picture_is(tmp_path: Path) -> None:
-    turns = [wants(TOOL, prompt=PROMPT), says("Here."), says("It is above.")]
-    async with image_deployment() as images, product(*turns, tmp_path=tmp_path, models=images.models) as p:
-        images.core = p.core.url
-        first = await p.reader.ask("Draw a cat")
-        await p.reader.ask("Where is it?")
-    history = json.dumps(p.upstream.requests[2].messages)
-    assert first.attachments[0]["url"] in history
-
-
 @pytest.mark.fault("image: the image deployment returns base64")
 async def test_a_picture_that_comes_as_content_is_stored_and_no_base64_reaches_model_or_state(tmp_path: Path) -> None:
     answer_of = attaching({"title": "Image", "type": "image/png", "data": BASE64})
@@ -139,20 +129,6 @@ async def test_a_deployment_that_takes_too_long_is_stopped(limits: dict[str, Any
     assert (answer.stages[0].status, answer.content) == ("failed", "It took too long.")
 
 
-async def test_a_person_who_leaves_stops_the_deployment(tmp_path: Path) -> None:
-    asked = asyncio.Event()
-    async with (
-        image_deployment(never(asked)) as images,
-        product(wants(TOOL, prompt=PROMPT), tmp_path=tmp_path, models=images.models) as p,
-    ):
-        waiting = asyncio.create_task(p.reader.ask("Draw a cat"))
-        async with asyncio.timeout(20):
-            await asked.wait()
-        waiting.cancel()
-        async with asyncio.timeout(20):
-            await images.peer.cancelled.wait()
-
-
 @pytest.mark.fault("image: there is no image deployment")
 async def test_without_an_image_deployment_the_tool_is_not_offered(tmp_path: Path) -> None:
     async with product(wants(TOOL, prompt=PROMPT), says("No."), tmp_path=tmp_path, dial_api_key="key-one") as p:
@@ -185,19 +161,6 @@ async def test_the_tool_is_offered_while_core_does_not_say_what_it_lists(tmp_pat
 async def ready_tools(p: Product) -> list[str]:
     async with aiohttp.ClientSession() as session, session.get(f"{p.agent_url}/ready") as response:
         return (await response.json())["tools"]
-
-
-async def test_11_a_picture_can_show_what_an_earlier_turn_found(tmp_path: Path) -> None:
-    def draws_what_is_known(received: Received) -> Reply:
-        return wants(TOOL, prompt=f"Artistic view of: {received.messages[-3]['content']}")
-
-    turns = [says("It rains in Paris, 12 degrees."), draws_what_is_known, says("There.")]
-    async with image_deployment() as images, product(*turns, tmp_path=tmp_path, models=images.models) as p:
-        images.core = p.core.url
-        await p.reader.ask("What's the weather in Paris?")
-        await p.reader.ask("Generate an image representing that weather")
-        seen = images.peer.last.json
-    assert "Paris" in seen["messages"][0]["content"]
 
 
 async def test_the_image_deployment_is_not_offered_as_a_model_to_talk_to(tmp_path: Path) -> None:

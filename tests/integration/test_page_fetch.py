@@ -299,20 +299,10 @@ async def test_a_page_without_text_is_reported(body: bytes) -> None:
             await pages.page("http://docs.example/")
 
 
-async def test_pages_set_no_cookies_and_unknown_names_are_reported() -> None:
-    cookies: list[str] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        cookies.append(request.headers.get("Cookie", ""))
-        return web.Response(text="Hi", headers={"Set-Cookie": "a=b", "Content-Type": "text/plain"})
-
-    seen = Web({"/1": answer, "/2": answer}, {"docs.example": [PUBLIC], "nowhere.example": []})
-    async with fetching(seen) as pages:
-        await pages.page("http://docs.example/1")
-        await pages.page("http://docs.example/2")
+async def test_an_unknown_host_is_reported() -> None:
+    async with fetching(Web({}, {"nowhere.example": []})) as pages:
         with pytest.raises(FetchFailed, match="there is no such host"):
             await pages.page("http://nowhere.example/")
-    assert cookies == ["", ""]
 
 
 async def test_the_rate_of_fetches_is_bounded() -> None:

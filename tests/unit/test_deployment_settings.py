@@ -57,8 +57,3 @@ def test_a_wrong_description_stops_the_start_with_one_line(
         names({"AGENT_DEPLOYMENTS__TOOLS": json.dumps([TOOL | change])}, tmp_path)
     assert "AGENT_DEPLOYMENTS__TOOLS" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_two_tools_of_one_name_stop_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="two tools are called 'translate'"):
-        names({"AGENT_DEPLOYMENTS__TOOLS": json.dumps([TOOL, TOOL])}, tmp_path)

@@ -163,12 +163,6 @@ async def test_an_answer_without_text_or_files_is_a_failure() -> None:
     assert "answered with nothing" in asked.message.text()
 
 
-async def test_a_long_text_does_not_flood_the_stage() -> None:
-    asked = await call(attaching(text="word " * 20_000), TRANSLATOR)
-    assert len(asked.stage) < 40_000
-    assert "the rest is too long for a stage" in asked.stage
-
-
 async def test_a_picture_without_any_text_gets_a_sentence() -> None:
     asked = await call(attaching(PICTURE))
     assert asked.message.text().startswith(MADE)

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
 from task.core_client.files import DialFiles
-from task.errors import ArgumentsError, SettingsError, ToolError
+from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import Effect, ModeGate, PermissionMode
 from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
@@ -124,11 +124,6 @@ async def test_a_tool_whose_own_connection_cancels_it_is_answered_too() -> None:
     assert answer.failed
 
 
-def test_two_tools_of_one_name_stop_the_start() -> None:
-    with pytest.raises(SettingsError, match="two tools are called 'twin'"):
-        Toolbox([answering("twin", "a"), answering("twin", "b")])
-
-
 async def test_a_read_only_conversation_refuses_tools_that_write() -> None:
     writer = answering("writer", "written", tool_effects=frozenset({Effect.WRITE}))
     toolbox = Toolbox([writer, answering("reader", "read")], ModeGate(PermissionMode.READ_ONLY))
@@ -223,12 +218,6 @@ async def test_a_long_result_that_cannot_be_stored_is_cut_with_a_notice(files: S
         await result_of(Toolbox([answering("huge", long_text())], offloader=Offloader(files)), call("huge"))
     ).text()
     assert f"[cut: the result has {len(long_text()):,} characters" in answer
-
-
-async def test_a_stage_stays_below_what_the_chat_shows() -> None:
-    choice = RecordingChoice()
-    await result_of(Toolbox([answering("huge", "ä" * 100_000)]), call("huge"), choice)
-    assert len(choice.stages[0].content.encode()) < 40_000
 
 
 @pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")

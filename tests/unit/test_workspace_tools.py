@@ -49,14 +49,7 @@ async def test_the_tools_do_what_they_say(workspace: Workspace) -> None:
     ("name", "arguments", "text"),
     [
         ("fs_read", {"path": "missing"}, "ERROR: read: not found: missing"),
-        ("fs_read", {"path": "../x"}, "ERROR: read: path escapes sandbox: ../x"),
         ("fs_write", {"path": "a\0b", "content": ""}, "ERROR: write: a path has no NUL characters: a\0b"),
-        (
-            "fs_write",
-            {"path": ".git/config", "content": ""},
-            "ERROR: write: .git belongs to git and is not written as a file: .git/config",
-        ),
-        ("fs_list", {"path": "missing"}, "ERROR: list: not found: missing"),
         ("fs_search", {"pattern": "(", "regex": True}, "ERROR: search: this is not a regular expression"),
     ],
 )
