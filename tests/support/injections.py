@@ -28,10 +28,10 @@ from task.output.sinks import DefangedChoice
 from task.permissions.decisions import Effect, Gate, ModeGate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
-from task.permissions.policy import DEFAULT_RULES, Policy
+from task.permissions.policy import Policy
 from task.permissions.taint import Origin
-from task.product.parts import rule_of
-from task.settings.sections import RuleSettings
+from task.product.parts import policy_of
+from task.settings import Settings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES
@@ -87,8 +87,7 @@ class Case:
         return {**({next(iter(opening[1].values())): self.text} if opening else {}), **self.more}
 
     def policy(self) -> Policy:
-        own = [rule_of(RuleSettings.model_validate(rule)) for rule in self.rules]
-        return Policy((*own, *DEFAULT_RULES))
+        return policy_of(Settings.model_validate({"permissions": {"rules": self.rules}}))
 
 
 def load_cases(path: Path) -> list[Case]:
