@@ -32,7 +32,7 @@ _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON objec
 class ApiCaller(RunCaller):
     """The caller, with all that is the owner's: sessions, runs, traces and files.
 
-    `folder` is where the owner's files are below the bucket of `core_key`. An operator reads what belongs to everybody.
+    `folder` is where the owner's files are below the bucket of `core_key`. An operator reads what belongs to any owner.
     """
 
     folder: str = ""

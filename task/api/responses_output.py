@@ -1,4 +1,4 @@
-"""A run in the shapes of OpenAI's Responses API: as it ends, as a stream of events, or as it is stored."""
+"""A run in the shapes of OpenAI's Responses API: whole, streamed as events, or stored."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ class ProviderProfile:
 
     `refused`: fields of `ModelOptions` (or of its `extra`) that are not sent. `empty_content`: how missing text beside
     tool calls is sent. `replays_reasoning`: whether `reasoning_content` is sent with a message that has calls.
-    `call_extra`: fields added to every call of the history. `key_header`: `Authorization` (as bearer) or another header
-    (as it is). `api_version`: sent unless the address contains one. `text_calls`: whether calls in its models' text are
-    recognised.
+    `call_extra`: fields added to every call of the history. `key_header`: `Authorization` (as bearer), or a header
+    that has the key alone. `api_version`: sent unless the address contains one. `text_calls`: whether calls in its
+    models' text are recognised.
     """
 
     name: str

@@ -124,7 +124,7 @@ class DaprServer:
 
     @property
     def place(self) -> str:
-        """Host and port, or the socket, for people."""
+        """Host and port, or the socket, as users read it."""
         return self._target.removeprefix("dns:")
 
     def chat_model(self, name: str) -> DaprChatModel:
@@ -179,7 +179,7 @@ class DaprServer:
         """The whole answer to a request.
 
         Raises:
-            ProviderError: with a sentence for people where the sidecar itself refuses or is away.
+            ProviderError: with a sentence for users where the sidecar itself refuses or is away.
         """
         try:
             return await self._retries.run(lambda: self._call("ConverseAlpha2", request, self._seconds))

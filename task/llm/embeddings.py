@@ -37,7 +37,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsEndpoint:
-    """Embeddings at `url`; `name` is the model's for people and prices, `identity` tells its vectors from others'.
+    """Embeddings at `url`; `name` is the model's for users and prices, `identity` tells its vectors from others'.
 
     `model` is sent unless it is empty. `api_key` None: each request has its caller's, as DIAL Core expects; an empty
     one is not sent. Without a session each request opens one of its own.

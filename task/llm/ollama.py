@@ -159,7 +159,7 @@ class OllamaServer:
         """Have the model loaded, as its requests would do.
 
         Raises:
-            ProviderError: with a sentence for people where the server's words say what to do.
+            ProviderError: with a sentence for users where the server's words say what to do.
         """
         # A request without messages loads the model and does nothing else.
         loading = chat_body(model, (), (), ModelOptions(), keep_alive=self.keep_alive)
@@ -171,7 +171,7 @@ class OllamaServer:
         """The deltas of the answer to a chat request.
 
         Raises:
-            ProviderError: with a sentence for people where the server's words say what to do.
+            ProviderError: with a sentence for users where the server's words say what to do.
         """
         deltas = ollama_deltas(self._post("/api/chat", body), model.context, (self._key,))
         try:

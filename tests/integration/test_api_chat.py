@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from task.llm.base import DEMO_NAME, DelegatedUsage, Usage
+from task.llm.base import DEMO_NAME, Usage
 from task.llm.scripted import says, wants
 from task.local.core.models import scripted_demo
 from task.settings import Settings
@@ -283,12 +283,6 @@ async def test_a_model_that_reports_no_such_tokens_has_none(usage: dict[str, Any
     assert counted["total_tokens"] == 10
     assert counted["prompt_tokens_details"] == {"cached_tokens": 0}
     assert counted["completion_tokens_details"] == {"reasoning_tokens": 0}
-
-
-def test_what_a_deployment_took_itself_is_what_the_models_behind_it_did_not() -> None:
-    asked = DelegatedUsage(100, 40, 64, 32, models=(("writer", Usage(60, 30, 60, 30)),))
-    assert asked.by_model("app") == {"writer": Usage(60, 30, 60, 30), "app": Usage(40, 10, 4, 2)}
-    assert asked + Usage(1, 1, 1, 1) == Usage(101, 41, 65, 33)
 
 
 @pytest.mark.fault("web page: a prompt of another owner, with a wrong name, without text, or one too many")

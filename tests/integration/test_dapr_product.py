@@ -25,6 +25,7 @@ from tests.support.product import DEPLOYMENT, product
 
 MARKED = {"role": "user", "content": "I am a@b.de.", "scrub_pii": True}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
+Process = tuple[ServerProcess, int]
 WEATHER = {
     "type": "function",
     "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
@@ -38,9 +39,7 @@ def process() -> Generator[tuple[ServerProcess, int]]:
 
 
 @asynccontextmanager
-async def agent(
-    process: tuple[ServerProcess, int], folder: Path, *answers: Any, **settings: Any
-) -> AsyncGenerator[tuple[Api, DaprPeer]]:
+async def agent(process: Process, folder: Path, *answers: Any, **settings: Any) -> AsyncGenerator[tuple[Api, DaprPeer]]:
     async with (
         scripted_peer(process, *answers) as peer,
         http_api(tmp_path=folder, backend="dapr", dapr_grpc_endpoint=peer.address, **settings) as api,
@@ -48,45 +47,8 @@ async def agent(
         yield api, peer
 
 
-async def test_a_tool_runs_and_its_result_goes_back_with_the_whole_history(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
-    async with agent(process, tmp_path, wants("calculator", expression="25*47"), says("It is 1175.")) as (api, peer):
-        reply = await api.complete("25*47?")
-        seen = await peer.seen()
-    assert reply.json["choices"][0]["message"]["content"] == "It is 1175."
-    assert reply.json["usage"]["total_tokens"] == 50
-    question, call, result = [message for part in seen.bodies[1]["inputs"] for message in part["messages"]][-3:]
-    assert question == {"of_user": {"content": [{"text": "25*47?"}]}}
-    assert call["of_assistant"]["tool_calls"][0]["id"] == result["of_tool"]["tool_id"]
-    assert (result["of_tool"]["name"], result["of_tool"]["content"]) == ("calculator", [{"text": "1175"}])
-
-
-async def test_a_streaming_caller_gets_the_answer_in_one_piece(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
-    async with agent(process, tmp_path, says("one ", "two ", "three")) as (api, _):
-        reply = await api.complete("Count.", stream=True)
-    deltas = [choice["delta"].get("content") for chunk in reply.chunks for choice in chunk["choices"]]
-    assert list(filter(None, deltas)) == ["one two three"]
-    assert reply.chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    assert reply.text.rstrip().endswith("data: [DONE]")
-
-
-async def test_a_person_in_dial_gets_the_tools_stage_and_the_answer(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
-    async with (
-        scripted_peer(process, wants("calculator", expression="25*47"), says("It is 1175.")) as peer,
-        product(tmp_path=tmp_path, backend="dapr", dapr_grpc_endpoint=peer.address) as p,
-    ):
-        answered = await p.reader.ask("25*47?")
-    assert answered.content == "It is 1175."
-    assert any("alculator" in stage.name for stage in answered.stages.values())
-
-
 async def test_a_call_of_the_callers_own_tool_is_handed_out_as_the_design_writes_it(
-    process: tuple[ServerProcess, int], tmp_path: Path
+    process: Process, tmp_path: Path
 ) -> None:
     async with agent(process, tmp_path, wants("get_weather", city="Rome"), says("Sunny.")) as (api, peer):
         first = (await api.complete("Weather?", tools=[WEATHER])).json["choices"][0]
@@ -102,9 +64,7 @@ async def test_a_call_of_the_callers_own_tool_is_handed_out_as_the_design_writes
 
 
 @pytest.mark.fault("dapr: options that Dapr cannot carry")
-async def test_options_that_dapr_cannot_carry_stand_in_the_trace(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
+async def test_options_that_dapr_cannot_carry_stand_in_the_trace(process: Process, tmp_path: Path) -> None:
     given = {"top_p": 0.5, "stop": ["END"], "seed": 7, "max_tokens": 99, "temperature": 0.5, "reasoning_effort": "low"}
     async with agent(process, tmp_path) as (api, _):
         trace = (await api.complete("Hi", **given)).json["trace"]
@@ -118,7 +78,7 @@ async def test_options_that_dapr_cannot_carry_stand_in_the_trace(
 
 
 async def test_personal_data_in_marked_messages_and_answers_never_reaches_model_or_caller(
-    process: tuple[ServerProcess, int], tmp_path: Path
+    process: Process, tmp_path: Path
 ) -> None:
     replies = [answer({"text": "Write to c@d.de."})] * 3
     async with agent(process, tmp_path, *replies) as (api, peer):
@@ -134,7 +94,7 @@ async def test_personal_data_in_marked_messages_and_answers_never_reaches_model_
     assert [prompt[-1]["content"] for prompt in seen.prompts] == ["I am <EMAIL_ADDRESS>."] * 3
 
 
-async def test_a_marked_message_stays_marked_in_its_session(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+async def test_a_marked_message_stays_marked_in_its_session(process: Process, tmp_path: Path) -> None:
     async with agent(process, tmp_path) as (api, peer):
         session = (await api.post("/chat", {"messages": [MARKED]})).json["session_id"]
         await api.post("/chat", {"messages": [said("And now?")], "session_id": session})
@@ -144,9 +104,7 @@ async def test_a_marked_message_stays_marked_in_its_session(process: tuple[Serve
     assert [message.get("scrub_pii", False) for message in stored] == [True, False, False, False]
 
 
-async def test_a_marked_message_of_responses_is_scrubbed_too(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
+async def test_a_marked_message_of_responses_is_scrubbed_too(process: Process, tmp_path: Path) -> None:
     system = {"role": "developer", "content": "Write to c@d.de.", "scrub_pii": True}
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c1", "output": "g@h.de", "scrub_pii": True}
@@ -159,7 +117,7 @@ async def test_a_marked_message_of_responses_is_scrubbed_too(
     assert trace["warnings"] == ["scrub_pii had no effect on the system prompt"]
 
 
-async def test_a_marked_message_of_dial_is_scrubbed_too(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+async def test_a_marked_message_of_dial_is_scrubbed_too(process: Process, tmp_path: Path) -> None:
     async with (
         scripted_peer(process, says("Write to c@d.de.")) as peer,
         product(tmp_path=tmp_path, backend="dapr", dapr_grpc_endpoint=peer.address) as p,
@@ -192,15 +150,8 @@ async def test_other_providers_are_not_sent_it(tmp_path: Path) -> None:
     assert not any("scrub_pii" in str(body) for body in sent)
 
 
-async def test_a_system_prompt_that_is_marked_is_reported(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
-    async with agent(process, tmp_path) as (api, _):
-        messages = [{"role": "system", "content": "I am a@b.de.", "scrub_pii": True}, said("Hi")]
-        trace = (await api.post("/v1/chat/completions", {"messages": messages})).json["trace"]
-    assert trace["warnings"] == ["scrub_pii had no effect on the system prompt"]
-
-
 @pytest.mark.fault("dapr: a picture")
-async def test_a_picture_becomes_a_sentence(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+async def test_a_picture_becomes_a_sentence(process: Process, tmp_path: Path) -> None:
     question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, PICTURE]}
     async with agent(process, tmp_path) as (api, peer):
         reply = await api.post("/v1/chat/completions", {"messages": [question]})
@@ -209,9 +160,7 @@ async def test_a_picture_becomes_a_sentence(process: tuple[ServerProcess, int], 
 
 
 @pytest.mark.fault("dapr: arguments that are not JSON, from a component that always calls")
-async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
+async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(process: Process, tmp_path: Path) -> None:
     async with agent(process, tmp_path, http={"steps": 3}) as (api, peer):
         await peer.script(components={"echo": "conversation.echo"})
         reply = await api.complete("Hi")
@@ -223,7 +172,7 @@ async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(
 
 @pytest.mark.fault("dapr: a request above 4 MiB")
 async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_and_stays_marked(
-    process: tuple[ServerProcess, int], tmp_path: Path
+    process: Process, tmp_path: Path
 ) -> None:
     texts = [f"turn {n} of a@b.de " + "word " * 60_000 for n in range(8)]
     turns = [said(text, role) | {"scrub_pii": True} for text in texts for role in ("user", "assistant")]
@@ -240,7 +189,7 @@ async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_an
 
 
 @pytest.mark.fault("dapr: a provider's status in the text only")
-async def test_the_sentence_of_a_failure_reaches_the_caller(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+async def test_the_sentence_of_a_failure_reaches_the_caller(process: Process, tmp_path: Path) -> None:
     async with agent(process, tmp_path, refusal(401, "no")) as (api, peer):
         refused = await api.complete("Hi")
         await peer.script(components={})
@@ -249,9 +198,7 @@ async def test_the_sentence_of_a_failure_reaches_the_caller(process: tuple[Serve
     assert f"The Dapr sidecar at {peer.address} has no conversation component" in lacking.error["message"]
 
 
-async def test_the_planner_gets_its_plan_in_a_schema_that_the_sidecar_reads(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
+async def test_the_planner_gets_its_plan_in_a_schema_that_the_sidecar_reads(process: Process, tmp_path: Path) -> None:
     plan: dict[str, Any] = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
     async with scripted_peer(process, says(json.dumps(plan))) as peer:
         tree = {"backend": "dapr", "dapr_grpc_endpoint": peer.address, "deployment_name": MODEL, "data_dir": tmp_path}
