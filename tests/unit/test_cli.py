@@ -28,7 +28,7 @@ def dial_agent(home: Path, *arguments: str, stdin: str = "", **environ: str) -> 
     )  # fmt: skip
 
 
-def test_help_is_shown_at_once(tmp_path: Path) -> None:
+def test_help_is_shown_at_once_and_lists_every_exit_code_as_the_page_does(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     shown = dial_agent(tmp_path, "--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -36,27 +36,12 @@ def test_help_is_shown_at_once(tmp_path: Path) -> None:
     assert shown.returncode == 0
     for command in ("up", "serve", "core", "ask", "doctor", "tools", "core-config"):
         assert f" {command} " in shown.stdout
-
-
-def test_the_version_is_the_packages_own(tmp_path: Path) -> None:
-    assert dial_agent(tmp_path, "--version").stdout == f"dial-agent {version('dial-general-purpose-agent')}\n"
-
-
-def test_help_and_setup_page_list_every_exit_code(tmp_path: Path) -> None:
-    shown = " ".join(dial_agent(tmp_path, "--help").stdout.split())
     page = (ROOT / "docs" / "setup.md").read_text()
     assert set(MEANINGS) == set(Exit)
     for code, meaning in MEANINGS.items():
-        assert f"{code} {meaning}" in shown
+        assert f"{code} {meaning}" in " ".join(shown.stdout.split())
         assert f"| {code} | {meaning} |" in page
-
-
-def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
-    code = (
-        "import sys, task.cli.app; print(sorted({'aiohttp', 'pydantic', 'aidial_sdk', 'uvicorn'} & set(sys.modules)))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30)
-    assert shown.stdout.strip() == "[]"
+    assert dial_agent(tmp_path, "--version").stdout == f"dial-agent {version('dial-general-purpose-agent')}\n"
 
 
 @pytest.mark.parametrize("command", ["up", "serve"])
@@ -67,10 +52,12 @@ def test_a_wrong_setting_stops_a_command_with_one_line_and_exit_code_2(tmp_path:
     assert line.startswith("AGENT_LIMITS__STEP in the environment is not a setting; the nearest is AGENT_LIMITS__STEPS")
 
 
-def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
-    shown = dial_agent(tmp_path, "frobnicate")
-    assert shown.returncode == 2
-    assert "frobnicate" in shown.stderr
+def test_an_unknown_command_and_an_empty_question_are_usage_errors(tmp_path: Path) -> None:
+    unknown = dial_agent(tmp_path, "frobnicate")
+    assert (unknown.returncode, "frobnicate" in unknown.stderr) == (2, True)
+    empty = dial_agent(tmp_path, "ask", "-", stdin="\n")
+    assert (empty.returncode, empty.stdout) == (2, "")
+    assert empty.stderr.splitlines() == ["The question is empty; write it in quotes after `ask`."]
 
 
 @pytest.mark.parametrize(
@@ -91,12 +78,6 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent(
     with pytest.raises(InvalidRequest) as caught:
         check(Question(text, (tmp_path / file,) if file else ()))
     assert message in str(caught.value)
-
-
-def test_an_empty_question_on_standard_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    shown = dial_agent(tmp_path, "ask", "-", stdin="\n")
-    assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr.splitlines() == ["The question is empty; write it in quotes after `ask`."]
 
 
 def test_this_installations_key_is_for_this_machine_only(tmp_path: Path) -> None:

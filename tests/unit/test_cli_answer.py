@@ -129,38 +129,22 @@ def printed(*, page: bool, rule: Rule = "demo", checks: Sequence[Check] = ()) ->
     return [" ".join(line.replace("│", " ").split()) for line in paper.getvalue().splitlines()]
 
 
+def test_the_web_page_comes_first_unless_it_is_switched_off() -> None:
+    assert printed(page=True)[2] == "Web page http://127.0.0.1:5030/"
+    assert printed(page=False)[2] == "Agent http://127.0.0.1:5030"
+
+
 @pytest.mark.fault("model: a DIAL_ENDPOINT where nothing answers")
+@pytest.mark.fault("image: there is no image deployment")
 def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> None:
-    checks = [
-        Check("core", "bad", "http://core:1 does not answer", "Correct DIAL_ENDPOINT."),
-        Check("model", "ok", "x"),
-    ]
-    lines = "\n".join(printed(page=False, rule="dial", checks=checks))
+    away = Check("core", "bad", "http://core:1 does not answer", "Correct DIAL_ENDPOINT.")
+    lines = "\n".join(printed(page=False, rule="dial", checks=[away, Check("model", "ok", "x")]))
     assert "Warning http://core:1 does not answer. Correct DIAL_ENDPOINT." in lines
     assert "core-config --fragment" in lines
-
-
-@pytest.mark.fault("image: there is no image deployment")
-def test_a_tool_that_core_takes_away_is_in_the_table_with_its_fix() -> None:
-    [row] = missing_pictures(["gpt-4o"], Settings())
-    lines = "\n".join(printed(page=False, rule="dial", checks=[row]))
+    lines = "\n".join(printed(page=False, rule="dial", checks=missing_pictures(["gpt-4o"], Settings())))
     assert "Warning Core does not list dall-e-3, so image_generation_tool is not offered." in lines
-
-
-def test_a_core_that_lists_the_agent_needs_nothing() -> None:
     lines = "\n".join(printed(page=False, rule="dial", checks=[Check("deployments", "ok", "general-purpose-agent")]))
-    assert "Warning" not in lines
-    assert "Needed" not in lines
-
-
-def test_the_first_row_is_the_address_of_the_web_page() -> None:
-    assert printed(page=True)[2] == "Web page http://127.0.0.1:5030/"
-
-
-def test_a_web_page_that_is_switched_off_is_not_listed() -> None:
-    lines = printed(page=False)
-    assert lines[2] == "Agent http://127.0.0.1:5030"
-    assert not any("Web page" in line for line in lines)
+    assert ("Warning" in lines, "Needed" in lines) == (False, False)
 
 
 def test_the_command_to_try_has_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +166,10 @@ def test_a_port_in_use_names_the_process_and_the_setting() -> None:
     assert message.startswith(f"Port {port} is in use by ")
     assert f"(process {os.getpid()})" in message
     assert message.endswith("; choose another with --port or AGENT_PORT.")
+    usable_port("127.0.0.1", free := free_port("127.0.0.1"), "--port", "AGENT_PORT")
+    assert holder_of(free) is None
+    with pytest.raises(SettingsError, match=r"Nothing can listen on 192\.0\.2\.1"):  # another machine's
+        usable_port("192.0.2.1", 5030, "--port", "AGENT_PORT")
 
 
 @pytest.mark.parametrize("variable", ["AGENT_SEARCH_PORT", "AGENT_INTERPRETER__PORT"])
@@ -205,14 +193,3 @@ def test_companions_of_a_second_product_get_free_ports_and_say_why(tmp_path: Pat
     assert not {server.port for server in started} & set(usual)
     for server, port in zip(started, usual, strict=True):
         assert (server.moved or "").startswith(f"Port {port} is in use by ")
-
-
-def test_a_free_port_has_no_holder() -> None:
-    port = free_port("127.0.0.1")
-    usable_port("127.0.0.1", port, "--port", "AGENT_PORT")
-    assert holder_of(port) is None
-
-
-def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"Nothing can listen on 192\.0\.2\.1"):
-        usable_port("192.0.2.1", 5030, "--port", "AGENT_PORT")

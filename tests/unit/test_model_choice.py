@@ -41,21 +41,33 @@ async def chosen(folder: Path, environ: Mapping[str, str]) -> ChosenModel:
     return await choose_model(settings)
 
 
-async def test_a_real_core_comes_first(tmp_path: Path) -> None:
-    environ = {"DIAL_ENDPOINT": "http://core:8080", "OPENAI_API_KEY": "k", "DEPLOYMENT_NAME": "claude"}
+KEY, CORE = {"OPENAI_API_KEY": "k"}, {"DIAL_ENDPOINT": "http://core:8080"}
+RULES: dict[str, tuple[dict[str, str], tuple[str, str, str | None]]] = {
+    "a real Core comes first": ({**CORE, **KEY, "DEPLOYMENT_NAME": "claude"}, ("dial", "claude", None)),
+    "a key alone means OpenAI": (KEY, ("upstream", "gpt-4o", "https://api.openai.com/v1")),
+    "nothing means the demo under its own name": ({"DEPLOYMENT_NAME": "gpt-4o"}, ("demo", "scripted-demo", None)),
+    "the setting asks for the demo": ({**KEY, "AGENT_CORE__MODEL": "demo"}, ("demo", "scripted-demo", None)),
+    "the setting asks for Core's own": ({**KEY, "AGENT_CORE__MODEL": "config"}, ("config", "gpt-4o", None)),
+    "the setting asks for an upstream": (
+        {**KEY, "AGENT_CORE__MODEL": "upstream"}, ("upstream", "gpt-4o", "https://api.openai.com/v1"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+async def test_the_first_rule_that_applies_chooses(rule: str, tmp_path: Path) -> None:
+    environ, expected = RULES[rule]
     model = await chosen(tmp_path, environ)
-    assert (model.rule, model.name, model.base_url) == ("dial", "claude", None)
+    assert (model.rule, model.name, model.base_url) == expected
+    assert model.api_key == ("k" if model.rule == "upstream" else "")
+    assert model.rule != "demo" or "AGENT_CORE__MODEL" in model.reason or "no running Ollama" in model.reason
 
 
-async def test_a_real_core_named_in_dotenv_counts_as_set(tmp_path: Path) -> None:
+async def test_a_core_named_in_dotenv_counts_and_local_core_itself_never_takes_another(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("DIAL_ENDPOINT=http://core:8080\n")
     assert (await chosen(tmp_path, {})).rule == "dial"
-
-
-async def test_an_openai_key_alone_means_openai(tmp_path: Path) -> None:
-    model = await chosen(tmp_path, {"OPENAI_API_KEY": "k"})
-    assert (model.rule, model.name, model.base_url) == ("upstream", "gpt-4o", "https://api.openai.com/v1")
-    assert model.api_key == "k"
+    settings = load_settings(environ={"OLLAMA_LOCAL": NOWHERE}, directory=tmp_path)
+    assert (await choose_model(settings, behind_core=True)).rule == "demo"
 
 
 async def test_an_upstream_that_does_not_have_the_default_model_is_asked_for_its_own(tmp_path: Path) -> None:
@@ -156,22 +168,6 @@ async def test_an_ollama_without_models_or_something_else_on_its_port_is_not_a_m
 ) -> None:
     async with answering("/api/tags", body, status) as url:
         assert (await chosen(tmp_path, {"OLLAMA_LOCAL": url})).rule == "demo"
-
-
-async def test_nothing_at_all_means_the_demo_under_its_own_name(tmp_path: Path) -> None:
-    model = await chosen(tmp_path, {"DEPLOYMENT_NAME": "gpt-4o"})
-    assert (model.rule, model.name) == ("demo", "scripted-demo")
-    assert "no running Ollama" in model.reason
-
-
-async def test_local_core_itself_never_takes_another_core(tmp_path: Path) -> None:
-    settings = load_settings(environ={"DIAL_ENDPOINT": "http://core:8080", "OLLAMA_LOCAL": NOWHERE}, directory=tmp_path)
-    assert (await choose_model(settings, behind_core=True)).rule == "demo"
-
-
-@pytest.mark.parametrize(("asked", "rule"), [("demo", "demo"), ("config", "config"), ("upstream", "upstream")])
-async def test_the_setting_overrides_what_is_found(tmp_path: Path, asked: str, rule: str) -> None:
-    assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "AGENT_CORE__MODEL": asked})).rule == rule
 
 
 @pytest.mark.parametrize(

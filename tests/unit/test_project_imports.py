@@ -21,7 +21,7 @@ SLOW_TO_COLLECT = frozenset({
     "sentence_transformers", "torch",
 })  # fmt: skip
 # What the command line needs before it knows which command was meant.
-SERVERS = frozenset({"aiohttp", "aidial_client", "aidial_sdk", "fastapi", "httpx", "starlette", "uvicorn"})
+SERVERS = frozenset({"aiohttp", "aidial_client", "aidial_sdk", "fastapi", "httpx", "pydantic", "starlette", "uvicorn"})
 
 
 def imported_by(module: str) -> set[str]:
