@@ -76,11 +76,9 @@ class Runs:
         most: int | None = None,
         folder: str | None = None,
     ) -> Run:
-        """Start a run of this process: an answer, or where a `folder` is given a coding task in it. In a session,
-        `messages` are added to it as it was at `session.version`.
-
-        `resumes` is the run that it continues, which happens once; `key` names the request, once for each owner.
-        The owner may have `most` runs in progress, this one included.
+        """Start a run of this process: an answer, or a coding task in `folder`. In a session, `messages` are added as it
+        was at `session.version`. `resumes` is the run that it continues, which happens once; `key` names the request,
+        once for each owner. The owner may have `most` of a kind in progress, this one included.
 
         Raises:
             AlreadyStarted: the request has started a run, or the other run is continued already.
@@ -92,11 +90,9 @@ class Runs:
         """
         self._writer.admit()
         now, session_id = self._clock(), session.session_id if session else None
-        kind: RunKind = "answer" if folder is None else "coding"
-        run_id = new_id("run", 16) if folder is None else new_id("code")  # users type the ids of tasks
-        run = Run(
-            run_id, owner, "running", now, session_id, trace_id, experiment, resumes=resumes, kind=kind, folder=folder
-        )
+        run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
+        if folder is not None:
+            run = replace(run, run_id=new_id("code"), kind="coding", folder=folder)  # users type the ids of tasks
         await self._keep_lease()  # others would end at once what a process starts that they have removed
         answering = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         # The run that answers may have died with its process; then this one need not be refused.
