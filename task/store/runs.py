@@ -76,8 +76,8 @@ class Runs:
         most: int | None = None,
         folder: str | None = None,
     ) -> Run:
-        """Start a run of this process: an answer, or a coding task in `folder`. A session gets `messages` if it is as it
-        was at `session.version`. `resumes` is the run that it continues, which happens once; `key` names the request,
+        """Start a run of this process: an answer, or a coding task in `folder`. A session gets `messages` if it is
+        still at `session.version`. `resumes` is the run that it continues, which happens once; `key` names the request,
         once for each owner. The owner may have `most` of a kind in progress, this one included.
 
         Raises:
