@@ -26,6 +26,7 @@ _PLAIN = re.compile(
 _AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*+:)?+(?://)?+[^/?#]*+", re.IGNORECASE)
 _DIAL_FILE = re.compile(r"(?:v1/)?(?:files|metadata)/\S+")
 _DIAL_FILE_IN_TEXT = re.compile(r"(?<![\w/.-])(?:v1/)?(?:files|metadata)/[^\s<>\"'`]+")
+_FILES_BEGIN = ("files/", "metadata/", "v1/")
 _BETWEEN_FILES = re.compile(r"\s++|,(?=(?:files/|https?://))")
 _NAMES = re.compile(r"ur[il]|link|href|endpoint|host|domain|site|webhook|callback", re.IGNORECASE)
 _FORMATS = frozenset({"uri", "uri-reference", "iri", "iri-reference", "url", "hostname", "idn-hostname"})
@@ -87,20 +88,13 @@ def urls_in(arguments: Any, declared: frozenset[str] = frozenset(), *, fetched: 
     """
     for name, text in named_values(arguments):
         marked = ":" in text or "/" in text or "\\" in text  # most texts are not
-        if marked and (files := _files_in(text)):
-            yield from files
+        files = [part for part in _BETWEEN_FILES.split(text) if part] if text.startswith(_FILES_BEGIN) else []
+        if files and all(is_dial_file(part) or _BEGINS.match(part) for part in files):
+            yield from files  # of a text that consists of DIAL files and URLs only
         elif (marked and _BEGINS.match(text)) or (name and (name in declared or _NAMES.search(name)) and text.strip()):
             yield text
         elif marked:
             yield from urls_of_text(text, quoted=not fetched)
-
-
-def _files_in(text: str) -> list[str]:
-    # Of a text that consists of DIAL files and URLs only.
-    if not text.startswith(("files/", "metadata/", "v1/")):
-        return []
-    parts = [part for part in _BETWEEN_FILES.split(text) if part]
-    return parts if all(is_dial_file(part) or _BEGINS.match(part) for part in parts) else []
 
 
 def urls_of_text(text: str, *, quoted: bool = True) -> Iterator[str]:

@@ -62,7 +62,15 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
     if Effect.NETWORK in facts.effects:
         yield Finding("low", f"sends {facts.text_length:,} characters to a server")
     if facts.command:
-        yield from _of_command(facts)
+        script = facts.script
+        if not script.complete:
+            yield Finding("high", "the command line could not be parsed completely, so its effect is unknown")
+        for command in script.invocations:
+            yield from findings(command)
+        for name in script.sets:
+            yield Finding("medium", f"sets the variable {name}")
+        for target in script.writes:
+            yield Finding("medium", f"writes into {target}")
     else:
         yield Finding("medium" if facts.effects & {Effect.WRITE, Effect.EXECUTE} else "low", "")
         yield from _of_name(facts)
@@ -83,18 +91,6 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield Finding(level, "the model made this address up: it is in none of your messages and in no result")
     for amount in facts.amounts:
         yield Finding("high" if writes else "low", f"amount: {amount}")
-
-
-def _of_command(facts: CallFacts) -> Iterator[Finding]:
-    script = facts.script
-    if not script.complete:
-        yield Finding("high", "the command line could not be parsed completely, so its effect is unknown")
-    for command in script.invocations:
-        yield from findings(command)
-    for name in script.sets:
-        yield Finding("medium", f"sets the variable {name}")
-    for target in script.writes:
-        yield Finding("medium", f"writes into {target}")
 
 
 def _of_name(facts: CallFacts) -> Iterator[Finding]:

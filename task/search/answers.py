@@ -230,13 +230,9 @@ def _denied(statement: str, source: str, words: Sequence[str]) -> bool:
         key=lambda sentence: len(wanted & set(map(_stem, tokens(sentence)))),
         default="",
     )
-    return NEGATIONS.isdisjoint(tokens(statement)) == _denies(nearest, wanted)
-
-
-def _denies(sentence: str, wanted: set[str]) -> bool:
-    # Whether a denied part of the sentence has wanted words that no other part has.
+    # A denied part of that sentence counts if it has wanted words that no other part has.
     denied, affirmed = set[str](), set[str]()
-    for clause in _CLAUSE.split(sentence):
+    for clause in _CLAUSE.split(nearest):
         found = tokens(clause)
         stems = set(map(_stem, found))
         if not NEGATIONS.isdisjoint(found) and LACKING.isdisjoint(found):
@@ -247,7 +243,7 @@ def _denies(sentence: str, wanted: set[str]) -> bool:
             lacked = {_stem(word) for place in places for word in found[place + 1 : place + 1 + _LACKED_WORDS]}
             denied |= lacked
             affirmed |= stems - lacked
-    return bool(wanted & denied - affirmed)
+    return NEGATIONS.isdisjoint(tokens(statement)) == bool(wanted & denied - affirmed)
 
 
 def _content(text: str) -> list[str]:

@@ -79,11 +79,19 @@ def chunk_document(name: str, blocks: Sequence[Block], notes: Sequence[str] = ()
     text = GAP.join(block.whole for block in blocks)  # to which the spans of regions refer
     chunks: list[Chunk] = []
     for region in regions(blocks):
-        if region.header:
-            chunks += _table_chunks(region, text)
+        if not region.header:
+            for start, piece in _split(text, region.start, region.end):
+                chunks.append(Chunk(piece, ChunkPlace(start, start + len(piece), region.page, region.headings)))
             continue
-        for start, piece in _split(text, region.start, region.end):
-            chunks.append(Chunk(piece, ChunkPlace(start, start + len(piece), region.page, region.headings)))
+        room = CHUNK_CHARS - len(region.header) - 1
+        for rows in _grouped_rows(region, text, room):
+            first, last = rows[0], rows[-1]
+            numbers = first.number, last.number
+            place = ChunkPlace(first.start, last.end, region.page, region.headings, region.header, numbers)
+            if len(rows) == 1 and first.end - first.start > room:
+                chunks += _row_in_pieces(text[first.start : first.end], place)
+            else:
+                chunks.append(Chunk(f"{region.header}\n{text[place.start : place.end]}", place))
     return ChunkedDocument(name, text, tuple(chunk for chunk in chunks if chunk.strip()), tuple(notes))
 
 
@@ -115,18 +123,6 @@ def _splitter() -> RecursiveCharacterTextSplitter:
         keep_separator="end",
         add_start_index=True,
     )
-
-
-def _table_chunks(region: Region, text: str) -> Iterator[Chunk]:
-    room = CHUNK_CHARS - len(region.header) - 1
-    for rows in _grouped_rows(region, text, room):
-        first, last = rows[0], rows[-1]
-        numbers = first.number, last.number
-        place = ChunkPlace(first.start, last.end, region.page, region.headings, region.header, numbers)
-        if len(rows) == 1 and first.end - first.start > room:
-            yield from _row_in_pieces(text[first.start : first.end], place)
-        else:
-            yield Chunk(f"{region.header}\n{text[place.start : place.end]}", place)
 
 
 @dataclass(frozen=True, slots=True)

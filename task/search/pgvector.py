@@ -223,25 +223,19 @@ class PgVectors:
 
         async with self._opening:
             if self._pool is None:
-                await self._prepare()
+                connection = await asyncpg.connect(self._url, timeout=self._patience)
+                try:
+                    if not await connection.fetchval("select to_regclass('dial_agent_rag_vector_1') is not null"):
+                        async with connection.transaction():
+                            await connection.execute(_LOCK, "dial_agent_rag")  # of agents that start, one makes them
+                            await connection.execute("create extension if not exists vector")
+                            await connection.execute(_TABLES)
+                finally:
+                    connection.terminate()
                 self._pool = await asyncpg.create_pool(
                     self._url, min_size=0, max_size=CONNECTIONS, timeout=self._patience, init=_with_vectors
                 )
             return self._pool
-
-    async def _prepare(self) -> None:
-        import asyncpg
-
-        connection = await asyncpg.connect(self._url, timeout=self._patience)
-        try:
-            if await connection.fetchval("select to_regclass('dial_agent_rag_vector_1') is not null"):
-                return
-            async with connection.transaction():
-                await connection.execute(_LOCK, "dial_agent_rag")  # of agents that start together, one makes them
-                await connection.execute("create extension if not exists vector")
-                await connection.execute(_TABLES)
-        finally:
-            connection.terminate()
 
     async def _kept(self, database: Connection, key: str, vectors: NewVectors) -> StoredVectors:
         chunks, dimensions = vectors.rows.shape

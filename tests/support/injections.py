@@ -91,7 +91,7 @@ class Case:
 
 
 def load_cases(path: Path) -> list[Case]:
-    items: list[dict[str, Any]] = yaml.safe_load(path.read_text())
+    items: Any = yaml.safe_load(path.read_text())
     return [Case(**item) for item in items]
 
 

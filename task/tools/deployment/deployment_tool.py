@@ -176,7 +176,12 @@ class DeploymentTool(DescribedTool):
                     elif isinstance(delta, Usage) and params.caller is not None:
                         params.caller.spend(delta, deployment)
         except ProviderError as error:
-            raise ToolError(_explanation(error, deployment)) from error
+            if (limit := spent_limit(error, deployment)) is not None:
+                raise ToolError(f"Tell the user: {limit}") from error
+            sentence = _BY_CODE.get(error.code or "") or _BY_STATUS.get(error.status_code or 0) or _FAILED
+            quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
+            said = f" It said: {quoted}" if quoted and (error.status_code or 500) < 500 else ""
+            raise ToolError(f"{sentence.format(deployment)}{said}") from error
         if answer.finish_reason == "content_filter":
             raise ToolError(_REFUSED.format(deployment))
         custom, said = answer.message().custom_content, answer.text.strip()
@@ -233,12 +238,3 @@ class DeploymentTool(DescribedTool):
         stem = re.sub(r"[^\w-]+", "_", item.title or "").strip("_")[:60] or "file"
         name = f"{stem}{mimetypes.guess_extension(kind) or ''}"
         return replace(item, type=kind, data=None, url=await self._files.upload(name, content, kind, api_key))
-
-
-def _explanation(error: ProviderError, deployment: str) -> str:
-    if (limit := spent_limit(error, deployment)) is not None:
-        return f"Tell the user: {limit}"
-    sentence = _BY_CODE.get(error.code or "") or _BY_STATUS.get(error.status_code or 0) or _FAILED
-    quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
-    said = f" It said: {quoted}" if quoted and (error.status_code or 500) < 500 else ""
-    return f"{sentence.format(deployment)}{said}"

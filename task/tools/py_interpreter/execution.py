@@ -158,28 +158,24 @@ async def inputs_of(
 
     async def looked_up(name: str, item: Attachment) -> Input | str:
         try:
-            if item.url is None:
-                content = _content(item, max_bytes)
-                return Input(name, "", _version(content), content)
-            found = await files.metadata(item.url, api_key)
-            return Input(name, item.url, _version(f"{item.url}\n{found.etag}".encode()))
+            if item.url is not None:
+                found = await files.metadata(item.url, api_key)
+                return Input(name, item.url, _version(f"{item.url}\n{found.etag}".encode()))
+            data = item.data or ""
+            if len(data) > max_bytes * 4 // 3 + 4:  # the letters of base64
+                raise ToolError(f"it is larger than {max_bytes:,} bytes.")
+            try:
+                content = base64.b64decode(data, validate=True)
+            except (binascii.Error, ValueError):
+                if not (item.type or "text/").startswith("text/"):
+                    raise ToolError("the message contains it in no readable form.") from None
+                content = data.encode(errors="replace")  # some clients send text without encoding it
+            return Input(name, "", _version(content), content)
         except ToolError as error:
             return f"{name} is not in the working directory: {error}"
 
     found = await asyncio.gather(*(looked_up(name, item) for name, item in named))
     return [item for item in found if isinstance(item, Input)], [item for item in found if isinstance(item, str)]
-
-
-def _content(item: Attachment, max_bytes: int) -> bytes:
-    data = item.data or ""
-    if len(data) > max_bytes * 4 // 3 + 4:  # the letters of base64
-        raise ToolError(f"it is larger than {max_bytes:,} bytes.")
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        if not (item.type or "text/").startswith("text/"):
-            raise ToolError("the message contains it in no readable form.") from None
-        return data.encode(errors="replace")  # some clients send text without encoding it
 
 
 def _version(content: bytes) -> str:

@@ -195,27 +195,28 @@ class PythonCodeInterpreterTool(DescribedTool):
                 ("inputs", execution.missing, inputs, versions),
                 ("files", execution.restore, made, restored),  # later: the code may have changed an attached file
             ):
-                path = f"{execution.files_path}{area}/"
-                wanted = [file for file in files if file.name in missing]
-                failed = await asyncio.gather(*(self._place(file, path, way, params.api_key) for file in wanted))
-                notes += [note for note in failed if note]
-                for file, note in zip(wanted, failed, strict=True):
-                    if note:
-                        del known[file.name]
+                wanted, path = [file for file in files if file.name in missing], f"{execution.files_path}{area}/"
+                notes += await self._placed(wanted, known, path, way, params.api_key)
         if refusal:
             raise ToolError(f"{refused} Try again in a minute, or tell the user.")
         raise ToolError("The Python interpreter repeatedly lost the conversation's files. Try again later.")
 
-    async def _place(self, file: Input, path: str, way: Way, api_key: str) -> str:
-        try:
-            async with self._transfers:
-                content = file.content
-                if content is None:
-                    content = (await self._files.download(file.url, api_key, self._max_bytes)).content
-                await self._server.put(path, file.name, file.version, content, way)
-        except ToolError as error:
-            return f"{file.name} is not in the working directory: {error}"
-        return ""
+    async def _placed(
+        self, files: Sequence[Input], known: dict[str, str], path: str, way: Way, api_key: str
+    ) -> list[str]:
+        async def place(file: Input) -> str:
+            try:
+                async with self._transfers:
+                    content = file.content
+                    if content is None:
+                        content = (await self._files.download(file.url, api_key, self._max_bytes)).content
+                    await self._server.put(path, file.name, file.version, content, way)
+            except ToolError as error:
+                del known[file.name]
+                return f"{file.name} is not in the working directory: {error}"
+            return ""
+
+        return [note for note in await asyncio.gather(*map(place, files)) if note]
 
     async def _handed_over(
         self, name: str, mime_type: str, fetch: Callable[[], Awaitable[bytes]], params: ToolCallParams, size: int = 0
