@@ -52,21 +52,17 @@ async def stored(console: ListedConsole, *sessions: str) -> list[str]:
 async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_path: Path) -> None:
     async with talking(tmp_path) as console:
         listed = await console.types("/help")
-        wrong = await console.types("/hlep me")
-        far = await console.types("/zzzzzzzz")
+        await console.shows("/hlep me", "Command: Unknown command: /hlep. Did you mean /help?")
+        await console.shows("/zzzzzzzz", "Command: Unknown command: /zzzzzzzz. Type /help for available commands.")
         long = await console.types("/" + "x" * 1_000_000)
-        one = await console.types("/help SYSTEM")
-        other = await console.types("/help clera")
+        await console.shows("/help SYSTEM", "/system <message_content>: Add a system message to the conversation.")
+        await console.shows("/help clera", "Command: Unknown command: /clera. Did you mean /clear?")
         await console.types("   ")
         for name in COMMANDS:
             if name not in ("/retry", "/files"):
                 await console.types(name)
     assert [line.partition(":")[0].split()[0] for line in listed] == list(COMMANDS)
-    assert wrong == ["Command: Unknown command: /hlep. Did you mean /help?"]
-    assert far == ["Command: Unknown command: /zzzzzzzz. Type /help for available commands."]
     assert len(long[0]) < 200
-    assert one == ["/system <message_content>: Add a system message to the conversation."]
-    assert other == ["Command: Unknown command: /clera. Did you mean /clear?"]
     assert console.upstream.requests == []
 
 
@@ -81,16 +77,14 @@ async def test_a_wrong_use_is_one_sentence(tmp_path: Path) -> None:
 
 async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Path) -> None:
     async with talking(tmp_path, says("One."), says("Two.")) as console:
-        added = await console.types("/system Answer in French.")
+        await console.shows("/system Answer in French.", "Added system message: Answer in French.")
         await console.types("first")
         before = console.session_id
-        cleared = await console.types("/clear")
+        await console.shows("/clear", "Conversation history cleared.")
         kept = console.history.get_messages()
         await console.types("second")
         after = console.session_id
         sent = [item["content"] for item in console.upstream.requests[-1].messages if item["role"] == "user"]
-    assert added == ["Added system message: Answer in French."]
-    assert cleared == ["Conversation history cleared."]
     assert [item["content"] for item in kept] == ["Answer in French."]
     assert sent == ["second"]
     assert before != after
@@ -109,35 +103,29 @@ async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
     (tmp_path / "context.md").write_text(PERSONAS)
     context = {"definition_path": str(tmp_path / "context.md"), "persona": "coder"}
     async with talking(tmp_path, says("A poem."), context=context) as console:
-        listed = await console.types("/persona")
+        await console.shows("/persona", "Personas:\n- coder (current)\n- poet")
         wrong = await console.types("/persona painter")
-        chosen = await console.types("/persona persona_poet")
+        await console.shows("/persona persona_poet", "Persona: poet.")
         await console.types("Go on.")
-        back = await console.types("/persona default")
+        await console.shows("/persona default", "Persona: coder.")
         prompt = console.upstream.requests[0].messages[0]["content"]
-    assert listed == ["Personas:\n- coder (current)\n- poet"]
     assert "no persona 'painter'" in wrong[0]
     assert "poet" in wrong[0]
-    assert chosen == ["Persona: poet."]
     assert "You write verse." in prompt
-    assert back == ["Persona: coder."]
 
 
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
     async with talking(tmp_path, says("Hi.")) as console:
-        listed = await console.types("/model")
-        wrong = await console.types("/model test-modle")
-        chosen = await console.types("/model test-model")
+        await console.shows("/model", "Model: test-model. The provider has:\n- test-model (current)")
+        await console.shows(
+            "/model test-modle", "Command: The provider has no model 'test-modle'. Did you mean test-model?"
+        )
+        await console.shows("/model test-model", "Model: test-model, from the next message on.")
     async with command_console(tmp_path, NO_MODEL) as console:
-        unlisted = await console.types("/model")
-        taken = await console.types("/model any-other")
+        await console.shows("/model", "Model: test-model. Its provider lists no others; /model NAME takes any.")
+        await console.shows("/model any-other", "Model: any-other, from the next message on.")
         assert console.conversation.model == "any-other"
-    assert listed == ["Model: test-model. The provider has:\n- test-model (current)"]
-    assert wrong == ["Command: The provider has no model 'test-modle'. Did you mean test-model?"]
-    assert chosen == ["Model: test-model, from the next message on."]
-    assert unlisted == ["Model: test-model. Its provider lists no others; /model NAME takes any."]
-    assert taken == ["Model: any-other, from the next message on."]
 
 
 async def test_core_and_ollama_list_their_models_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,15 +136,12 @@ async def test_core_and_ollama_list_their_models_too(tmp_path: Path, monkeypatch
             tmp_path, NO_MODEL, backend="dial", dial_endpoint=core.url, dial_api_key=core.api_key
         ) as console,
     ):
-        [of_core] = await console.types("/model")
+        await console.shows("/model", "Model: test-model. The provider has:\n- one")
     async with ollama_peer() as peer:
         monkeypatch.setenv("OLLAMA_LOCAL", peer.url)  # tests have one that leads nowhere
         async with command_console(tmp_path, NO_MODEL, backend="ollama") as console:
-            [of_ollama] = await console.types("/model")
-            taken = await console.types("/model test-model")
-    assert of_core == "Model: test-model. The provider has:\n- one"
-    assert of_ollama == "Model: test-model. The provider has:\n- test-model:latest (current)"
-    assert taken == ["Model: test-model, from the next message on."]
+            await console.shows("/model", "Model: test-model. The provider has:\n- test-model:latest (current)")
+            await console.shows("/model test-model", "Model: test-model, from the next message on.")
 
 
 async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp_path: Path) -> None:
@@ -185,37 +170,32 @@ async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -
     async with command_console(tmp_path, NO_MODEL) as console:
         await asyncio.to_thread(run_blocking, granted, console)
         [listed] = await console.types("/permissions")
-        [wrong] = await console.types("/permissions revoke 4")
+        await console.shows("/permissions revoke 4", "Command: There is no grant '4'; /permissions lists them.")
         [revoked] = await console.types("/permissions revoke 2")
         [rest] = await console.types("/permissions")
         await console.types("/permissions revoke all")
-        nothing = await console.types("/permissions")
+        await console.shows("/permissions", "Nothing is allowed for longer than one call.")
     assert [line.partition(",")[0] for line in listed.splitlines()[1:]] == [
         "1. every call of fs_write", "2. shell_run: commands that begin with 'git'", "3. every call of fs_edit",
     ]  # fmt: skip
-    assert wrong == "Command: There is no grant '4'; /permissions lists them."
     assert revoked.startswith("Revoked: shell_run: commands that begin with 'git'")
     assert "shell_run" not in rest
-    assert nothing == ["Nothing is allowed for longer than one call."]
 
 
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_sessions_of_every_door_are_listed_and_chosen_by_number_or_id(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
-        nothing = await console.types("/resume")
+        await console.shows("/resume", "There are no sessions yet.")
         older, newer = await stored(console, "From the web page", "Another")
         [listed] = await console.types("/resume")
         await console.types("/resume 2")
         by_number = console.session_id
         await console.types(f"/resume {newer[:-1]}")
         by_id = console.session_id
-        [several] = await console.types("/resume sess_")
-        [missing] = await console.types("/resume 9")
-    assert nothing == ["There are no sessions yet."]
+        await console.shows("/resume sess_", "Command: 2 sessions begin with 'sess_'; write more of the id.")
+        await console.shows("/resume 9", "Command: There is no session 9; /resume lists 2.")
     assert [line.partition(": ")[0] for line in listed.splitlines()[1:3]] == ["1. Another", "2. From the web page"]
     assert (by_number, by_id) == (older, newer)
-    assert several == "Command: 2 sessions begin with 'sess_'; write more of the id."
-    assert missing == "Command: There is no session 9; /resume lists 2."
 
 
 @pytest.mark.fault("console commands: a conversation saved over a file, a folder, or where nothing can be written")
@@ -266,12 +246,11 @@ async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> Non
         await console.types("first")
         await console.types("second")
         before = console.session_id
-        shown = await console.types("/retry")
+        await console.shows("/retry", "> second")
         after = console.session_id
         sent = [item["content"] for item in console.upstream.requests[-1].messages if item["role"] != "system"]
         asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
     assert sent == ["first", "One.", "second"]
-    assert shown == ["> second"]
     assert asked == ["first", "second"]
     assert before != after
 
@@ -299,15 +278,15 @@ async def test_files_are_uploaded_to_core_and_go_with_the_next_message(tmp_path:
         (console.folder / "table.csv").write_text("a,b\n1,2\n")
         attached = await console.types("/files my notes.txt")
         again = await console.types("/files 'my notes.txt'")
-        [listed] = await console.types("/files")
+        await console.shows("/files", "Files of the next message:\n- my notes.txt")
         await console.types("Compare @table.csv, and write to me@example.com or @nobody.")
-        after = await console.types("/files")
+        await console.shows(
+            "/files", "No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."
+        )
         question = upstream.requests[0].messages[-1]["content"]
     assert attached == again == ["Attached my notes.txt"]
-    assert listed == "Files of the next message:\n- my notes.txt"
     assert "- my notes.txt (text/plain): files/" in question
     assert "- table.csv (text/csv): files/" in question
-    assert after == ["No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."]
 
 
 @pytest.mark.fault("console commands: a folder, or a file over the limit, to attach")
@@ -321,18 +300,16 @@ async def test_without_core_pictures_travel_along_and_files_stay_where_tools_rea
     (work / "huge.txt").write_text("x" * 1001)
     limits = {"max_upload_bytes": 1000}
     async with talking(tmp_path, says("Seen."), limits=limits) as console:
-        local = await console.types("/files notes.txt")
-        picture = await console.types("/files dot.png")
+        await console.shows("/files notes.txt", "Attached notes.txt (the model reads it in the working directory)")
+        await console.shows("/files dot.png", "Attached dot.png")
         [refused] = await console.types(f"/files {tmp_path / 'elsewhere.txt'}")
-        [too_large] = await console.types("/files huge.txt")
-        detached = await console.types("/files detach dot.png")
+        await console.shows(
+            "/files huge.txt", "Command: huge.txt has 1,001 bytes, 1,000 are allowed; attach the part that matters."
+        )
+        await console.shows("/files detach dot.png", "Detached: dot.png.")
         await console.types("What is in it?")
         question = console.upstream.requests[0].messages[-1]["content"]
-    assert local == ["Attached notes.txt (the model reads it in the working directory)"]
-    assert picture == ["Attached dot.png"]
     assert "cannot be attached: there is no DIAL Core to store it" in refused
-    assert too_large == "Command: huge.txt has 1,001 bytes, 1,000 are allowed; attach the part that matters."
-    assert detached == ["Detached: dot.png."]
     assert question == "What is in it?\n\nFiles in the working directory:\n- notes.txt"
 
 
@@ -384,11 +361,10 @@ async def test_a_session_of_another_console_is_shown_and_continued(tmp_path: Pat
             await console.types("Which colour?")
             session = console.session_id
         async with command_console(tmp_path, upstream.url) as console:
-            shown = await console.types("/resume 1")
+            await console.shows("/resume 1", "> Which colour?", "< Blue.")
             await console.types("What did you say?")
             assert console.session_id == session
             sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
-    assert shown == ["> Which colour?", "< Blue."]
     assert sent == ["Which colour?", "Blue.", "What did you say?"]
 
 

@@ -88,6 +88,10 @@ class ListedConsole(FrameworkController):
         await asyncio.to_thread(self.take, text)
         return list(self.output.shown)
 
+    async def shows(self, text: str, *lines: str) -> None:
+        """Enter a line; exactly these are shown."""
+        assert await self.types(text) == list(lines)
+
 
 @asynccontextmanager
 async def command_console(
