@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from types import TracebackType
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import aiohttp
@@ -129,38 +128,29 @@ class Restarts:
         return min(self.first_seconds * 2 ** (failures - 1), self.longest_seconds)
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Runs programs. Leaving the `async with` ends all of them, in reverse order; `together`: they start and end at the
     same time."""
 
-    def __init__(
-        self,
-        programs: Sequence[Program],
-        write: Write,
-        *,
-        restarts: Restarts | None = None,
-        grace: float = 10,
-        together: bool = False,
-    ) -> None:
-        self._programs = tuple(programs)
-        self._write = write
-        self._restarts = restarts or Restarts()
-        self._grace = grace
-        self._together = together
-        self._children: dict[str, Child] = {}
+    programs: Sequence[Program]
+    write: Write
+    _: KW_ONLY
+    restarts: Restarts = Restarts()
+    grace: float = 10
+    together: bool = False
+    _children: dict[str, Child] = field(default_factory=dict[str, Child], init=False)
 
     async def __aenter__(self) -> Supervisor:
         self._session = aiohttp.ClientSession(timeout=PROBE_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
-            if self._together:
-                await asyncio.gather(*(child.end(self._grace) for child in self._children.values()))
+            if self.together:
+                await asyncio.gather(*(child.end(self.grace) for child in self._children.values()))
             for child in reversed(self._children.values()):
-                await child.end(self._grace)
+                await child.end(self.grace)
         finally:
             self.kill()
             await self._session.close()
@@ -182,9 +172,9 @@ class Supervisor:
             ProgramFailed: one ended or did not become healthy in time.
         """
         awaited_last: list[Child] = []
-        for program in self._programs:
+        for program in self.programs:
             child = await self._launch(program)
-            if program.optional or self._together:
+            if program.optional or self.together:
                 awaited_last.append(child)
             elif not await self._becomes_healthy(child):
                 raise _failed(child, "did not start")
@@ -193,7 +183,7 @@ class Supervisor:
                 continue
             if not child.program.optional:
                 raise _failed(child, "did not start")
-            self._write(child.program.name, "did not start; the product runs without it")
+            self.write(child.program.name, "did not start; the product runs without it")
 
     async def keep(self) -> None:
         """Restart what dies, until something has to be given up.
@@ -213,24 +203,24 @@ class Supervisor:
         program, failures = child.program, 0
         while True:
             code = await asyncio.shield(child.exited)
-            settled = time.monotonic() - child.started >= self._restarts.settled_seconds
+            settled = time.monotonic() - child.started >= self.restarts.settled_seconds
             failures = 1 if settled else failures + 1
-            if code == SETTING_WRONG or failures > self._restarts.attempts:
+            if code == SETTING_WRONG or failures > self.restarts.attempts:
                 if not program.optional:
                     raise _failed(child, "is not restarted")
-                self._write(program.name, f"{ending(code)} and is not restarted; the product runs without it")
+                self.write(program.name, f"{ending(code)} and is not restarted; the product runs without it")
                 await asyncio.get_running_loop().create_future()
-            pause = self._restarts.pause(failures)
-            self._write(program.name, f"{ending(code)}; restarting in {pause:g} s")
+            pause = self.restarts.pause(failures)
+            self.write(program.name, f"{ending(code)}; restarting in {pause:g} s")
             await asyncio.sleep(pause)
             child = await self._launch(program)
             if await self._becomes_healthy(child):
-                self._write(program.name, "is running again")
+                self.write(program.name, "is running again")
             else:
-                await child.end(self._grace)
+                await child.end(self.grace)
 
     async def _launch(self, program: Program) -> Child:
-        child = self._children[program.name] = await Child.start(program, self._write)
+        child = self._children[program.name] = await Child.start(program, self.write)
         return child
 
     async def _becomes_healthy(self, child: Child) -> bool:
