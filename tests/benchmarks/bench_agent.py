@@ -1,4 +1,5 @@
-"""The cost of the whole application: CPU per chunk, tool turn and long history, first word, crowd, start, memory.
+"""The cost of the whole application: CPU per chunk, tool turn and long history, first word, crowd, start, memory; and
+of its HTTP door, traces kept: CPU per chunk and per tool turn of `/v1`, and a crowd with slow tools.
 
 The application and the bare loop run on one core, the load and the upstream on another. Every round measures both, so
 that a busy machine slows both. CPU is read from the application's process; figures are medians. Figures of the wall
@@ -23,6 +24,7 @@ from tests.benchmarks.load import Load, Timing, request
 from tests.benchmarks.upstream import ANSWER_WORDS
 
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
+HTTP_ROUTE, SESSIONS = "/v1/chat/completions", 50
 ROUNDS, STARTS, CROWD_ROUNDS = 9, 3, 5
 CHUNKS, TURNS, PARALLEL, PEOPLE, PACED_WORDS, PAUSE_MS = 2000, 20, 8, 256, 50, 20
 _EVERYBODY = str(PEOPLE)  # the crowd has one key
@@ -124,12 +126,16 @@ def per_unit(many: Samples, one: Samples, units: int, scale: float) -> tuple[flo
     )
 
 
-async def cpu_figures(bench: Bench) -> list[Figure]:
+async def streams_and_turns(bench: Bench) -> tuple[Samples, tuple[float, float], tuple[float, float]]:
+    """The samples of one word; what a chunk (µs) and a tool turn (ms) more cost the application and the bare loop."""
     word, words = await bench.both("words 1"), await bench.both(f"words {CHUNKS + 1}")
     turn, turns = await bench.both("chain 1"), await bench.both(f"chain {TURNS + 1}")
+    return word, per_unit(words, word, CHUNKS, 1e6), per_unit(turns, turn, TURNS, 1e3)
+
+
+async def cpu_figures(bench: Bench) -> list[Figure]:
+    word, (chunk, bare_chunk), (step, bare_step) = await streams_and_turns(bench)
     history = await bench.both("chain 5", HISTORY)
-    chunk, bare_chunk = per_unit(words, word, CHUNKS, 1e6)
-    step, bare_step = per_unit(turns, turn, TURNS, 1e3)
     return [
         Figure("relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=1.6, peers=PEERS["relay"]),
         Figure("extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=3, peers=PEERS["turn"]),
@@ -139,6 +145,17 @@ async def cpu_figures(bench: Bench) -> list[Figure]:
         ),
         Figure("one short answer, CPU", cpu(word.app) * 1e3, "ms", bare=cpu(word.bare) * 1e3),
     ]  # fmt: skip
+
+
+async def http_figures(bench: Bench) -> list[Figure]:
+    _, (chunk, bare_chunk), (step, bare_step) = await streams_and_turns(bench)
+    alone, crowd = await bench.both("parallel 1"), await bench.both("parallel 1", people=SESSIONS, rounds=3)
+    slowest = statistics.median(max(sample.ends) for sample in crowd.app)
+    return [
+        Figure("/v1 relay, CPU per chunk", chunk, "µs", bare=bare_chunk, bare_goal=2),
+        Figure("/v1 extra tool turn, CPU", step, "ms", bare=bare_step, bare_goal=3.5),
+        Figure(f"{SESSIONS} with a slow tool each, slowest ÷ one alone", slowest / wall(alone.app), "", 8),
+    ]
 
 
 async def wall_figures(bench: Bench) -> list[Figure]:
@@ -163,7 +180,7 @@ async def wall_figures(bench: Bench) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def measured(folder: Path) -> list[Figure]:
+async def of_dial(folder: Path) -> list[Figure]:
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(processes.upstream())
         starts: list[float] = []
@@ -193,6 +210,24 @@ async def measured(folder: Path) -> list[Figure]:
             Figure("memory after the first answer", memory, "MB", 135),
             Figure("noise: waiting for a core ÷ CPU", noise, ""),
         ]
+
+
+async def of_http(folder: Path) -> list[Figure]:
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(processes.upstream())
+        # With the API's own limit of steps, most of a long chain of calls would be left out.
+        app = await stack.enter_async_context(processes.application(port, folder, AGENT_HTTP__STEPS="100"))
+        load, direct = Load(app.port), Load(port)
+        stack.callback(load.close)
+        stack.callback(direct.close)
+        await app.at_rest()
+        bare = await stack.enter_async_context(processes.bare_loop(port))
+        return await http_figures(Bench(app, bare, load, direct, HTTP_ROUTE, rest_seconds=0))
+
+
+async def measured(folder: Path) -> list[Figure]:
+    (second := folder / "http").mkdir()
+    return [*await of_dial(folder), *await of_http(second)]
 
 
 if __name__ == "__main__":

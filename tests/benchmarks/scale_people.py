@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Container, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -142,25 +142,15 @@ class Person:
 
     async def _streamed(self, turn: Turn) -> None:
         """Ask with `/v1/chat/completions`, as OpenAI's clients do."""
+
+        def refused(response: aiohttp.ClientResponse, text: str) -> str:
+            turn.accepted = turn.accepted or response.status == 200
+            if response.status == 200 and text.rstrip().endswith("[DONE]"):
+                return ""
+            return f"HTTP {response.status}" if response.status != 200 else _error(text)
+
         body = {**self._body(turn), "stream": True}
-        for again in (False, True):
-            pause = RETRY_SECONDS
-            try:
-                async with self._post("/v1/chat/completions", body, turn.word) as response:
-                    turn.accepted = turn.accepted or response.status == 200
-                    self._note(response)
-                    text = await response.text()
-                if response.status == 200 and text.rstrip().endswith("[DONE]"):
-                    return self._read(turn, text)
-                reason = f"HTTP {response.status}" if response.status != 200 else _error(text)
-                if again or response.status == 409:
-                    raise Refused(reason)
-                pause = _pause(response)
-            except BROKEN as error:
-                if again:
-                    raise Refused(type(error).__name__) from error
-            await asyncio.sleep(pause)
-        return None
+        self._read(turn, await self._posted("/v1/chat/completions", body, turn.word, refused, final=(409,)))
 
     def _read(self, turn: Turn, text: str) -> None:
         chunks = [orjson.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
@@ -187,25 +177,38 @@ class Person:
 
     async def sent(self, path: str, body: dict[str, Any], key: str) -> Any:
         """What a POST returns; one that fails is sent once more."""
+
+        def refused(response: aiohttp.ClientResponse, _: str) -> str:
+            return f"HTTP {response.status}" if response.status >= 300 else ""
+
+        return orjson.loads(await self._posted(path, body, key, refused, final=range(500)))
+
+    async def _posted(
+        self,
+        path: str,
+        body: dict[str, Any],
+        key: str,
+        refused: Callable[[aiohttp.ClientResponse, str], str],
+        final: Container[int],
+    ) -> str:
+        """The text of the answer to a POST, which is sent once more where it is refused, unless its status is final."""
+        headers = {**self._headers, "Idempotency-Key": f"{self.number} {key}"}
         for again in (False, True):
             pause = RETRY_SECONDS
             try:
-                async with self._post(path, body, key) as response:
+                async with self.session.post(f"{self.url}{path}", json=body, headers=headers) as response:
                     self._note(response)
-                    if response.status < 300:
-                        return await response.json()
-                    if again or response.status < 500:
-                        raise Refused(f"HTTP {response.status}")
-                    pause = _pause(response)
+                    text = await response.text()
+                if not (reason := refused(response, text)):
+                    return text
+                if again or response.status in final:
+                    raise Refused(reason)
+                pause = float(response.headers.get("Retry-After", RETRY_SECONDS))
             except BROKEN as error:
                 if again:
                     raise Refused(type(error).__name__) from error
             await asyncio.sleep(pause)
-        return None
-
-    def _post(self, path: str, body: dict[str, Any], key: str) -> Any:
-        headers = {**self._headers, "Idempotency-Key": f"{self.number} {key}"}
-        return self.session.post(f"{self.url}{path}", json=body, headers=headers)
+        raise AssertionError("the second try ends in an answer or in a refusal")
 
     def _note(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 500:
@@ -240,10 +243,6 @@ class Person:
         """All of the run's events."""
         async with aclosing(self.live(run_id)) as events:
             return [event async for event in events]
-
-
-def _pause(response: aiohttp.ClientResponse) -> float:
-    return float(response.headers.get("Retry-After", RETRY_SECONDS))
 
 
 async def _unless(stopping: asyncio.Event, seconds: float) -> None:
