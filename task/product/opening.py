@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.approvals.approvals import ApprovalRules, CoreClaims
 from task.closing import close_all
+from task.context.prompt import LiveContext
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
 from task.errors import SettingsError
@@ -18,7 +19,7 @@ from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
-from task.product.backends import BACKENDS
+from task.product.backends import BACKENDS, Backend
 from task.product.parts import (
     check_workspaces,
     command_limits,
@@ -110,19 +111,13 @@ def opened(
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
         mcp = MCPHub(mcp_specs(settings), files, redis=redis)
-        asking = settings.permissions
-        rules = ApprovalRules(
-            policy_of(settings),
-            CoreClaims(session, endpoint),
-            asking.open_minutes * 60,
-            asking.grant_hours * 3600,
-            store.now,  # the clock that replicas share
-        )
+        claims, chosen = CoreClaims(session, endpoint), settings.permissions
+        times = (chosen.open_minutes * 60, chosen.grant_hours * 3600)
+        rules = ApprovalRules(policy_of(settings), claims, *times, clock=store.now)  # the clock that replicas share
     except BaseException:
         session.detach()  # it has no connections yet
         raise
-    workspaces = _Workspaces(settings)
-    key = settings.dial_api_key
+    workspaces, key = _Workspaces(settings), settings.dial_api_key
     services = Services(
         endpoint,
         session,
@@ -135,29 +130,37 @@ def opened(
         key.get_secret_value() if key else "",
         (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, backend.close),
     )
+    tools_of = workspaces.tools if settings.coding.workspaces else no_tools
+    return services, _profile(settings, backend, context, own, tools_of, rules, files)
+
+
+def _profile(
+    settings: Settings,
+    backend: Backend,
+    context: LiveContext | None,
+    tools: Sequence[BaseTool],
+    workspace_tools: Callable[[Caller], Awaitable[list[BaseTool]]],
+    rules: ApprovalRules,
+    files: DialFiles,
+) -> Profile:
     limits, model = settings.limits, settings.llm
-    profile = Profile(
+    top_k = {"top_k": model.top_k} if model.top_k is not None else {}
+    return Profile(
         backend,
         settings.deployment_name,
         settings.system_prompt or SYSTEM_PROMPT,
         context,
-        tools=own,
-        workspace_tools=workspaces.tools if settings.coding.workspaces else no_tools,
+        tools=tools,
+        workspace_tools=workspace_tools,
         rules=rules,
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
-        options=ModelOptions(
-            settings.temperature,
-            model.top_p,
-            model.max_tokens,
-            extra={"top_k": model.top_k} if model.top_k is not None else {},
-        ),
+        options=ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=top_k),
         offloader=Offloader(files, limits.offload_chars),
         history_tokens=settings.history.max_tokens,
         history_length=settings.history.max_length,
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
     )
-    return services, profile
 
 
 def opened_bare(endpoint: str) -> tuple[Services, Profile]:
