@@ -32,13 +32,11 @@ def alpha2(
     """
     given = list(inputs)
     converted = [sdk.ConversationInputAlpha2([_message(each.message())], each.scrub_pii) for each in given]
-    functions = [tool["function"] for tool in tools_of(given)]
-    return converted, [
-        sdk.ConversationTools(
-            sdk.ConversationToolsFunction(each["name"], each.get("description"), each.get("parameters"))
-        )
-        for each in functions
-    ]
+    tools: list[sdk.ConversationTools] = []
+    for tool in tools_of(given):
+        name, about, schema = (tool["function"].get(field) for field in ("name", "description", "parameters"))
+        tools.append(sdk.ConversationTools(sdk.ConversationToolsFunction(name, about, schema)))
+    return converted, tools
 
 
 def answer_of(response: sdk.ConversationResponseAlpha2) -> ConversationInput:
@@ -63,10 +61,9 @@ def _message(message: Message) -> sdk.ConversationMessage:
         case Role.USER:
             return sdk.ConversationMessage(of_user=sdk.ConversationMessageOfUser(message.name, content))
         case Role.ASSISTANT:
+            made = sdk.ConversationToolCallsOfFunction
             calls = [
-                sdk.ConversationToolCalls(
-                    call.id, sdk.ConversationToolCallsOfFunction(call.name, call.function.arguments)
-                )
+                sdk.ConversationToolCalls(call.id, made(call.name, call.function.arguments))
                 for call in message.tool_calls
             ]
             of_assistant = sdk.ConversationMessageOfAssistant(message.name, content if text else [], calls)

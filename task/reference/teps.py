@@ -247,10 +247,9 @@ class TEPSManager:
         toolbox = Toolbox(await self._tools(call.name), gate, Offloader(None, sys.maxsize), seconds, aliases=FRAMEWORK)
         start = TraceStart(self._caller.owner, CONSOLE, product.profile.model, asked=(asked,))
         async with recorded(product.services.store, start) as observer:
-            [outcome] = await toolbox.call_all(
-                [call], RunChoice(lambda _: None), self._tools_caller(), messages=[asked], ended=observer.call_ended,
-                decided=observer.decided,
-            )  # fmt: skip
+            ended, decision = observer.call_ended, observer.decided
+            choice, caller = RunChoice(lambda _: None), self._tools_caller()
+            [outcome] = await toolbox.call_all([call], choice, caller, messages=[asked], ended=ended, decided=decision)
         return outcome
 
     async def _tools(self, wanted: str) -> list[BaseTool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -19,7 +19,6 @@ from task.local.core.responses import PlainResponse, Refusal, json_object
 
 BLOCK_SECONDS = 30.0  # for so long Core 0.25 refuses every call of an application after a 4xx
 SWALLOWED = frozenset({429, 502, 503, 504})
-NO_HEADERS: Mapping[str, str] = {}
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
@@ -55,7 +54,11 @@ async def complete(request: web.Request) -> web.StreamResponse:
     home = f"files/{core.buckets.appdata_of(caller.owner, name)}/"
     share = partial(core.keys.add_rights, caller.key, home) if caller.key else None  # a user owns that folder
     rules = ResponseRules(SWALLOWED, share)
-    response = await _call(request, deployment, url, body, rules, files=files, own_headers=_headers(deployment))
+    headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
+    headers.update(_headers(deployment))
+    with core.keys.created(caller, name, dict.fromkeys(files, "READ")) as key:
+        headers["API-KEY"] = key.value
+        response = await send(core.session, request, url, headers, body, rules)
     if core.settings.core025 and (response.status == 503 or 400 <= response.status < 500):
         core.blocked[name] = core.settings.clock() + BLOCK_SECONDS
     return response
@@ -81,40 +84,31 @@ async def call_feature(request: web.Request) -> web.StreamResponse:
     endpoint = features.configuration_endpoint if request.method == "GET" else features.rate_endpoint
     if endpoint is None:
         return PlainResponse(200)
-    return await _call(request, deployment, endpoint, await request.read())
+    return await _call(request, deployment, endpoint)
 
 
 async def call_toolset(request: web.Request) -> web.StreamResponse:
     """A request to an MCP server of the configuration, restricted to its `allowedTools`."""
-    name, body = request.match_info["id"], await request.read()
+    name = request.match_info["id"]
     found = request.app[CORE].config.toolsets.get(name)
     toolset = usable(request, found, f"Unknown toolset: {name}", f"Forbidden toolset: {name}")
     if not toolset.endpoint:
         raise Refusal(503)
     allowed, rules = toolset.allowed_tools, PASSED_ON
-    if allowed and request.method == "POST" and "tools/list" in _checked_methods(body, allowed):
+    if allowed and request.method == "POST" and "tools/list" in _checked_methods(await request.read(), allowed):
         rules = ResponseRules(rewrite=partial(_with_allowed_tools, allowed=allowed))
     url = with_query(toolset.endpoint, request.rel_url.raw_query_string)
-    return await _call(request, toolset, url, body, rules, with_key=toolset.forward_per_request_key)
+    return await _call(request, toolset, url, rules, with_key=toolset.forward_per_request_key)
 
 
 async def _call(
-    request: web.Request,
-    entry: ListedEntry,
-    url: str,
-    body: bytes,
-    rules: ResponseRules = PASSED_ON,
-    *,
-    with_key: bool = True,
-    files: Sequence[str] = (),
-    own_headers: Mapping[str, str] = NO_HEADERS,
+    request: web.Request, entry: ListedEntry, url: str, rules: ResponseRules = PASSED_ON, *, with_key: bool = True
 ) -> web.StreamResponse:
     core, headers = request.app[CORE], passed_headers(request.headers, authorization=entry.forward_auth_token)
-    headers.update(own_headers)
-    with core.keys.created(request[PRINCIPAL], entry.name, dict.fromkeys(files, "READ")) as key:
+    with core.keys.created(request[PRINCIPAL], entry.name) as key:
         if with_key:
             headers["API-KEY"] = key.value
-        return await send(core.session, request, url, headers, body, rules)
+        return await send(core.session, request, url, headers, await request.read(), rules)
 
 
 def _checked_methods(body: bytes, allowed: Sequence[str]) -> list[Any]:

@@ -115,10 +115,11 @@ async def _plain(message: dict[str, Any], store: FileStore) -> dict[str, Any]:
     attached: Any = custom.get("attachments") if isinstance(custom, dict) and message.get("role") == "user" else None
     images: list[dict[str, Any]] = []
     for item in attached if isinstance(attached, list) else ():
-        kind, place = (item.get("type"), item.get("url") or item.get("data")) if isinstance(item, dict) else (0, 0)
-        if isinstance(kind, str) and kind.startswith("image/") and isinstance(place, str):
-            url = place if item.get("url") else f"data:{kind};base64,{place}"
-            images.append({"type": "image_url", "image_url": {"url": url}})
+        if not isinstance(item, dict) or not str(item.get("type")).startswith("image/"):
+            continue
+        url, data = item.get("url"), item.get("data")
+        if isinstance(url, str) or isinstance(data, str):
+            images.append({"type": "image_url", "image_url": {"url": url or f"data:{item['type']};base64,{data}"}})
     if images and not isinstance(content, list):
         content = [{"type": "text", "text": content}] if content else []
     if isinstance(content, list):
