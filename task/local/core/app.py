@@ -100,7 +100,7 @@ def create_app(settings: CoreSettings) -> web.Application:
             yield
 
     app = web.Application(middlewares=[guard], client_max_size=settings.max_body)
-    app.on_response_prepare.append(without_content_type)
+    app.on_response_prepare.append(add_headers)
     app.cleanup_ctx.append(lifespan)
     app.add_routes(ROUTES if settings.core025 else ROUTES + SINCE_025)
     return app
@@ -148,6 +148,8 @@ async def guard(
     started = time.monotonic()
     try:
         _check_sender(request)
+        if request.method == "OPTIONS":
+            return PlainResponse(200, headers={"Access-Control-Max-Age": "86400"})
         missing = request.method == "HEAD" or request.match_info.http_exception is not None
         if request.path != OPEN_PATH or missing:
             request[PRINCIPAL] = _principal_of(request.app[CORE], request.headers)
@@ -166,10 +168,20 @@ async def guard(
     return response
 
 
-async def without_content_type(_: web.Request, response: web.StreamResponse) -> None:
-    """Remove aiohttp's default from plain responses (a response-prepare signal)."""
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Remove aiohttp's default type from plain responses, and let pages of allowed origins read all (CORS).
+
+    It is a response-prepare signal.
+    """
     if isinstance(response, PlainResponse):
         response.headers.popall("Content-Type", None)
+    if _origin_is_allowed(request):
+        cors = {"Origin": "*"}
+        for requested, name in (("Method", "Methods"), ("Headers", "Headers")):
+            if wanted := request.headers.get(f"Access-Control-Request-{requested}"):
+                cors[name] = wanted
+        response.headers.update({f"Access-Control-Allow-{name}": value for name, value in cors.items()})
+        response.headers["Access-Control-Expose-Headers"] = "etag"
 
 
 def is_loopback(host: str) -> bool:
@@ -185,14 +197,19 @@ def _check_sender(request: web.Request) -> None:
     host = _hostname(f"//{request.headers.get('Host', '')}")
     if host not in LOCAL_HOSTS | settings.allowed_hosts and not is_loopback(host):
         raise Refusal(403, "Host is not allowed")
-    origin = request.headers.get("Origin")
-    if origin is not None and origin not in settings.allowed_origins:
-        host = _hostname(origin)
-        if host != "localhost" and not is_loopback(host):
-            raise Refusal(403, "Origin is not allowed")
+    if not _origin_is_allowed(request):
+        raise Refusal(403, "Origin is not allowed")
     multipart = request.content_type.startswith("multipart/")
     if (request.content_length or 0) > (settings.max_upload if multipart else settings.max_body):
         raise Refusal(413, TOO_LARGE)
+
+
+def _origin_is_allowed(request: web.Request) -> bool:
+    origin = request.headers.get("Origin")
+    if origin is None or origin in request.app[CORE].settings.allowed_origins:
+        return True
+    host = _hostname(origin)
+    return host == "localhost" or is_loopback(host)
 
 
 def _hostname(url: str) -> str:

@@ -128,7 +128,18 @@ async def test_foreign_web_origins_and_rebound_host_names_are_refused(
         session.get(BUCKET, headers=headers) as answer,
     ):
         assert answer.status == status
-        assert "Access-Control-Allow-Origin" not in answer.headers
+        readable = status == 200 or "Host" in headers
+        assert answer.headers.get("Access-Control-Allow-Origin") == ("*" if readable else None)
+
+
+async def test_13_2_options_answers_any_path_and_echoes_what_was_asked(core: RunningCore) -> None:
+    asked = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "api-key"}
+    async with calling(core, None) as session, session.options("/any/path", headers=asked) as answer:
+        assert answer.status == 200
+        assert answer.headers["Access-Control-Max-Age"] == "86400"
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.headers["Access-Control-Allow-Methods"] == "PUT"
+        assert answer.headers["Access-Control-Allow-Headers"] == "api-key"
 
 
 def test_a_public_address_must_be_allowed_explicitly(tmp_path: Path) -> None:
