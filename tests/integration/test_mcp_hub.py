@@ -131,14 +131,11 @@ async def test_other_servers_see_the_trace_alone() -> None:
 async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() -> None:
     many = [f"tool_{number}" for number in range(150)]
     async with raw_server({"tools/list": listed(*many)}) as url:
-        some, all_of_them = (
-            MCPHub([ServerSpec("it", url, tools=frozenset({"tool_7"}))]),
-            MCPHub([ServerSpec("it", url)]),
-        )
+        some, every = MCPHub([ServerSpec("it", url, tools=frozenset({"tool_7"}))]), MCPHub([ServerSpec("it", url)])
         assert await names(some) == ["tool_7"]
-        assert len(await names(all_of_them)) == 100
+        assert len(await names(every)) == 100
         await some.close()
-        await all_of_them.close()
+        await every.close()
 
 
 @pytest.mark.fault("mcp: names that models may not use, and names that clash")

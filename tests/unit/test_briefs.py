@@ -40,10 +40,7 @@ def call(**arguments: Any) -> ToolCall:
         ({"to": "bob"}, Brief()),
         ({"to": "bob", "intent": "Tell him", "expected_outcome": "He knows"}, Brief("Tell him", "He knows")),
         ({"to": "bob", "icerc": {"intent": "Tell him", "expected_outcome": "He knows"}}, Brief("Tell him", "He knows")),
-        (
-            {"to": "bob", "icerc_full_text": "Intent: Tell him\nExpected outcome: He knows"},
-            Brief("Tell him", "He knows"),
-        ),
+        ({"to": "bob", "icerc_full_text": "Intent: Tell him\nExpected outcome: OK"}, Brief("Tell him", "OK")),
         ({"to": "bob", "intent": 5}, Brief()),
     ],
 )
@@ -137,13 +134,7 @@ async def test_the_gate_sees_the_live_conversation() -> None:
         ("The 5 issues are closed", "close count = 5", "Closed 12", False, ""),
         ("Bob has a mail", "send_mail", "sent, id 77123", False, ""),
         ("It costs 10.50", "pay", "Paid 1,050.00", False, "announced 10.50, the result says 1050.00"),
-        (
-            "Bob has a mail",
-            "send_mail",
-            "Error: no such address",
-            True,
-            "The call failed. Expected was: Bob has a mail",
-        ),
+        ("Bob has a mail", "send_mail", "Error: no", True, "The call failed. Expected was: Bob has a mail"),
         ("", "send_mail", "Error: no", True, "that it succeeds"),
         ("", "send_mail", "ok", False, ""),
     ],

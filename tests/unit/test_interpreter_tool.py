@@ -116,14 +116,6 @@ def test_titles_become_plain_names() -> None:
     assert len(plain_name("x" * 500 + ".csv", "files/b/r")) < 130
 
 
-def test_the_layout_is_the_documented_one() -> None:
-    execution = Execution(files_path="/sessions/x/", stdout="hi\n", result="42")
-    assert heading("x = 1") == "## Execution Result\n\n```python\nx = 1\n```\n\n"
-    assert outcome(execution, [("chart.png", "files/chart_1.png")], []) == (
-        "**Output:**\n```\nhi\n42\n```\n\n**Generated Files:**\n- [chart.png](files/chart_1.png)\n"
-    )
-
-
 def test_tables_stand_outside_the_output_and_notes_before_it() -> None:
     table = "|  | a |\n| --- | --- |\n| 0 | 1 |"
     text = outcome(Execution(files_path="/", result=table, notes=("The variables are lost.",)), [], ["x is missing."])

@@ -22,12 +22,6 @@ def paragraphs(count: int, words: str = "The door seal is checked every spring. 
     return "\n\n".join(f"Paragraph {number}. {words * 6}" for number in range(count))
 
 
-def test_chunks_are_plain_strings_of_at_most_500_characters() -> None:
-    document = chunked(paragraphs(20))
-    assert all(isinstance(chunk, str) and 0 < len(chunk) <= CHUNK_CHARS for chunk in document.chunks)
-    assert " ".join(document.chunks).startswith("Paragraph 0. The door")
-
-
 def test_a_chunks_span_is_its_position_in_the_text() -> None:
     document = chunked(paragraphs(20))
     for chunk in document.chunks:

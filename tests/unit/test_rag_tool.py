@@ -104,10 +104,8 @@ async def test_a_file_that_cannot_be_read_ends_the_work_on_the_others() -> None:
 @pytest.mark.fault("search in documents: one file of several without text")
 async def test_a_file_without_text_among_others_is_reported() -> None:
     empty = "files/b/scan.txt"
-    rag, choice = (
-        tool(says("The tray costs 40 euros [1]."), files=MemoryFiles({**FILES, empty: b""})),
-        RecordingChoice(),
-    )
+    rag = tool(says("The tray costs 40 euros [1]."), files=MemoryFiles({**FILES, empty: b""}))
+    choice = RecordingChoice()
     message = await answered(rag, choice, file_url=f"{NOTES} {empty}")
     assert "40 euros [1]" in message.text()
     for text in (message.text(), choice.stages[0].content):

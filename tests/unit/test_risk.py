@@ -134,12 +134,7 @@ def test_other_calls_are_judged_by_name_hosts_paths_and_amounts(
 @pytest.mark.parametrize(
     ("tool", "effects", "arguments", "scope"),
     [
-        (
-            "create_note",
-            CHANGES,
-            {"text": "hi"},
-            "create_note may change data on its server, contacts an external server",
-        ),
+        ("add_note", CHANGES, {"text": "hi"}, "add_note may change data on its server, contacts an external server"),
         ("note", CHANGES, {"path": "a.txt"}, "changes a.txt, contacts an external server"),
         ("move", {Effect.WRITE}, {"source": "a", "target": "b"}, "changes a, b"),
         ("wipe", {Effect.WRITE}, {}, "wipe may change data"),

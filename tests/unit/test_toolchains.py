@@ -21,14 +21,9 @@ def program(path: Path) -> Path:
 def home(tmp_path: Path) -> Path:
     """A home with keys beside programs."""
     home = tmp_path / "homes" / "me"
-    for name in (
-        ".cargo/bin/cargo",
-        ".pyenv/versions/3.12/bin/python3.12",
-        ".nvm/versions/node/v20/bin/node",
-        "bin/node",
-    ):
+    for name in (".cargo/bin/cargo", ".pyenv/versions/3.12/bin/python3.12", ".nvm/versions/node/v20/bin/node"):
         program(home / name)
-    for name in (".local/bin/uv", ".pyenv/shims/python3", "go/bin/gofmt", "mini/bin/python"):
+    for name in ("bin/node", ".local/bin/uv", ".pyenv/shims/python3", "go/bin/gofmt", "mini/bin/python"):
         program(home / name)
     (home / "mini" / "conda-meta").mkdir()
     (home / ".rustup").mkdir()
