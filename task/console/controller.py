@@ -12,9 +12,8 @@ from typing import Any
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, saved
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER, Conversation, decided_approval
+from task.console.conversation import OWNER, Conversation, StateFile, Summaries, decided_approval
 from task.console.error_handler import ErrorHandler, described
-from task.console.history import StateFile, Summaries
 from task.console.slash.completion import Completion
 from task.console.slash.table import COMMANDS, run_command, user_message
 from task.console.ui_manager import UserInterfaceManager

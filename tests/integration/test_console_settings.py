@@ -14,7 +14,7 @@ import pytest
 from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
-from task.console.history import SUMMARISE
+from task.console.conversation import SUMMARISE
 from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants
