@@ -41,10 +41,15 @@ def test_services() -> bool:
     with tempfile.TemporaryDirectory() as folder, _started(Path(folder)) as stack:
         if stack is None:
             return False
-        results = {name: _holds(test, stack) for name, test in TESTS.items()}
-        for name, fault in results.items():
-            print(f"compose: {name}: {fault or 'ok'}", flush=True)
-        return _stops(stack) and not any(results.values())
+        good = True
+        for name, test in TESTS.items():
+            try:
+                test(stack)
+                print(f"compose: {name}: ok", flush=True)
+            except (AssertionError, OSError, subprocess.TimeoutExpired, ValueError) as fault:
+                good = False
+                print(f"compose: {name}: FAILED: {fault}", flush=True)
+        return _stops(stack) and good
 
 
 class Stack:
@@ -108,7 +113,7 @@ def _started(folder: Path) -> Generator[Stack | None]:
 
 def own_services() -> dict[str, Any]:
     """The compose file with our own services alone; every path, variable, mount and right stays as it is there."""
-    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    document: Any = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     services = {name: document["services"][name] for name in OURS}
     for service in services.values():
         service["image"] = f"localhost/{service['image']}" if service.pop("build", None) else service["image"]
@@ -138,14 +143,6 @@ def _healthy(stack: Stack) -> bool:
     while waiting and time.monotonic() < deadline:
         waiting = [name for name in waiting if stack.podman("healthcheck", "run", f"{PROJECT}_{name}_1").returncode]
     return not waiting
-
-
-def _holds(test: Callable[[Stack], object], stack: Stack) -> str:
-    try:
-        test(stack)
-    except (AssertionError, OSError, subprocess.TimeoutExpired, ValueError) as fault:
-        return f"FAILED: {fault}"
-    return ""
 
 
 def _answers(stack: Stack) -> None:

@@ -58,7 +58,13 @@ async def main() -> int:
         _install()
     token = secrets.token_urlsafe(24)
     verdicts: list[Verdict] = []
-    for subject, module, options in _servers(token):
+    servers: list[tuple[str, str, list[str]]] = [("search server", "mcp_servers.duckduckgo", [])]
+    if KERNELS.exists():
+        options = ["--data", str(CACHE / "interpreter"), "--python", str(KERNELS), "--bare", "--spares", "0"]
+        servers.append(("interpreter server", "mcp_servers.python_interpreter", options))
+    else:
+        print(f"{KERNELS} is missing, so the interpreter server is left out: run `make run` once.", file=sys.stderr)
+    for subject, module, options in servers:
         async with _running(module, options, token) as url:
             verdicts += [await _verdict(subject, name, "server", "--url", url) for name in SERVER_SCENARIOS]
     command = f"{PYTHON} -m scripts.conformance client"
@@ -76,15 +82,6 @@ def _install() -> None:
     (CACHE / "package.json").write_text('{"private": true}')
     npm = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     subprocess.run([NODE, npm, "install", "--no-audit", "--no-fund", SUITE], cwd=CACHE, check=True)
-
-
-def _servers(token: str) -> list[tuple[str, str, list[str]]]:
-    search = ("search server", "mcp_servers.duckduckgo", list[str]())
-    if not KERNELS.exists():
-        print(f"{KERNELS} is missing, so the interpreter server is left out: run `make run` once.", file=sys.stderr)
-        return [search]
-    options = ["--data", str(CACHE / "interpreter"), "--python", str(KERNELS), "--bare", "--spares", "0"]
-    return [search, ("interpreter server", "mcp_servers.python_interpreter", options)]
 
 
 async def _verdict(subject: str, scenario: str, *options: str) -> Verdict:

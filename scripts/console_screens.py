@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,16 +28,13 @@ def with_screens(page: str, screens: Mapping[str, str]) -> str:
     return "\n\n".join([before + OPENING, *blocks, CLOSING]) + after
 
 
-async def _screens() -> dict[str, str]:
+async def main() -> None:
+    page = PAGE.read_text("utf-8")
     with tempfile.TemporaryDirectory() as folder:
         async with journey(terminal, Path(folder)) as seen:
-            return seen.pictures
-
-
-def main() -> int:
-    PAGE.write_text(with_screens(PAGE.read_text("utf-8"), asyncio.run(_screens())), "utf-8")
-    return 0
+            page = with_screens(page, seen.pictures)
+    PAGE.write_text(page, "utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asyncio.run(main())

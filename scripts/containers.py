@@ -40,7 +40,7 @@ def main() -> int:
     if os.geteuid() != 0 or missing:
         print(f"Run this as root on Debian; missing: {', '.join(missing) or 'nothing'}.", file=sys.stderr)
         return 2
-    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    document: Any = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = document["services"]
     if _run("podman", "image", "exists", BASE).returncode:
         _build_base()
@@ -97,11 +97,8 @@ def _confinement(service: dict[str, Any]) -> list[str]:
     options += [f"--cap-add={capability}" for capability in service.get("cap_add", ())]
     options += [f"--security-opt={option.partition(':')[0]}" for option in service["security_opt"]]
     options += [f"--volume={volume.partition(':')[2]}" for volume in service.get("volumes", ())]
-    options += [
-        f"--pids-limit={service['pids_limit']}",
-        f"--memory={service['mem_limit']}",
-        f"--cpus={service['cpus']}",
-    ]
+    limits = {"pids-limit": "pids_limit", "memory": "mem_limit", "cpus": "cpus"}
+    options += [f"--{option}={service[key]}" for option, key in limits.items()]
     return [option for option in options if option]
 
 

@@ -130,9 +130,13 @@ async def verdict(model: ChatModel, prompt: Prompt, tools: Sequence[ToolSchema])
     async with aclosing(model.stream(messages, tools, SHORT)) as deltas:
         async for delta in deltas:
             answer.add(delta)
-    calls = [(call.name, call.function.arguments) for call in answer.message().tool_calls]
-    decided = ", ".join(f"{name} `{_inline(arguments)}`" for name, arguments in calls) or "reply"
-    return Verdict(prompt, decided, _right(prompt, calls), perf_counter() - started)
+    calls, decided = list[tuple[str, str]](), list[str]()
+    for call in answer.message().tool_calls:
+        calls.append((call.name, call.function.arguments))
+        text = ", ".join(map(str, orjson.loads(call.function.arguments).values())).replace("\n", " ⏎ ")
+        text = (text if len(text) <= 90 else f"{text[:90]} …").replace("|", "\\|").replace("`", "'")
+        decided.append(f"{call.name} `{text}`")
+    return Verdict(prompt, ", ".join(decided) or "reply", _right(prompt, calls), perf_counter() - started)
 
 
 async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
@@ -185,22 +189,14 @@ def _right(prompt: Prompt, calls: Sequence[tuple[str, str]]) -> bool:
     if not calls or any(name not in prompt.tools for name, _ in calls):
         return False
     if prompt.value is not None:
-        return any(_comes_to(arguments, prompt.value) for _, arguments in calls)
+        try:
+            results = [float(evaluate(orjson.loads(arguments)["expression"])) for _, arguments in calls]
+        except (AgentError, ValueError):
+            return False
+        return any(abs(result - prompt.value) < 1e-9 * max(1, abs(prompt.value)) for result in results)
     written = " ".join(arguments for _, arguments in calls).lower().replace("_", "").replace(",000", "000")
     words = (*prompt.words, *([prompt.url] if prompt.file else []))
     return all(word.lower().replace("_", "") in written for word in words)
-
-
-def _comes_to(arguments: str, value: float) -> bool:
-    try:
-        return abs(float(evaluate(orjson.loads(arguments)["expression"])) - value) < 1e-9 * max(1, abs(value))
-    except (AgentError, ValueError):
-        return False
-
-
-def _inline(arguments: str) -> str:
-    text = ", ".join(str(value) for value in orjson.loads(arguments).values()).replace("\n", " ⏎ ")
-    return (text if len(text) <= 90 else f"{text[:90]} …").replace("|", "\\|").replace("`", "'")
 
 
 async def _first_word(chat: ChatModel, question: str, tools: Sequence[ToolSchema]) -> None:

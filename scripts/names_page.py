@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -74,40 +75,24 @@ def page() -> str:
     names: dict[str, dict[str, Any]] = json.loads((CONTRACT / "documented_names.json").read_text("utf-8"))
     listed = tomllib.loads((CONTRACT / "deviations.toml").read_text("utf-8"))
     deviating = {row["name"] for row in listed["deviation"]}
-    sections = {number: list(_rows(names, number, deviating)) for number in DOCUMENTS}
-    sections["001"] = list(_operations())
-    packages = [f"| `{theirs}` | `{ours}` |" for theirs, ours in PACKAGES.items()]
-    packages = ["| documented | here |", "|---|---|", *packages, ""]
-    return "\n".join(
-        [OPENING, *packages, *(line for number, rows in sections.items() for line in _section(number, rows))]
-    )
-
-
-def _section(number: str, rows: list[str]) -> list[str]:
-    return [f"## {DOCUMENTS[number]}", "", "| name | where | what is documented of it |", "|---|---|---|", *rows, ""]
+    lines = [OPENING, "| documented | here |", "|---|---|"]
+    lines += [*(f"| `{theirs}` | `{ours}` |" for theirs, ours in PACKAGES.items()), ""]
+    for number, title in DOCUMENTS.items():
+        rows = _operations() if number == "001" else _rows(names, number, deviating)
+        lines += [f"## {title}", "", "| name | where | what is documented of it |", "|---|---|---|", *rows, ""]
+    return "\n".join(lines)
 
 
 def _rows(names: dict[str, dict[str, Any]], number: str, deviating: set[str]) -> Iterator[str]:
     own = sorted(name for name, entry in names.items() if entry["source"] == number and ":" in name)
-    for owner, members in groupby(own, key=lambda name: name.partition(":")[0] + ":" + _top(name)):
-        parts = [_marked(name, deviating) for name in members if "." in name.partition(":")[2]]
-        module, _, top = owner.partition(":")
-        parts = parts or _own(names[owner])
+    for owner, members in groupby(own, key=lambda name: re.match(r"[^:]*:[^.]*", name)[0]):  # type: ignore[index]
+        inner = [name for name in members if "." in name.partition(":")[2]]
+        parts = [f"`{name.rpartition('.')[2]}`" + (MARK if name in deviating else "") for name in inner]
+        entry, (module, _, top) = names.get(owner, {}), owner.partition(":")
+        if not parts and entry.get("kind") == "function":
+            parts = [f"`({', '.join(name for name, _ in entry['parameters'])})`"]
+        parts = parts or [f"`{name}`" for name, _ in entry.get("fields", ())]
         yield f"| `{top}` | {_place(module)} | {', '.join(parts) or 'the class itself'} |"
-
-
-def _own(entry: dict[str, Any]) -> list[str]:
-    if entry["kind"] == "function":
-        return [f"`({', '.join(name for name, _ in entry['parameters'])})`"]
-    return [f"`{name}`" for name, _ in entry.get("fields", ())]
-
-
-def _top(name: str) -> str:
-    return name.partition(":")[2].partition(".")[0]
-
-
-def _marked(name: str, deviating: set[str]) -> str:
-    return f"`{name.rpartition('.')[2]}`" + (MARK if name in deviating else "")
 
 
 def _place(module: str) -> str:

@@ -58,13 +58,10 @@ def page(model: type[BaseModel]) -> str:
     by_group: dict[tuple[str, ...], list[Setting]] = {}
     for setting in settings_of(model, PREFIX):
         by_group.setdefault(setting.path[:-1], []).append(setting)
-    return "\n".join([OPENING, *(_section(model, path, rows) for path, rows in by_group.items()), _framework()])
-
-
-def _framework() -> str:
     keys = {**{f"llm.PROVIDER.{key}": target for key, target in MODEL_KEYS.items()}, **ALIASES}
     rows = "\n".join(f"| `{key}` | `{target}` |" for key, target in keys.items() if key != target)
-    return FRAMEWORK.format(providers=", ".join(f"`{name}`" for name in PROVIDERS), rows=rows)
+    framework = FRAMEWORK.format(providers=", ".join(f"`{name}`" for name in PROVIDERS), rows=rows)
+    return "\n".join([OPENING, *(_section(model, path, rows) for path, rows in by_group.items()), framework])
 
 
 def _section(model: type[BaseModel], path: tuple[str, ...], settings: list[Setting]) -> str:

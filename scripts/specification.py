@@ -82,7 +82,8 @@ def definitions(source: str) -> Iterator[Definition]:
         end = _closing(source, found.end() - 1)
         parsed = ast.parse(f"def f{source[found.end() - 1 : end + 1]}: ...").body[0]
         assert isinstance(parsed, ast.FunctionDef)
-        decorators = tuple(_decorators(source[: found.start()]))
+        before = reversed([line.strip() for line in source[: found.start()].rstrip().splitlines()])
+        decorators = tuple(line[1:] for line in takewhile(lambda line: line.startswith("@"), before))
         yield Definition(found["name"], found["async"] is not None, decorators, tuple(_parameters(parsed.args)))
 
 
@@ -108,13 +109,6 @@ def _closing(source: str, opening: int) -> int:
         if depth == 0:
             return position
     raise ValueError(f"no closing parenthesis after {source[opening : opening + 40]!r}")
-
-
-def _decorators(before: str) -> Iterator[str]:
-    for line in reversed(before.rstrip().splitlines()):
-        if not line.strip().startswith("@"):
-            return
-        yield line.strip().removeprefix("@")
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[tuple[str, str | None]]:

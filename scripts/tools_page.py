@@ -13,7 +13,7 @@ from typing import Any
 from mcp import Client
 
 from mcp_servers.duckduckgo.fetch import PageFetcher
-from mcp_servers.duckduckgo.search import Hit, WebSearch
+from mcp_servers.duckduckgo.search import WebSearch
 from mcp_servers.duckduckgo.server import build
 from scripts.pages import publish
 from task.core_client.files import DialFiles
@@ -65,18 +65,13 @@ def described(folder: Path) -> list[BaseTool]:
 
 
 async def _search_tools() -> list[BaseTool]:
-    async with Client(build(WebSearch(_no_results), PageFetcher())) as client:
+    async with Client(build(WebSearch(lambda _: []), PageFetcher())) as client:
         listed = (await client.list_tools()).tools
     models = [MCPToolModel(tool.name, tool.description or "", tool.input_schema, read_only=True) for tool in listed]
     return [MCPTool(MCPClient(NOWHERE), model) for model in models]
 
 
-def _no_results(_: str) -> list[Hit]:
-    return []
-
-
-async def _no_text(_: str) -> None:
-    return None
+async def _no_text(_: str) -> None: ...
 
 
 def _row(tool: BaseTool) -> str:

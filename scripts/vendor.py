@@ -27,7 +27,13 @@ LIST = VENDOR / "vendor.json"
 def main() -> int:
     listed = json.loads(LIST.read_text())
     for package in listed["packages"]:
-        package["files"] = _written(package, _archive(package))
+        folder, package["files"] = folder_of(package), dict[str, str]()
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, content in sorted(_taken(package, _archive(package))):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            package["files"][name] = hashlib.sha256(content).hexdigest()
         print(f"{package['name']} {package['version']}: {len(package['files'])} files")
     LIST.write_text(json.dumps(listed, indent=2) + "\n")
     return 0
@@ -46,18 +52,6 @@ def _archive(package: Mapping[str, Any]) -> bytes:
     if package["integrity"] != "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode():
         sys.exit(f"{wanted}: the archive does not have the integrity hash of the list")
     return content
-
-
-def _written(package: Mapping[str, Any], archive: bytes) -> dict[str, str]:
-    folder = folder_of(package)
-    shutil.rmtree(folder, ignore_errors=True)
-    hashes: dict[str, str] = {}
-    for name, content in sorted(_taken(package, archive)):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        hashes[name] = hashlib.sha256(content).hexdigest()
-    return hashes
 
 
 def _taken(package: Mapping[str, Any], archive: bytes) -> Iterator[tuple[str, bytes]]:
