@@ -16,7 +16,7 @@ from task.cli.core_config import NEWEST, OLDEST, OWN_CONFIG, Version, parsed_ver
 from task.conversation.messages import PICTURES
 from task.documents.extract import BY_TYPE
 from task.errors import SettingsError
-from task.local.core.config import Application, Features, Model, ProjectKey, Toolset
+from task.local.core.config import CoreApplication, Features, Model, ProjectKey, Toolset
 from task.settings import Settings
 from tests.support.compose import FILLED, container_environment
 
@@ -100,7 +100,7 @@ def test_the_schema_has_every_documented_field() -> None:
 @pytest.mark.parametrize(
     ("name", "model"),
     [
-        ("application", Application),
+        ("application", CoreApplication),
         ("features", Features),
         ("key", ProjectKey),
         ("model", Model),

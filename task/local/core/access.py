@@ -163,7 +163,7 @@ class PerRequestKeys:
             key.expires_at = self._clock() + self._ttl
 
 
-class Buckets:
+class AccessRules:
     """Who owns which bucket, and what a caller may do there.
 
     Ids are stable and opaque. An owner is a location such as `Keys/{project}/` or `Users/{sub}/`, and becomes known
@@ -190,7 +190,7 @@ class Buckets:
         folder = "/".join(encode_segment(part) for part in deployment.split("/"))
         return f"{self.id_of(owner)}/appdata/{folder}"
 
-    def access(self, caller: Principal, resource: FileUrl) -> Access | None:
+    def granted(self, caller: Principal, resource: FileUrl) -> Access | None:
         """What the caller may do with a file or folder, by whole names.
 
         Users have their own bucket and read the public one. An application called by that user has its own bucket, its

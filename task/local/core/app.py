@@ -23,7 +23,7 @@ from task.llm.chat_request import profile_for
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import new_session
 from task.local.core import files, forwarding, listings
-from task.local.core.access import PRINCIPAL, Buckets, PerRequestKeys, Principal
+from task.local.core.access import PRINCIPAL, AccessRules, PerRequestKeys, Principal
 from task.local.core.config import KEY_VARIABLE, ConfigSource, CoreConfig, expanded, with_installation_key
 from task.local.core.core import CORE, Core, CoreSettings
 from task.local.core.images import ImageServer
@@ -85,17 +85,17 @@ def create_app(settings: CoreSettings) -> web.Application:
         reason = "others could reach it; use 127.0.0.1 or allow it explicitly"
         raise SettingsError(f"local Core does not listen on {settings.host}: {reason}")
     source = ConfigSource(settings.config_files, settings.config, lambda document: _prepared(document, settings))
-    buckets = Buckets(installation_secret(settings.data_folder / "bucket_secret").encode())
+    access = AccessRules(installation_secret(settings.data_folder / "bucket_secret").encode())
     # The buckets of all who may store files are known before they have asked for theirs.
     config = source.current()
     for owner in {entry.project for entry in config.keys.values()} | config.applications.keys() | config.models.keys():
-        buckets.id_of(f"Keys/{owner}/")
+        access.id_of(f"Keys/{owner}/")
 
     async def lifespan(_: web.Application) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
             session = await opened.enter_async_context(new_session(settings.idle_seconds))
             keys = PerRequestKeys(settings.clock, None if settings.core025 else settings.key_seconds)
-            core = Core(settings, source, buckets, keys, FileStore(settings.data_folder / "files"), session)
+            core = Core(settings, source, access, keys, FileStore(settings.data_folder / "files"), session)
             app[CORE] = replace(core, models=await _served_models(core, opened))
             yield
 
@@ -133,7 +133,7 @@ async def _served_models(
     if not image_model:
         return (chat,)
     upstream = choice if isinstance(choice, UpstreamModel) else None
-    return chat, ImageServer(image_model, upstream, core.session, core.store, core.buckets, core.keys)
+    return chat, ImageServer(image_model, upstream, core.session, core.store, core.access, core.keys)
 
 
 @web.middleware

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -59,6 +59,8 @@ class Features(_Part):
 class ListedEntry(_Part):
     """What deployments and toolsets share. `name` is the entry's key in the file."""
 
+    kind: ClassVar[str]
+
     name: str = ""
     endpoint: str | None = None
     display_name: str | None = None
@@ -79,11 +81,15 @@ class Deployment(ListedEntry):
     defaults: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-class Application(Deployment):
+class CoreApplication(Deployment):
+    kind = "application"
+
     application_properties: dict[str, Any] | None = None
 
 
 class Model(Deployment):
+    kind = "model"
+
     type: _Word = "chat"
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     tokenizer_model: str | None = None
@@ -96,6 +102,8 @@ class Model(Deployment):
 
 
 class Toolset(ListedEntry):
+    kind = "toolset"
+
     transport: _Word = "http"
     allowed_tools: list[str] = Field(default_factory=list[str])
     forward_per_request_key: bool = False
@@ -122,7 +130,7 @@ class ProjectKey(_Part):
 class CoreConfig(_Part):
     """The whole file."""
 
-    applications: dict[str, Application] = Field(default_factory=dict[str, Application])
+    applications: dict[str, CoreApplication] = Field(default_factory=dict[str, CoreApplication])
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
     toolsets: dict[str, Toolset] = Field(default_factory=dict[str, Toolset])
     keys: dict[str, ProjectKey] = Field(default_factory=dict[str, ProjectKey])

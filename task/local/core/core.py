@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from aiohttp import ClientSession, web
 
-from task.local.core.access import KEY_SECONDS, PRINCIPAL, Buckets, PerRequestKeys, Principal
+from task.local.core.access import KEY_SECONDS, PRINCIPAL, AccessRules, PerRequestKeys, Principal
 from task.local.core.config import ConfigSource, CoreConfig, ListedEntry
 from task.local.core.images import ImageServer
 from task.local.core.models import ModelChoice
@@ -67,7 +67,7 @@ class Core:
 
     settings: CoreSettings
     source: ConfigSource
-    buckets: Buckets
+    access: AccessRules
     keys: PerRequestKeys
     store: FileStore
     session: ClientSession

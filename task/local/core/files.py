@@ -29,11 +29,11 @@ Node = dict[str, Any]
 
 async def show_bucket(request: web.Request) -> web.Response:
     """The caller's bucket; an application's own one, and its folder in the user's."""
-    buckets, caller = request.app[CORE].buckets, request[PRINCIPAL]
+    access, caller = request.app[CORE].access, request[PRINCIPAL]
     if caller.key is None:
-        return json_response({"bucket": buckets.id_of(caller.owner)})
+        return json_response({"bucket": access.id_of(caller.owner)})
     deployment = caller.key.deployment
-    own, appdata = buckets.id_of(f"Keys/{deployment}/"), buckets.appdata_of(caller.owner, deployment)
+    own, appdata = access.id_of(f"Keys/{deployment}/"), access.appdata_of(caller.owner, deployment)
     return json_response({"bucket": own, "appdata": appdata})
 
 
@@ -130,12 +130,12 @@ def _requested(request: web.Request, wanted: Access, no_folder: str = "") -> Fil
 
 
 def _accessible(request: web.Request, url: str, wanted: Access, no_folder: str = "") -> FileUrl:
-    resource, buckets = parse(url), request.app[CORE].buckets
-    if buckets.owner_of(resource.bucket) is None:
+    resource, access = parse(url), request.app[CORE].access
+    if access.owner_of(resource.bucket) is None:
         raise Refusal(400, f"Url has invalid bucket: {resource.url}")
     if no_folder and resource.is_folder:
         raise Refusal(400, no_folder.format(url=resource.url))
-    if buckets.access(request[PRINCIPAL], resource) not in (wanted, "READ_WRITE"):
+    if access.granted(request[PRINCIPAL], resource) not in (wanted, "READ_WRITE"):
         raise Refusal(403, f"You don't have an access to: {resource.url}")
     return resource
 

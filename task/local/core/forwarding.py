@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 
 from task.local.core.access import PRINCIPAL, parse
-from task.local.core.config import Application, Deployment, ListedEntry, Model
+from task.local.core.config import CoreApplication, Deployment, ListedEntry, Model
 from task.local.core.core import CORE, usable
 from task.local.core.relay import PASSED_ON, ResponseRules, passed_headers, request_files, send, with_query
 from task.local.core.responses import PlainResponse, Refusal, json_object
@@ -38,7 +38,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
     document = json_object(body)
     files = request_files(document)
     for url in files:
-        if core.buckets.access(caller, parse(url)) is None:
+        if core.access.granted(caller, parse(url)) is None:
             raise Refusal(403, f"Access denied to the file {url}")
 
     if served is not None:
@@ -51,7 +51,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
     url = with_query(deployment.endpoint or "", request.rel_url.raw_query_string)
     if added:
         body = orjson.dumps(document | added)
-    home = f"files/{core.buckets.appdata_of(caller.owner, name)}/"
+    home = f"files/{core.access.appdata_of(caller.owner, name)}/"
     share = partial(core.keys.add_rights, caller.key, home) if caller.key else None  # a user owns that folder
     rules = ResponseRules(SWALLOWED, share)
     headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
@@ -71,7 +71,7 @@ def _headers(deployment: Deployment) -> dict[str, str]:
         headers["X-UPSTREAM-ENDPOINT"] = upstream.endpoint
         if upstream.key is not None:
             headers["X-UPSTREAM-KEY"] = upstream.key
-    if isinstance(deployment, Application) and deployment.application_properties is not None:
+    if isinstance(deployment, CoreApplication) and deployment.application_properties is not None:
         headers["X-DIAL-APPLICATION-ID"] = deployment.name
         headers["X-DIAL-APPLICATION-PROPERTIES"] = orjson.dumps(deployment.application_properties).decode()
     return headers

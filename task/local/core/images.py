@@ -18,7 +18,7 @@ from aiohttp import web
 
 from task.conversation.messages import Role
 from task.llm.base import Usage
-from task.local.core.access import PRINCIPAL, Buckets, PerRequestKeys, Principal
+from task.local.core.access import PRINCIPAL, AccessRules, PerRequestKeys, Principal
 from task.local.core.models import PLACEHOLDER_TEXT, UpstreamModel
 from task.local.core.responses import Refusal, openai_error
 from task.local.core.served import CompletionStream, block, messages_in
@@ -54,7 +54,7 @@ class ImageServer:
     upstream: UpstreamModel | None
     session: aiohttp.ClientSession
     store: FileStore
-    buckets: Buckets
+    access: AccessRules
     keys: PerRequestKeys
 
     async def respond(self, request: web.Request, document: Mapping[str, Any]) -> web.StreamResponse:
@@ -87,7 +87,7 @@ class ImageServer:
         kind = next((kind for magic, kind in _MAGIC.items() if picture.content.startswith(magic)), None)
         if kind is None:
             raise Refusal(500, openai_error("The image model did not answer with a picture", "500"))
-        home = f"files/{self.buckets.appdata_of(caller.owner, self.name)}/"
+        home = f"files/{self.access.appdata_of(caller.owner, self.name)}/"
         url = f"{home}images/{uuid4().hex}.{kind.rpartition('/')[2]}"
         with self.store.upload() as upload:
             await upload.write(picture.content)

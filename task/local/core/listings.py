@@ -63,11 +63,10 @@ def _visible(request: web.Request, section: str) -> Iterable[ListedEntry]:
 
 def described(entry: ListedEntry) -> dict[str, Any]:
     """An entry as the listings show it: in snake_case, without nulls."""
-    kind = type(entry).__name__.lower()
     shown: dict[str, Any] = entry.model_dump(exclude=UNLISTED, exclude_none=True) | {
         "id": entry.name,
-        kind: entry.name,
-        "object": kind,
+        entry.kind: entry.name,
+        "object": entry.kind,
         "reference": entry.reference or entry.name,
         "owner": "organization-owner",
         "status": "succeeded",

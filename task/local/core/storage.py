@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -21,6 +20,7 @@ from task.local.core.access import FileUrl, parse
 
 logger = logging.getLogger(__name__)
 
+_ABANDONED_SECONDS = 3600
 _FLUSH_BYTES = 1 << 20
 
 Check = Callable[["StoredFile | None"], None]
@@ -101,7 +101,9 @@ class FileStore:
         # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
         # thread is done. What is done under it is a few renames, never a copy of content.
         self._changing = threading.Lock()
-        shutil.rmtree(self._uploads, ignore_errors=True)  # what a crash has left
+        for left in self._uploads.glob("*"):  # by a crash, or by another process that is still receiving it
+            if left.lstat().st_mtime < time.time() - _ABANDONED_SECONDS:
+                left.unlink(missing_ok=True)
 
     def upload(self) -> Upload:
         """Where the bytes of a file are collected before it is kept."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from task.local.core.access import Access, Buckets, PerRequestKey, Principal, parse
+from task.local.core.access import Access, AccessRules, PerRequestKey, Principal, parse
 
-BUCKETS = Buckets(b"secret")
+RULES = AccessRules(b"secret")
 USER = Principal("Keys/project/", ("default",), "project")
-U, OTHER, APP = BUCKETS.id_of("Keys/project/"), BUCKETS.id_of("Users/ann/"), BUCKETS.id_of("Keys/agent/")
+U, OTHER, APP = RULES.id_of("Keys/project/"), RULES.id_of("Users/ann/"), RULES.id_of("Keys/agent/")
 FILE, FOLDER = f"files/{U}/dir/a%20b.csv", f"files/{U}/dir/"
 MADE = f"files/{U}/appdata/painter/cat.png"
 
@@ -64,9 +64,9 @@ ROWS: list[tuple[Principal, str, Access | None]] = [
 
 @pytest.mark.parametrize(("caller", "url", "access"), ROWS)
 def test_13_10_a_caller_may_do_what_the_table_says(caller: Principal, url: str, access: Access | None) -> None:
-    assert BUCKETS.access(caller, parse(url)) == access
+    assert RULES.granted(caller, parse(url)) == access
 
 
 def test_13_12_the_appdata_folder_is_in_the_users_bucket_and_names_the_application() -> None:
-    assert BUCKETS.appdata_of(USER.owner, "my agent") == f"{U}/appdata/my%20agent"
-    assert BUCKETS.appdata_of(USER.owner, "applications/b/x y") == f"{U}/appdata/applications/b/x%20y"
+    assert RULES.appdata_of(USER.owner, "my agent") == f"{U}/appdata/my%20agent"
+    assert RULES.appdata_of(USER.owner, "applications/b/x y") == f"{U}/appdata/applications/b/x%20y"

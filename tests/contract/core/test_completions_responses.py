@@ -158,16 +158,3 @@ async def test_13_21_an_idle_application_is_disconnected(tmp_path: Path, started
             assert (await ask(session)).status == 502
         async with asyncio.timeout(10):
             await app.cancelled.wait()
-
-
-async def test_13_21_fifty_streams_at_once_do_not_mix(tmp_path: Path) -> None:
-    async def echoes(request: web.Request) -> web.StreamResponse:
-        marker = request.headers["X-Marker"]
-        return await streams(*[chunk({"content": f"<{marker}>"}, id=marker)] * 10, DONE, seconds=0.01)(request)
-
-    async with application(echoes, tmp_path) as (app, _, session):
-        found = await asyncio.gather(*(ask(session, X_Marker=f"m{number}") for number in range(50)))
-    for number, answer in enumerate(found):
-        assert answer.body.count(f"<m{number}>".encode()) == answer.body.count(b'"content"') == 10
-        assert answer.body.endswith(DONE)
-    assert len({seen.key for seen in app.requests}) == 50

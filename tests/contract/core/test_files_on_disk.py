@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -117,12 +119,14 @@ async def test_a_damaged_sidecar_is_treated_as_a_missing_file(tmp_path: Path) ->
 
 async def test_a_restarted_store_has_every_file_and_nothing_that_a_crash_has_left(tmp_path: Path) -> None:
     await keep(FileStore(tmp_path), b"content")
-    left = tmp_path / "uploads" / "half"
-    left.write_bytes(b"half")
+    left, arriving = tmp_path / "uploads" / "left", tmp_path / "uploads" / "arriving"
+    for path in (left, arriving):
+        path.write_bytes(b"half")
+    os.utime(left, (time.time() - 7200, time.time() - 7200))
     again = FileStore(tmp_path)
     assert await content_of(again) == b"content"
     assert [stored.url for stored in await asyncio.to_thread(again.list, "files/b1/")] == [URL]
-    assert not left.exists()
+    assert (left.exists(), arriving.exists()) == (False, True)
 
 
 @pytest.mark.fault("file: an upload over the limit")
