@@ -1,9 +1,10 @@
-"""Sessions: their messages, owners, branches and simultaneous writers; searched, pinned and deleted together."""
+"""Sessions: their messages, owners, branches, versions and simultaneous writers; searched, pinned, deleted together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -309,3 +310,68 @@ async def test_a_word_longer_than_any_and_a_text_of_half_a_pair_are_kept(store: 
     await kept(store, "odd", user("x" * 5000 + " half \ud800 pair"), Message(Role.ASSISTANT, None))
     assert await titles(store, "half pair") == ["odd"]
     assert await titles(store, "x" * 200) == ["odd"]
+
+
+@pytest.fixture
+async def ticking(tmp_path: Path) -> AsyncGenerator[Store]:
+    seconds = count(1_800_000_000.0)
+    async with opened(sqlite_url(tmp_path), lambda: next(seconds)) as ticking:
+        yield ticking
+
+
+async def conversation(ticking: Store, *texts: str) -> str:
+    session = await ticking.sessions.start(OWNER, "Sums")
+    return await continued(ticking, session.session_id, *texts)
+
+
+async def continued(ticking: Store, session_id: str, *texts: str) -> str:
+    """The session, with questions and answers in turn."""
+    session = await ticking.sessions.get(OWNER, session_id)
+    said = [(assistant if (session.length + place) % 2 else user)(text) for place, text in enumerate(texts)]
+    await ticking.sessions.append(OWNER, session_id, said, session.version)
+    return session_id
+
+
+async def branched(ticking: Store, session_id: str, keep: int, *texts: str) -> str:
+    branch = await ticking.sessions.branch(OWNER, session_id, keep)
+    return await continued(ticking, branch.session_id, *texts)
+
+
+async def versions(ticking: Store, session_id: str) -> list[tuple[int, tuple[str, ...], int]]:
+    _, found = await ticking.sessions.versions(OWNER, session_id)
+    return [(each.position, each.sessions, each.shown) for each in found]
+
+
+async def test_versions_of_questions_and_answers_nest(ticking: Store) -> None:
+    first = await conversation(ticking, "1+1?", "2", "2+2?", "4")
+    again = await branched(ticking, first, 2, "2+2?", "four")
+    edited = await branched(ticking, again, 2, "3+3?", "6")
+    other = await branched(ticking, edited, 0, "Hello", "Hi.")
+    assert await versions(ticking, first) == [(0, (edited, other), 0), (2, (again, edited), 0), (3, (first, again), 0)]
+    assert await versions(ticking, edited) == [(0, (edited, other), 0), (2, (again, edited), 1)]
+    assert await versions(ticking, other) == [(0, (edited, other), 1)]
+
+
+async def test_equal_answers_are_versions_too_and_lead_to_where_the_conversation_went_on(ticking: Store) -> None:
+    first = await conversation(ticking, "1+1?", "2")
+    again = await branched(ticking, first, 0, "1+1?", "2")
+    deeper = await branched(ticking, again, 2, "And 2+2?", "4")
+    assert await versions(ticking, first) == [(1, (first, deeper), 0)]
+    assert await versions(ticking, deeper) == [(1, (first, deeper), 1)]
+
+
+async def test_a_branch_without_a_message_of_its_own_is_no_version(ticking: Store) -> None:
+    first = await conversation(ticking, "1+1?", "2")
+    branch = await branched(ticking, first, 2)
+    assert await versions(ticking, first) == await versions(ticking, branch) == []
+
+
+@pytest.mark.fault("web page: versions of a conversation of which a part, or a session of another owner, is missing")
+async def test_versions_outlive_a_session_between_them_and_belong_to_their_owner(ticking: Store) -> None:
+    first = await conversation(ticking, "1+1?", "2")
+    again = await branched(ticking, first, 0, "1+1?", "two")
+    third = await branched(ticking, first, 0, "1+1?", "II")
+    await ticking.sessions.delete(OWNER, first)
+    assert await versions(ticking, again) == [(1, (again, third), 0)]
+    with pytest.raises(NotFound):
+        await ticking.sessions.versions("somebody else", again)
