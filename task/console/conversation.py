@@ -211,6 +211,8 @@ class Conversation:
                     store = await self.product.services.store.get()
                     return Answered(run_id, (await store.runs.ended(self.caller.owner, run_id)).status, text)
             except TimeoutError:
+                if seconds is None:
+                    raise
                 return Answered(run_id, "cancelled", text)
 
         self._running = run_id

@@ -55,8 +55,7 @@ class PrometheusMetrics:
     """
 
     def __init__(self, models: Collection[str] = (), shared: Path | None = None) -> None:
-        self._models, self._shared = Names(models), shared
-        self._tools, self._errors = Names(room=MOST_TOOLS), Names(room=MOST_ERRORS)
+        self._models, self._tools, self._errors = Names(models), Names(room=MOST_TOOLS), Names(room=MOST_ERRORS)
         self._children = dict[tuple[object, tuple[str, ...]], object]()
         self._rendered, self._rendered_at, self._rendering = b"", 0.0, threading.Lock()
         self.registry = registry = CollectorRegistry()

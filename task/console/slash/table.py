@@ -195,8 +195,8 @@ def change_files(console: FrameworkController, argument: str) -> str:
 
 
 def save(console: FrameworkController, argument: str) -> str:
-    first, _, rest = argument.partition(" ")
-    overwrite, name = first == OVERWRITE, rest.strip() if first == OVERWRITE else argument
+    first, rest = [*argument.split(maxsplit=1), "", ""][:2]
+    overwrite, name = first == OVERWRITE, rest if first == OVERWRITE else argument
     if not name:
         raise _wrong_use("/save")
     path, saved = local_path(unquoted(name), console.product.folder), console.history.serialize()
