@@ -83,24 +83,21 @@ class CoreClaims:
             return False
         try:
             async with asyncio.timeout(_SECONDS):
-                return await self._noted(turn, core_headers(api_key))
+                base, headers = self.endpoint.rstrip("/"), core_headers(api_key)
+                async with self.session.get(f"{base}/v1/bucket", headers=headers, allow_redirects=False) as response:
+                    response.raise_for_status()
+                    home = orjson.loads(await response.read())
+                form = aiohttp.FormData()
+                form.add_field("file", turn.encode(), filename=f"{turn}.txt", content_type="text/plain")
+                url = f"{base}/v1/files/{home.get('appdata') or home['bucket']}/{FOLDER}/{turn}.txt"
+                first = {**headers, "If-None-Match": "*"}
+                async with self.session.put(url, data=form, headers=first, allow_redirects=False) as response:
+                    if response.status == _EXISTS:
+                        return False
+                    response.raise_for_status()
+                    return True
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             logger.warning("an approval is known to this process only (%s)", type(error).__name__)
-            return True
-
-    async def _noted(self, turn: str, headers: dict[str, str]) -> bool:
-        base = self.endpoint.rstrip("/")
-        async with self.session.get(f"{base}/v1/bucket", headers=headers, allow_redirects=False) as response:
-            response.raise_for_status()
-            home = orjson.loads(await response.read())
-        form = aiohttp.FormData()
-        form.add_field("file", turn.encode(), filename=f"{turn}.txt", content_type="text/plain")
-        url = f"{base}/v1/files/{home.get('appdata') or home['bucket']}/{FOLDER}/{turn}.txt"
-        first = {**headers, "If-None-Match": "*"}
-        async with self.session.put(url, data=form, headers=first, allow_redirects=False) as response:
-            if response.status == _EXISTS:
-                return False
-            response.raise_for_status()
             return True
 
 

@@ -103,7 +103,20 @@ class MessageManager:
 
         A result that was added without its call gets one without arguments.
         """
-        return repaired(_with_calls([entry.message for entry in self._entries]))
+        result: list[Message] = []
+        asking: int | None = None  # place of the message whose calls the next results answer
+        for message in (entry.message for entry in self._entries):
+            if message.role is not Role.TOOL:
+                asking = len(result) if message.role is Role.ASSISTANT else None
+            elif asking is None or all(call.id != message.tool_call_id for call in result[asking].tool_calls):
+                if asking is None:
+                    asking = len(result)
+                    result.append(assistant())
+                name = re.sub(r"[^a-zA-Z0-9_-]+", "_", message.name or "")[:64] or "tool"
+                call, asked = ToolCall(message.tool_call_id or "", FunctionCall(name)), result[asking]
+                result[asking] = replace(asked, content=asked.content or None, tool_calls=(*asked.tool_calls, call))
+            result.append(message)
+        return repaired(result)
 
     def get_messages(
         self,
@@ -210,22 +223,3 @@ def _documented(entry: _Entry) -> dict[str, Any]:
     if message.tool_calls:
         shown["tool_calls"] = [call.as_dict() for call in message.tool_calls]
     return shown
-
-
-def _with_calls(messages: Sequence[Message]) -> list[Message]:
-    # Adds a call to the assistant's message for every result that came without one.
-    result: list[Message] = []
-    asking: int | None = None  # place of the message whose calls the next results answer
-    for message in messages:
-        if message.role is not Role.TOOL:
-            asking = len(result) if message.role is Role.ASSISTANT else None
-        elif asking is None or all(call.id != message.tool_call_id for call in result[asking].tool_calls):
-            if asking is None:
-                asking = len(result)
-                result.append(assistant())
-            name = re.sub(r"[^a-zA-Z0-9_-]+", "_", message.name or "")[:64] or "tool"
-            call = ToolCall(message.tool_call_id or "", FunctionCall(name))
-            asked = result[asking]
-            result[asking] = replace(asked, content=asked.content or None, tool_calls=(*asked.tool_calls, call))
-        result.append(message)
-    return result

@@ -211,7 +211,12 @@ class _Preparation:
                 run = await self.store.runs.get(self.caller.owner, run_id)
         if run is not None and run.session_id is not None:
             return await self._in_order(await self.open_session(run.session_id), _parted(sent)[1])
-        history, new = _parted(_repaired(await self._with_own_calls(sent), sent))
+        messages = await self._with_own_calls(sent)
+        # Calls that are not the caller's stay open when its results have come.
+        theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
+        ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
+        turn = max((place for place, message in enumerate(messages) if message.tool_calls), default=0) if ours else 0
+        history, new = _parted([*repaired(messages[:turn]), *repaired(messages[turn:], ours)])
         return RunRequest(self.caller, self.options, new, history, files=files_of([*history, *new]))
 
     async def in_session(self, session: Session, sent: Sequence[Message]) -> RunRequest:
@@ -457,13 +462,3 @@ def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Mes
     if not messages or messages[-1].role is Role.ASSISTANT:
         raise InvalidRequest("The last message is the result of a call that no message before it makes.")
     return tuple(messages[:start]), tuple(messages[start:])
-
-
-def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Message]:
-    # Calls that are not the caller's stay open when its results have come.
-    theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
-    ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
-    if not ours:
-        return repaired(messages)
-    turn = next(place for place in range(len(messages) - 1, -1, -1) if messages[place].tool_calls)
-    return [*repaired(messages[:turn]), *repaired(messages[turn:], ours)]

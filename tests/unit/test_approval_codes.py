@@ -36,14 +36,6 @@ async def test_a_code_approves_its_call(reply: str) -> None:
     assert s.sent_texts(1) == ["Note a", "", "wrote a"]
 
 
-@pytest.mark.fault("approval: two codes in one message")
-async def test_two_codes_of_one_question_both_count() -> None:
-    async with scene(ASK_TWO, says("Noted.")) as s:
-        one, two = codes(await s.chat.say("Note a and b"))
-        await s.chat.say(f"approve {two} and {one}")
-    assert sorted(s.written) == ["a", "b"]
-
-
 @pytest.mark.fault("approval: a bare word with two calls open")
 async def test_a_bare_word_is_about_all_calls_of_the_question() -> None:
     async with scene(ASK_TWO, says("Noted.")) as s:
