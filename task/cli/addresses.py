@@ -64,7 +64,7 @@ def is_loopback(address: str) -> bool:
 
 
 def free_port(host: str) -> int:
-    """A port nobody listens on at this moment."""
+    """A port that is free at this moment."""
     with socket.socket(family(host)) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

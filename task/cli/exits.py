@@ -20,6 +20,6 @@ MEANINGS = {
     Exit.FAILED: "failure; `doctor` found a problem; two traces differ; what `run` did is not verified",
     Exit.USAGE: "wrong usage or settings: one line says what to change",
     Exit.UNREACHABLE: "`ask`: nothing answers at that address; `run`, `chat -p`: the limit of steps was reached",
-    Exit.WAITING: "`ask`: the answer waits for an approval, and nobody is there to give it",
+    Exit.WAITING: "`ask`: the answer waits for an approval, and no user is there to give it",
     Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C",
 }

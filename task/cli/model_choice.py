@@ -78,8 +78,8 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
     ollama = await chosen_of_ollama(settings)
-    if ollama is not None and ollama.model is not None:
-        return ChosenModel("ollama", ollama.model.name, ollama.reason, ollama=ollama.model)
+    if ollama is not None and ollama.chosen is not None:
+        return ollama.chosen
     lacking = ollama.reason if ollama is not None else "no running Ollama"
     if settings.core.model == "ollama":
         return ChosenModel("ollama", settings.deployment_name, f"AGENT_CORE__MODEL asks for Ollama, but: {lacking}")
@@ -106,9 +106,7 @@ async def upstream_models(base_url: str, api_key: str) -> tuple[list[str], int |
 async def running_ollama(settings: Settings) -> ChosenModel | None:
     """The model of a running Ollama: the one of the settings where it has that one; None where it has none at all."""
     found = await chosen_of_ollama(settings)
-    if found is None or found.model is None:
-        return None
-    return ChosenModel("ollama", found.model.name, found.reason, ollama=found.model)
+    return found.chosen if found is not None else None
 
 
 def weight_store(settings: Settings) -> WeightStore:
@@ -181,6 +179,10 @@ class OllamaChoice:
     model: OllamaModel | None
     reason: str
     loaded: int | None = None
+
+    @property
+    def chosen(self) -> ChosenModel | None:
+        return ChosenModel("ollama", self.model.name, self.reason, ollama=self.model) if self.model else None
 
     @property
     def outdated(self) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from pydantic import BaseModel, ValidationError
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -38,10 +37,6 @@ class ListedTool:
     effects: list[str]
     source: str
     aliases: list[str]
-
-
-class _Ready(BaseModel):
-    tools: list[str]
 
 
 def show(settings: Settings, as_json: bool) -> None:
@@ -155,6 +150,6 @@ async def offered_tools(agent_url: str) -> list[str] | None:
     timeout = aiohttp.ClientTimeout(LISTING_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{agent_url}/ready") as response:
-            return _Ready.model_validate_json(await response.read()).tools
-    except (aiohttp.ClientError, TimeoutError, ValidationError):
+            return [str(name) for name in json.loads(await response.read())["tools"]]
+    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
         return None

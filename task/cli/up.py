@@ -34,7 +34,7 @@ from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
 DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until that is done"
-STOPPING_SECONDS = 3  # for answers in progress: somebody waits at the terminal
+STOPPING_SECONDS = 3  # for answers in progress: a user waits at the terminal
 COMMAND = (sys.executable, "-P", "-m", "task")
 LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
@@ -180,7 +180,7 @@ async def _serve(
 
 
 class LogConsole(Console):
-    """A terminal or a log; when nobody reads it any more, this process gets the signal to end."""
+    """A terminal or a log; once its reader is gone, this process gets the signal to end."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
