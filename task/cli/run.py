@@ -166,7 +166,7 @@ async def _carried_out(
 
 
 async def _task(settings: Settings, given: RunArguments, store: Store) -> TaskState:
-    """The task as it was before this process works on it; a new one has its run already."""
+    # The task as it was before this process works on it; a new one has its run already.
     if given.resume is None:
         path = checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
         return TaskState(await store.runs.start(OWNER, folder=str(path)), given.task)
@@ -218,7 +218,7 @@ def _has_planner(settings: Settings) -> bool:
 
 
 async def _default_coder(settings: Settings) -> str | None:
-    """`backend:model` where no coder is set and Ollama does not have the documented one."""
+    # `backend:model` where no coder is set and Ollama does not have the documented one.
     if "coder_model" in settings.model_fields_set:
         return None
     as_asked = settings.model_copy(update={"deployment_name": settings.coder_model})

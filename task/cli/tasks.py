@@ -255,7 +255,7 @@ def undone(task: TaskState, plan: Undoing, stayed: Sequence[str]) -> str:
 
 
 def _data(task: TaskState) -> dict[str, Any]:
-    """The task as JSON data, without its conversation."""
+    # The task as JSON data, without its conversation.
     from task.store.records import iso
 
     run, spent = task.run, task.progress.spent if task.progress is not None else None

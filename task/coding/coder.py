@@ -42,10 +42,6 @@ async def deny_all(pending: Sequence[Pending]) -> list[Answer]:
     return [Answer(False, NO_USER, by_user=False) for _ in pending]
 
 
-async def keep_nothing(_: Progress) -> None:
-    """Where an execution is not recorded."""
-
-
 @dataclass(slots=True)
 class Progress:
     """How far an execution has come: its messages, and what it has used of its limits."""
@@ -74,7 +70,7 @@ class Coder:
     caller: Caller
     emit: Emit
     ask: Ask = deny_all
-    keep: Keep = keep_nothing
+    keep: Keep | None = None
     observer: LoopObserver = field(default_factory=LoopObserver)
 
     async def run(self, progress: Progress) -> RunOutcome:
@@ -107,7 +103,8 @@ class _Follower(ForwardingObserver):
         self._reported = -1
 
     async def before_request(self, *, last: bool) -> None:
-        await self._coder.keep(self._progress)
+        if self._coder.keep is not None:
+            await self._coder.keep(self._progress)
         step = self._progress.spent.steps
         if not last and step != self._reported:  # the same request may be sent twice
             self._reported = step

@@ -12,7 +12,7 @@ from pathlib import Path
 from task.coding.snapshots import SnapshotError
 from task.coding.tree import Entry, walked
 
-SHOWN = ("file", "link")
+SHOWN = ("file", "link", "opaque")
 CONTEXT = 3
 MOST_LINES = 5_000  # between the first and the last change: the time to compare grows with their product
 LARGEST = 4 << 20  # bytes of a file whose lines are compared
@@ -47,7 +47,7 @@ def file_diffs(pairs: Pairs, content: Callable[[Entry], bytes]) -> list[FileDiff
     return [
         _file_diff(path, before, after, content)
         for path, (before, after) in sorted(pairs.items())
-        if ".git" not in path.split("/") and any(_visible(item) for item in (before, after))
+        if ".git" not in path.split("/") and any(item is not None and item.kind in SHOWN for item in (before, after))
     ]
 
 
@@ -56,66 +56,54 @@ def whole(diffs: Iterable[FileDiff]) -> str:
     return "".join(item.text for item in diffs)
 
 
-def _visible(entry: Entry | None) -> bool:
-    return entry is not None and (entry.kind in SHOWN or entry.kind == "opaque")
-
-
 def _file_diff(path: str, before: Entry | None, after: Entry | None, content: Callable[[Entry], bytes]) -> FileDiff:
     if before is not None and after is not None and {before.kind, after.kind} == {"file", "link"}:
         parts = [_file_diff(path, before, None, content), _file_diff(path, None, after, content)]
         return FileDiff(path, whole(parts), sum(item.added for item in parts), sum(item.removed for item in parts))
     old_name, new_name = _quoted(f"a/{path}"), _quoted(f"b/{path}")
-    head = [f"diff --git {old_name} {new_name}", *_modes(before, after)]
+    head = [f"diff --git {old_name} {new_name}"]
+    (old_mode, old), (new_mode, new) = _side(before, content), _side(after, content)
+    if old_mode is None:
+        head.append(f"new file mode {new_mode}")
+    elif new_mode is None:
+        head.append(f"deleted file mode {old_mode}")
+    elif old_mode != new_mode:
+        head += [f"old mode {old_mode}", f"new mode {new_mode}"]
     if before is not None and after is not None and (before.kind, before.content) == (after.kind, after.content):
-        modes = [f"old mode 100{before.mode:03o}", f"new mode 100{after.mode:03o}"]
-        return FileDiff(path, "\n".join([head[0], *(head[1:] or modes)]) + "\n")
-    old, new = _lines(before, content), _lines(after, content)
+        if old_mode == new_mode:  # a mode that Git does not know, such as one of a group
+            head += [f"old mode 100{before.mode:03o}", f"new mode 100{after.mode:03o}"]
+        return FileDiff(path, "\n".join(head) + "\n")
     lines = _unified(old, new) if old is not None and new is not None else None
-    names = (old_name if _visible(before) else "/dev/null", new_name if _visible(after) else "/dev/null")
+    old_name, new_name = old_name if old_mode else "/dev/null", new_name if new_mode else "/dev/null"
     if lines is None:
-        return FileDiff(path, "\n".join([*head, f"Binary files {names[0]} and {names[1]} differ"]) + "\n")
+        return FileDiff(path, "\n".join([*head, f"Binary files {old_name} and {new_name} differ"]) + "\n")
     if lines:
-        head += [f"--- {names[0]}", f"+++ {names[1]}"]
+        head += [f"--- {old_name}", f"+++ {new_name}"]
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+-"]
     return FileDiff(path, "\n".join([*head, *lines]) + "\n", *counts)
 
 
-def _modes(before: Entry | None, after: Entry | None) -> list[str]:
-    old = _mode(before) if before is not None and _visible(before) else None
-    new = _mode(after) if after is not None and _visible(after) else None
-    if old is None:
-        return [f"new file mode {new}"]
-    if new is None:
-        return [f"deleted file mode {old}"]
-    return [f"old mode {old}", f"new mode {new}"] if old != new else []
-
-
-def _mode(entry: Entry) -> str:
-    if entry.kind == "link":
-        return "120000"
-    return "100755" if entry.mode & 0o100 else "100644"
-
-
-def _lines(entry: Entry | None, content: Callable[[Entry], bytes]) -> list[str] | None:
-    """The lines without their ends; a last line without one is followed by Git's remark. None: it is not text."""
-    if entry is None or entry.kind not in (*SHOWN, "opaque"):
-        return []
+def _side(entry: Entry | None, content: Callable[[Entry], bytes]) -> tuple[str | None, list[str] | None]:
+    # Git's mode, None where nothing is shown, and the lines without their ends, None where it is not text. A last line
+    # without an end is followed by Git's remark.
+    if entry is None or entry.kind not in SHOWN:
+        return None, []
+    mode = "120000" if entry.kind == "link" else "100755" if entry.mode & 0o100 else "100644"
     if entry.kind == "opaque" or entry.size > LARGEST:
-        return None
+        return mode, None
     try:
-        raw = os.fsencode(entry.content) if entry.kind == "link" else content(entry)
-        text = raw.decode()
+        text = (os.fsencode(entry.content) if entry.kind == "link" else content(entry)).decode()
     except (UnicodeDecodeError, SnapshotError):  # the second: it was not kept
-        return None
+        return mode, None
     if "\0" in text:
-        return None
+        return mode, None
     lines = text.split("\n")
     last = lines.pop()
-    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
+    return mode, [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
 
 
 def _unified(old: list[str], new: list[str]) -> list[str] | None:
-    """The hunks; None where there is too much to compare."""
+    # The hunks; None where there is too much to compare.
     start, most = 0, min(len(old), len(new))
     while start < most and old[start] == new[start]:
         start += 1

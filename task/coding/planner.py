@@ -163,7 +163,7 @@ def parse_plan(reply: Message | str) -> Plan:
 
 
 def _object_in(text: str) -> dict[str, Any]:
-    """The first JSON object of the text that has a plan, else the first one."""
+    # The first JSON object of the text that has a plan, else the first one.
     found: list[dict[str, Any]] = []
     decoder, place = json.JSONDecoder(), text.find("{")
     for _ in range(MOST_OBJECTS):

@@ -126,7 +126,7 @@ def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[s
 
 
 def _removed(top: int, path: str, there: Entry, before: Entry | None) -> bool:
-    """Whether the way is free for what was there before."""
+    # Whether the way is free for what was there before.
     if before is not None and before.kind == there.kind:
         return True
     with suppress(FileNotFoundError, NotADirectoryError), _parent(top, path) as (folder, name):
@@ -173,7 +173,7 @@ def _parent(top: int, path: str, *, create: bool = False) -> Generator[tuple[int
 
 
 def _same_index(path: str, one: Entry | None, other: Entry | None, snapshots: Snapshots) -> bool:
-    """Whether two of Git's indexes name the same contents: `git status` alone writes new times into one."""
+    # Whether two of Git's indexes name the same contents: `git status` alone writes new times into one.
     if not is_index(path) or one is None or other is None:
         return False
     try:
