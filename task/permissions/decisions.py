@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from task.conversation.messages import ToolCall
 from task.permissions.icerc import ICERC, Brief
-from task.permissions.taint import ContextView, Origin
+from task.permissions.taint import ContextView
 
 
 class Effect(StrEnum):
@@ -18,13 +18,6 @@ class Effect(StrEnum):
     WRITE = "write"
     EXECUTE = "execute"
     NETWORK = "network"
-
-
-def origin_of(effects: frozenset[Effect]) -> Origin:
-    """The default origin of a tool's results: only a tool that does nothing but compute gives our own."""
-    if not effects:
-        return Origin.OWN
-    return Origin.MADE if effects & {Effect.WRITE, Effect.EXECUTE} else Origin.OUTSIDE
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class PolicyGate:
         facts = CallFacts(request)
         if denial := self.policy.denied(facts):
             return Denied(denial)
-        if refusal := refused_by_mode(self.mode, request):
+        if self.mode is PermissionMode.READ_ONLY and (refusal := refused_by_mode(self.mode, request)):
             return refusal
         if facts.unreachable:
             return Denied(facts.unreachable)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError
 from task.permissions.addresses import declared_urls
-from task.permissions.decisions import WorkspaceAccess, origin_of
+from task.permissions.decisions import WorkspaceAccess
 from task.permissions.icerc import Brief
 from task.permissions.taint import Origin
 from task.tools.models import Effect, ToolCallParams
@@ -87,7 +87,9 @@ class BaseTool(ABC):
     @property
     def origin(self) -> Origin:
         """Who wrote the text of the results; derived from the effects unless overridden."""
-        return self.spec.origin or origin_of(self.effects)
+        if self.spec.origin is not None or not self.effects:  # what only computes is our own
+            return self.spec.origin or Origin.OWN
+        return Origin.MADE if self.effects & {Effect.WRITE, Effect.EXECUTE} else Origin.OUTSIDE
 
     @property
     def timeout(self) -> float | None:
