@@ -108,9 +108,9 @@ class World:
             _tool("file_content_extraction_tool", READS, self.brings),
             _tool("duckduckgo_web_search", SEARCHES, self.searched),
             _tool("fetch_page", SEARCHES, self.fetched),
-            _Described("docs_lookup", self.brings, _OPEN, SEARCHES, text=self.case.describes),
-            _Composing("execute_code", self._ran, _OPEN, frozenset({Effect.EXECUTE})),
-            _Composing("ask_model", self._said, _OPEN, READS),
+            MadeTool("docs_lookup", self.brings, _OPEN, SEARCHES, described=self.case.describes),
+            MadeTool("execute_code", self._ran, _OPEN, frozenset({Effect.EXECUTE})),
+            MadeTool("ask_model", self._said, _OPEN, READS, origin=Origin.MADE),
             _tool("write_file", frozenset({Effect.WRITE}), self.changed("write_file")),
             _tool("shell_run", RUNS, self.changed("shell_run")),
             *(_tool(name, CHANGES, self.changed(name)) for name in CHANGING),
@@ -156,21 +156,6 @@ ASKED = "Please look at https://news.example/today, at files/b/notes.txt and at 
 
 def _tool(name: str, effects: frozenset[Effect], work: Any) -> MadeTool:
     return MadeTool(name, work, _OPEN, effects)
-
-
-@dataclass(eq=False)
-class _Described(MadeTool):
-    text: str = ""
-
-    @property
-    def description(self) -> str:
-        return self.text or "Looks a topic up in the documents."
-
-
-class _Composing(MadeTool):
-    @property
-    def origin(self) -> Origin:
-        return Origin.MADE
 
 
 def leaks(text: str) -> bool:

@@ -17,14 +17,6 @@ WRITES = frozenset({Effect.WRITE})
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
-class Notebook(MadeTool):
-    """A tool whose results are nobody else's words."""
-
-    @property
-    def origin(self) -> Origin:
-        return Origin.OWN
-
-
 @dataclass
 class Scene:
     """A chat whose model plays a script; `written` is what the tool that writes was called with."""
@@ -48,6 +40,9 @@ async def scene(*replies: Reply, **options: Any) -> AsyncGenerator[Scene]:
         return f"wrote {text}"
 
     model = ScriptedModel(*replies)
-    tools = (Notebook("write", write, TEXT, WRITES), answering("look", "seen", tool_effects=frozenset({Effect.READ})))
+    tools = (
+        MadeTool("write", write, TEXT, WRITES, origin=Origin.OWN),
+        answering("look", "seen", tool_effects=frozenset({Effect.READ})),
+    )
     async with agents(model, *tools, **options) as running:
         yield Scene(model, running, Chat(running), written)

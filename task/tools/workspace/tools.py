@@ -20,7 +20,7 @@ from task.tools.workspace.commands import Commands, ShellResult, run_python
 from task.tools.workspace.files import FSResult, Query
 from task.tools.workspace.root import PathEscape, Workspace
 
-WRITES = frozenset({Effect.WRITE})
+READS, WRITES = frozenset({Effect.READ}), frozenset({Effect.WRITE})
 RUNS = frozenset({Effect.WRITE, Effect.EXECUTE})
 _CONFINED = (
     "It runs in the folder of the workspace, in a sandbox: it cannot change anything outside it, nor git's hooks and "
@@ -44,16 +44,16 @@ def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> l
     ]
 
 
+def _spec(name: str, description: str, parameters: dict[str, Any], effects: frozenset[Effect] = READS) -> ToolSpec:
+    # A file may hold what the model wrote itself, so no address that a tool reads or prints counts as known.
+    return ToolSpec(name, description, parameters, effects, origin=Origin.MADE)
+
+
 class WorkspaceTool(DescribedTool):
     """A tool that works on the files of a workspace; the gate, the user and the tool see the same, real path."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-
-    @property
-    def origin(self) -> Origin:
-        """A file may hold what the model wrote itself, so no address in it counts as known."""
-        return Origin.MADE
 
     def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
         root, path = self.workspace.path, str(arguments["path"])
@@ -93,7 +93,7 @@ class WorkspaceTool(DescribedTool):
 class FsReadTool(WorkspaceTool):
     """Reads a text file, a page at a time if it is long."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "fs_read",
         "Read a UTF-8 text file of the workspace. A text of more than 30,000 characters comes in pages: the last "
         "line says how to go on.",
@@ -113,12 +113,12 @@ class FsReadTool(WorkspaceTool):
 class FsWriteTool(WorkspaceTool):
     """Makes or replaces a text file."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "fs_write",
         "Write a UTF-8 text file of the workspace, whole: what was in it is replaced. Folders are made as needed. "
         "To change a part of a file use fs_edit.",
         object_schema("path", "content", path=_PATH, content=text("The whole new content")),
-        effects=WRITES,
+        WRITES,
     )
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
@@ -128,7 +128,7 @@ class FsWriteTool(WorkspaceTool):
 class FsListTool(WorkspaceTool):
     """Lists a folder."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "fs_list", "List a folder of the workspace. The names of folders end in a slash.", object_schema(path=_FOLDER)
     )
 
@@ -139,7 +139,7 @@ class FsListTool(WorkspaceTool):
 class FsEditTool(WorkspaceTool):
     """Replaces a text in a file."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "fs_edit",
         "Replace a text in a file of the workspace. old_text must be in the file exactly once, to the last space; "
         "add the lines around it until it is, or set replace_all to replace it everywhere. Read the file first.",
@@ -152,7 +152,7 @@ class FsEditTool(WorkspaceTool):
             new_text=text("What takes its place; empty to delete it"),
             replace_all=_FLAG,
         ),
-        effects=WRITES,
+        WRITES,
     )
 
     def _work(self, workspace: Workspace, arguments: dict[str, Any]) -> FSResult:
@@ -163,7 +163,7 @@ class FsEditTool(WorkspaceTool):
 class FsSearchTool(WorkspaceTool):
     """Finds lines in files."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "fs_search",
         "Find the lines in the files of the workspace that contain a text, each with its file and number. Folders "
         "of dependencies, caches and git are left out.",
@@ -192,11 +192,6 @@ class CommandTool(DescribedTool):
     def effects(self) -> frozenset[Effect]:
         return RUNS if self.commands.confined else RUNS | {Effect.NETWORK}
 
-    @property
-    def origin(self) -> Origin:
-        """It prints what is in the workspace's files, which the model may have written itself."""
-        return Origin.MADE
-
     def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess:
         return WorkspaceAccess(str(self.commands.workspace.path))
 
@@ -217,11 +212,11 @@ class CommandTool(DescribedTool):
 class ShellRunTool(CommandTool):
     """Runs a command line."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "shell_run",
         f"Run a command line of the shell. {_CONFINED}",
         object_schema("cmd", cmd=text("The command line, such as: git diff --stat", minLength=1)),
-        effects=RUNS,
+        RUNS,
     )
 
     @property
@@ -235,11 +230,11 @@ class ShellRunTool(CommandTool):
 class PythonRunTool(CommandTool):
     """Runs the tests or a snippet."""
 
-    spec = ToolSpec(
+    spec = _spec(
         "python_run",
         f"Run pytest, or a snippet of Python that can import the workspace's modules. {_CONFINED}",
         object_schema("mode", mode=text("pytest or snippet"), code=text('The code, for mode "snippet"')),
-        effects=RUNS,
+        RUNS,
     )
 
     async def _run(self, arguments: dict[str, Any]) -> ShellResult:
