@@ -32,7 +32,7 @@ SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
 DELETED = "This conversation was deleted elsewhere. /clear starts another one."
 NOT_READY = "FrameworkController.initialize() comes first."
-NO_TERMINAL = "nobody is at a terminal to approve it"
+NO_TERMINAL = "no user is at a terminal to approve it"
 STAYS_OPEN = "The question stays open: `approve {codes}` or `deny {codes}` answers it."
 
 

@@ -114,7 +114,7 @@ class InterpreterSettings(Section):
     python: Folder | None = setting(None, "Python of the kernels; empty: `.venv-kernel` beside the project.")
     seconds: float = setting(30, "Seconds that code of one call may run.", gt=0, le=3600)
     sessions: int = setting(128, "Conversations whose variables are kept at a time.", ge=1)
-    running: int = setting(24, "Calls that run at a time, of one person at most half; others wait in line.", ge=1)
+    running: int = setting(24, "Calls that run at a time, of one user at most half; others wait.", ge=1)
     idle_minutes: float = setting(30, "Minutes after which an unused session ends.", gt=0)
     memory_mib: int = setting(2048, "Memory of one process, in MiB.", ge=256)
     drain_seconds: float = setting(

@@ -198,7 +198,7 @@ def load_settings(
 
     The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
     is looked for as well; `directory` is the working directory unless given, `environ` the process's environment. If
-    `directory` lies in `workspace`, somebody else may have written these two files: of them only `HARMLESS` counts, and
+    `directory` lies in `workspace`, another user may have written these two files: of them only `HARMLESS` counts, and
     `Settings.ignored` names the rest.
 
     Raises:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["invoke_agent", "chat", "execute_tool"]
 Value = str | int | float | bool
-# Each with its labels: the verdict of the gate; what became of a question to a person; a cache and `hit` or `miss`; the
+# Each with its labels: the verdict of the gate; what became of a question to a user; a cache and `hit` or `miss`; the
 # tier of the sandbox in which code ran.
 Event = Literal["decision", "approval", "cache_request", "sandbox"]
 REQUEST_ID = "x-request-id"

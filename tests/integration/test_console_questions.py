@@ -91,7 +91,7 @@ async def test_without_a_terminal_what_would_ask_is_denied(tmp_path: Path) -> No
     async with talking(tmp_path, bash("touch a"), says("Then not.")) as console:
         await console.types("Make it.")
         assert not (console.folder / "a").exists()
-        assert "nobody is at a terminal" in results(console.upstream)[0]
+        assert "no user is at a terminal" in results(console.upstream)[0]
 
 
 @pytest.mark.fault("console: arguments that a person changes and that do not fit")
