@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from task.api.markdown import blocks_of
-from task.api.responses_output import citations
+from task.api.responses import citations
 from task.core_client.files import file_id_of
 
 
