@@ -12,7 +12,7 @@ import pytest
 from task.llm.base import Finish, TextDelta
 from task.llm.scripted import Reply, says, wants
 from tests.support.http_api import Api, http_api, said
-from tests.support.http_api import Reply as HttpReply
+from tests.support.replies import Reply as HttpReply
 from tests.support.upstream import Received, broken_off, hanging, http_error
 
 CUT = Reply((TextDelta('{"a": [1, 2'), Finish("length")))

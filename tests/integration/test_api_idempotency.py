@@ -12,7 +12,8 @@ import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.api_client import agent, coded, waiting
-from tests.support.http_api import Api, Reply, http_api, key_of, said
+from tests.support.http_api import Api, http_api, key_of, said
+from tests.support.replies import Reply
 from tests.support.upstream import dripping, hanging, http_error
 from tests.support.waiting import until
 

@@ -23,9 +23,10 @@ from task.settings import Settings
 from tests.support.api_client import coded
 from tests.support.core import API_KEY
 from tests.support.core_peers import DONE, answers, chunk, peer, streams
-from tests.support.http_api import Api, Reply, http_api, said, uploaded
+from tests.support.http_api import Api, http_api, said, uploaded
 from tests.support.image_deployment import PNG
 from tests.support.product import MODEL, product
+from tests.support.replies import Reply
 from tests.support.upstream import Item, openai_upstream
 
 DATA = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"

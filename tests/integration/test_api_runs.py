@@ -14,8 +14,8 @@ from task.llm.scripted import Reply, says, wants
 from tests.support.api_client import NOTES
 from tests.support.core import served
 from tests.support.http_api import Api, http_api, key_of, said
-from tests.support.http_api import Reply as HttpReply
 from tests.support.product import product
+from tests.support.replies import Reply as HttpReply
 from tests.support.upstream import Received, dripping, error_in_stream, hanging, http_error, never_answering
 from tests.support.waiting import until
 

@@ -16,9 +16,10 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from task.api.identity import LOCAL_OWNER
 from task.llm.scripted import says
 from tests.support.agent import agent_process
-from tests.support.http_api import MODEL, NOWHERE, Api, Reply, http_api, said
+from tests.support.http_api import MODEL, NOWHERE, Api, http_api, said
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
+from tests.support.replies import Reply
 from tests.support.stores import opened
 from tests.support.upstream import Upstream, dripping, hanging, openai_upstream
 from tests.support.upstream_faults import never_answering

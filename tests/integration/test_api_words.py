@@ -17,9 +17,10 @@ from tests.support.agent import agent_process
 from tests.support.api_client import NOTES as NOTES_TOOL
 from tests.support.api_client import Client, agent, coded, numbered, results, waiting
 from tests.support.core import API_KEY
-from tests.support.http_api import MODEL, NOWHERE, Api, Reply, key_of, said
+from tests.support.http_api import MODEL, NOWHERE, Api, key_of, said
 from tests.support.ports import free_port
 from tests.support.product import product
+from tests.support.replies import Reply
 from tests.support.two_agents import NOTES
 from tests.support.upstream import dripping, never_answering, openai_upstream
 

@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 
 from task.llm.scripted import says, wants
-from tests.support.http_api import Api, Reply, http_api, said
+from tests.support.http_api import Api, http_api, said
 from tests.support.product import product
+from tests.support.replies import Reply
 from tests.support.upstream import Received
 
 DEFINITION = """\

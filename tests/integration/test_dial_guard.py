@@ -16,8 +16,9 @@ from task.api.guard import DEEPEST, _Body
 from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
-from tests.support.http_api import Api, Reply, http_api, key_of, said
+from tests.support.http_api import Api, http_api, key_of, said
 from tests.support.product import Product, product
+from tests.support.replies import Reply
 
 AGENT = "/openai/deployments/general-purpose-agent"
 CHAT = f"{AGENT}/chat/completions"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import says, wants
-from tests.support.http_api import Reply, http_api, key_of, said
+from tests.support.http_api import http_api, key_of, said
 from tests.support.ports import free_port
 from tests.support.product import product
+from tests.support.replies import Reply
 from tests.support.upstream_faults import broken_off, http_error
 
 TOOLS = '''

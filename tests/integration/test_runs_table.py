@@ -14,7 +14,8 @@ import pytest
 from task.llm.scripted import says, wants
 from task.runs.table import TABLE
 from tests.support.api_client import LOOKUP, Client, agent, results, waiting
-from tests.support.http_api import Api, Reply, said
+from tests.support.http_api import Api, said
+from tests.support.replies import Reply
 from tests.support.upstream import broken_off, http_error
 
 MILK, BREAD, DONE = wants("write_note", text="milk"), wants("write_note", text="bread"), says("Done.")

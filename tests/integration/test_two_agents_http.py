@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from task.llm.scripted import says, wants
 from tests.support.api_client import coded
-from tests.support.http_api import Api, Reply, said
+from tests.support.http_api import Api, said
+from tests.support.replies import Reply
 from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents, two_agents_on_redis, two_workers
 from tests.support.upstream import hanging
 from tests.support.waiting import until

@@ -11,7 +11,8 @@ from typing import Any
 
 from task.llm import scripted
 from task.llm.base import ToolCallDelta
-from tests.support.http_api import Api, Reply, http_api, said
+from tests.support.http_api import Api, http_api, said
+from tests.support.replies import Reply
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 LOOKUP: dict[str, Any] = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}

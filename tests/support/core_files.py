@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,24 +12,7 @@ from uuid import uuid4
 from aiohttp import ClientSession, ClientTimeout, FormData
 from yarl import URL
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        return self.body.decode()
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def etag(self) -> str:
-        return self.headers["ETag"]
+from tests.support.replies import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +37,29 @@ class CoreFiles:
                 bucket = (await answer.json())["bucket"]
             yield cls(base_url, session, bucket, home)
 
-    async def call(self, method: str, path: str, **options: Any) -> Answer:
+    async def call(self, method: str, path: str, **options: Any) -> Reply:
         url = URL(f"{self.base_url}{path}", encoded=True)
         async with self.session.request(method, url, **options) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return Reply(answer.status, answer.headers, await answer.read())
 
     async def put(
         self, path: str, content: bytes = b"x", *, field: str = "file", type: str | None = "text/plain", **headers: str
-    ) -> Answer:
+    ) -> Reply:
         """Upload; headers in Python's spelling (`if_match`)."""
         form = FormData()
         form.add_field(field, io.BytesIO(content), filename="upload", content_type=type)
         return await self.call("PUT", self.file(path), data=form, headers=_spelled(headers))
 
-    async def get(self, path: str, **headers: str) -> Answer:
+    async def get(self, path: str, **headers: str) -> Reply:
         return await self.call("GET", self.file(path), headers=_spelled(headers))
 
-    async def delete(self, path: str, **headers: str) -> Answer:
+    async def delete(self, path: str, **headers: str) -> Reply:
         return await self.call("DELETE", self.file(path), headers=_spelled(headers))
 
-    async def metadata(self, path: str, query: str = "") -> Answer:
+    async def metadata(self, path: str, query: str = "") -> Reply:
         return await self.call("GET", f"/v1/metadata/{self.url(path)}{query and '?' + query}")
 
-    async def move(self, source: str, destination: str, *, overwrite: bool = False, call: str = "move") -> Answer:
+    async def move(self, source: str, destination: str, *, overwrite: bool = False, call: str = "move") -> Reply:
         body = {"sourceUrl": self.url(source), "destinationUrl": self.url(destination), "overwrite": overwrite}
         return await self.call("POST", f"/v1/ops/resource/{call}", json=body)
 

@@ -15,7 +15,7 @@ from yarl import URL
 
 from task.llm.transport import sendable
 from tests.support.core import RunningCore, local_core, served
-from tests.support.core_files import Answer
+from tests.support.replies import Reply
 
 if TYPE_CHECKING:
     from aidial_client import AsyncDial
@@ -153,10 +153,10 @@ def dialling(core: RunningCore, key: str = "key-one") -> AsyncDial:
 
 async def ask(
     session: ClientSession, deployment: str = "app", body: Any = None, query: str = "", **headers: str
-) -> Answer:
+) -> Reply:
     """A completion's whole answer; the body is a minimal request unless given, bytes are sent as they are."""
     async with completion(session, deployment, body, query, **headers) as answer:
-        return Answer(answer.status, answer.headers, await answer.read())
+        return Reply(answer.status, answer.headers, await answer.read())
 
 
 def completion(

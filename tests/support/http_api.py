@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,31 +13,11 @@ import aiohttp
 from task.settings import Settings
 from task.store.store import open_store
 from tests.support.agent import running_agent
+from tests.support.replies import Reply
 from tests.support.upstream import Item, Upstream, openai_upstream
 
 MODEL = "test-model"
 NOWHERE = "http://127.0.0.1:9"
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    status: int
-    headers: Mapping[str, str]
-    text: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-    @property
-    def error(self) -> dict[str, Any]:
-        return self.json["error"]
-
-    @property
-    def chunks(self) -> list[dict[str, Any]]:
-        """The JSON of a stream's `data:` lines, `[DONE]` aside."""
-        lines = [line[6:] for line in self.text.splitlines() if line.startswith("data: ")]
-        return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +32,7 @@ class Api:
         if body is not None:
             options["json"] = body
         async with self.session.request(method, f"{self.url}{path}", headers=given, **options) as response:
-            return Reply(response.status, dict(response.headers), await response.text())
+            return Reply(response.status, dict(response.headers), await response.read())
 
     async def get(self, path: str, **options: Any) -> Reply:
         return await self.call("GET", path, **options)

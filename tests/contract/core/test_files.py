@@ -7,7 +7,8 @@ import hashlib
 import pytest
 from aiohttp import FormData
 
-from tests.support.core_files import Answer, CoreFiles
+from tests.support.core_files import CoreFiles
+from tests.support.replies import Reply
 
 ETAG = hashlib.md5(b"one").hexdigest()
 OTHER = hashlib.md5(b"").hexdigest()
@@ -30,7 +31,7 @@ FORM = {"Content-Type": "multipart/form-data; boundary=b"}
 NO_FORM = "Request must have a valid content-type header to decode a multipart request"
 
 
-async def called(files: CoreFiles, method: str, path: str, **headers: str) -> Answer:
+async def called(files: CoreFiles, method: str, path: str, **headers: str) -> Reply:
     """The answer to PUT (with the content `two`), GET or DELETE."""
     if method == "PUT":
         return await files.put(path, b"two", **headers)

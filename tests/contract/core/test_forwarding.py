@@ -14,9 +14,9 @@ import pytest
 from aiohttp import ClientSession, web
 
 from tests.support.core import RunningCore, local_core
-from tests.support.core_files import Answer
 from tests.support.core_peers import Handler, Peer, answers, calling, config, peer
 from tests.support.mcp_server import running_mcp_server, small_server
+from tests.support.replies import Reply
 
 ALLOWED = ["add", "echo"]
 MCP = "/v1/toolset/small/mcp"
@@ -51,11 +51,11 @@ def rpc(method: str, number: int = 1, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-async def post(session: ClientSession, body: Any, query: str = "", **headers: str) -> Answer:
+async def post(session: ClientSession, body: Any, query: str = "", **headers: str) -> Reply:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with session.post(f"{MCP}{query}", data=data, headers={"Content-Type": "application/json"} | named) as answer:
-        return Answer(answer.status, answer.headers, await answer.read())
+        return Reply(answer.status, answer.headers, await answer.read())
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -156,7 +156,7 @@ async def test_a_toolsets_list_has_its_allowed_tools_only(as_event: bool, tmp_pa
 
     async with toolset(listing, tmp_path) as (_, _, session):
         answer = await post(session, rpc("tools/list"))
-    message = json.loads(answer.text.partition("data: ")[2] if as_event else answer.text)
+    message = answer.chunks[0] if as_event else answer.json
     assert [tool["name"] for tool in message["result"]["tools"]] == ALLOWED
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +16,10 @@ from PIL import Image
 
 from task.local.core.models import ModelChoice, UpstreamModel, scripted_demo
 from tests.support.core import RunningCore, local_core
-from tests.support.core_files import Answer, CoreFiles
+from tests.support.core_files import CoreFiles
 from tests.support.core_peers import DONE, Handler, answers, ask, calling, config, peer
 from tests.support.image_deployment import NAME, PNG
+from tests.support.replies import Reply
 
 PROMPT = "A smiling cat wearing sunglasses"
 DESCRIBED = {NAME: {"type": "chat", "displayName": "DALL-E 3", "endpoint": "http://adapter/"}}
@@ -47,7 +47,7 @@ def wanted(prompt: Any = PROMPT, stream: bool = False, **wishes: str) -> dict[st
     return {"messages": [{"role": "user", "content": prompt}], "stream": stream, **fields}
 
 
-def attached(answer: Answer) -> dict[str, dict[str, Any]]:
+def attached(answer: Reply) -> dict[str, dict[str, Any]]:
     """The attachments of a complete answer by title."""
     [choice] = answer.json["choices"]
     return {item["title"]: item for item in choice["message"]["custom_content"]["attachments"]}
@@ -95,7 +95,7 @@ async def test_an_upstream_makes_the_picture_with_its_own_key(tmp_path: Path) ->
 async def test_a_stream_contains_the_attachments_and_ends_like_every_stream(tmp_path: Path) -> None:
     async with core_with(tmp_path) as (_, session, _):
         answer = await ask(session, NAME, wanted(stream=True))
-    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    events = answer.chunks
     _, delta, _ = [event["choices"][0]["delta"] for event in events]
     assert answer.body.endswith(DONE)
     assert [item["title"] for item in delta["custom_content"]["attachments"]] == ["Revised prompt", "Image"]

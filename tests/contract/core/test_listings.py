@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.core import local_core
-from tests.support.core_files import Answer
 from tests.support.core_peers import calling, config, dialling
+from tests.support.replies import Reply
 
 ENTRIES: dict[str, Any] = {
     "applications": {
@@ -42,13 +42,13 @@ ENTRIES: dict[str, Any] = {
 pytestmark = pytest.mark.local_core
 
 
-async def listed(tmp_path: Path, path: str, key: str = "key-one", **switches: Any) -> Answer:
+async def listed(tmp_path: Path, path: str, key: str = "key-one", **switches: Any) -> Reply:
     async with (
         local_core(config(**ENTRIES), tmp_path, **switches) as core,
         calling(core, key) as session,
         session.get(path) as answer,
     ):
-        return Answer(answer.status, answer.headers, await answer.read())
+        return Reply(answer.status, answer.headers, await answer.read())
 
 
 async def test_13_16_a_model_is_listed_with_all_fields_that_clients_need(tmp_path: Path) -> None:

@@ -68,11 +68,6 @@ def demo(folder: Path, script: str = SCRIPT) -> ConnectedModel:
     return scripted_demo(folder / "script.yaml")
 
 
-def event_data(body: bytes) -> list[dict[str, Any]]:
-    lines = [line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith("data: {")]
-    return [json.loads(line) for line in lines]
-
-
 async def listed(session: ClientSession) -> dict[str, dict[str, Any]]:
     async with session.get("/openai/models") as answer:
         return {model["id"]: model for model in (await answer.json())["data"]}
@@ -173,7 +168,7 @@ async def test_calls_in_the_text_of_an_open_models_server_are_calls_for_the_call
         async with core_with(choice, tmp_path) as (_, session):
             answer = await ask(session, "local-model", {**ASKED, "tools": tools, "stream": stream})
     if stream:
-        deltas = [choice["delta"] for event in event_data(answer.body) for choice in event["choices"]]
+        deltas = [choice["delta"] for event in answer.chunks for choice in event["choices"]]
     else:
         deltas = [choice["message"] for choice in answer.json["choices"]]
     calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
@@ -202,7 +197,7 @@ async def test_the_demo_is_listed_as_what_it_is_and_streams_calls_and_answers(tm
         assert (await listed(session))["scripted-demo"]["display_name"] == "Scripted demo (not a real model)"
         [question] = ASKED["messages"]
         asked = await ask(session, "scripted-demo", {**ASKED, "tools": [TOOL], "stream": True})
-        events = event_data(asked.body)
+        events = asked.chunks
         assert asked.body.endswith(DONE)
         assert {event["model"] for event in events} == {"scripted-demo"}
         assert len({event["id"] for event in events}) == 1
@@ -251,4 +246,4 @@ async def test_a_script_without_an_answer_is_an_error_in_the_stream_and_without_
         block = await ask(session, "scripted-demo", {"messages": []})
         stream = await ask(session, "scripted-demo")
     assert (block.status, block.json["error"]["code"]) == (500, "script_exhausted")
-    assert event_data(stream.body)[-1]["error"]["code"] == "script_exhausted"
+    assert stream.chunks[-1]["error"]["code"] == "script_exhausted"

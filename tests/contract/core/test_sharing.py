@@ -12,8 +12,9 @@ import pytest
 from aiohttp import ClientSession, web
 
 from tests.support.core import RunningCore, local_core
-from tests.support.core_files import Answer, CoreFiles
+from tests.support.core_files import CoreFiles
 from tests.support.core_peers import DONE, Handler, answers, application, ask, calling, chunk, config, peer, streams
+from tests.support.replies import Reply
 
 FOLDER = "application/vnd.dial.metadata+json"
 
@@ -106,9 +107,8 @@ async def test_13_9_unexpected_shapes_are_left_to_the_application(tmp_path: Path
         assert (await ask(session, body=odd)).status == 200
 
 
-def attached_url(answer: Answer) -> str:
-    text = answer.text.partition("data: ")[2].partition("\n")[0] or answer.text
-    choice = json.loads(text)["choices"][0]
+def attached_url(answer: Reply) -> str:
+    choice = (answer.chunks or [answer.json])[0]["choices"][0]
     return (choice.get("delta") or choice["message"])["custom_content"]["attachments"][0]["url"]
 
 
