@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from task.conversation.messages import Message, Role
-from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in
+from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in, words_of
 from task.permissions.icerc import plain, words
 from task.tools.toolbox import Pending
 
@@ -49,11 +49,6 @@ def said_in(added: Sequence[Message]) -> str:
 def label(title: str) -> str:
     """A waiting call's title as plain text in which no chat would recognise an address."""
     return _ADDRESS.sub(r"[\g<0>]", plain(title)[:TITLE_CHARS])
-
-
-def words_of(message: Message) -> str:
-    """The user's text; empty where the message has parts, because an answer is text only."""
-    return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
 
 
 def without_question(text: str) -> str:

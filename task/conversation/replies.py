@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from task.conversation.messages import Message, Role
+
 Choice = Literal["approve", "always", "deny"]
 
 DECISION, CALLS = "decision", "calls"  # the fields of the form
@@ -97,6 +99,11 @@ def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer
         replace(item, reason="") for item in from_form
     ]
     return from_text if same else None
+
+
+def words_of(message: Message) -> str:
+    """The user's text; empty where the message has parts, because an answer is text only."""
+    return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
 
 
 def codes_in(text: str) -> tuple[str, ...] | None:
