@@ -33,7 +33,7 @@ from task.product.profile import CONSOLE
 from task.runs.answering import RunChoice
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
-from task.tools.base import BaseTool
+from task.tools.base import BaseTool, DescribedTool, ToolSpec
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
 from task.tools.schemas import FRAMEWORK
@@ -98,32 +98,14 @@ class ToolHandlerInterface(ABC):
         """Run the tool; the result is JSON data."""
 
 
-@dataclass(eq=False)
-class HandlerTool(BaseTool):
+class HandlerTool(DescribedTool):
     """A program's handler as a tool like any other."""
 
-    handler: ToolHandlerInterface
-    registered: str
-
-    @property
-    def name(self) -> str:
-        return self.registered
-
-    @property
-    def description(self) -> str:
-        return (type(self.handler).__doc__ or self.registered).strip()
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return dict(self.handler.parameters)
-
-    @property
-    def effects(self) -> frozenset[Effect]:
-        return self.handler.effects
-
-    @property
-    def origin(self) -> Origin:
-        return Origin.OUTSIDE
+    def __init__(self, handler: ToolHandlerInterface, registered: str) -> None:
+        self.handler = handler
+        description = (type(handler).__doc__ or registered).strip()
+        parameters = dict(handler.parameters)
+        self.spec = ToolSpec(registered, description, parameters, handler.effects, origin=Origin.OUTSIDE)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str:
         arguments = tool_call_params.arguments or {}

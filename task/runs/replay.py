@@ -24,7 +24,7 @@ from task.runs.request import RunCaller, RunOptions, RunRequest, session_title
 from task.runs.table import files_of, options_of
 from task.runs.traces import TraceObserver, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
-from task.tools.base import BaseTool
+from task.tools.base import BaseTool, DescribedTool, ToolSpec
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Toolbox
 
@@ -156,29 +156,13 @@ def _tools(trace: Trace) -> list[BaseTool]:
     return [_RecordedTool(name, results) for name in sorted(names)]
 
 
-@dataclass(eq=False)
-class _RecordedTool(BaseTool):
-    recorded: str
-    results: dict[str, deque[Message]]
-
-    @property
-    def name(self) -> str:
-        return self.recorded
-
-    @property
-    def description(self) -> str:
-        return "Returns the recorded results."
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"type": "object"}
-
-    @property
-    def offloads(self) -> bool:
-        return False
+class _RecordedTool(DescribedTool):
+    def __init__(self, name: str, results: dict[str, deque[Message]]) -> None:
+        self.spec = ToolSpec(name, "Returns the recorded results.", {"type": "object"}, offloads=False)
+        self._results = results
 
     async def _execute(self, tool_call_params: ToolCallParams) -> Message:
-        return self.results[tool_call_params.tool_call.id].popleft()
+        return self._results[tool_call_params.tool_call.id].popleft()
 
 
 class _RecordedGate:

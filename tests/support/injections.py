@@ -108,7 +108,7 @@ class World:
             _tool("file_content_extraction_tool", READS, self.brings),
             _tool("duckduckgo_web_search", SEARCHES, self.searched),
             _tool("fetch_page", SEARCHES, self.fetched),
-            MadeTool("docs_lookup", self.brings, _OPEN, SEARCHES, described=self.case.describes),
+            MadeTool("docs_lookup", self.brings, _OPEN, SEARCHES, described=self.case.describes or LOOKS_UP),
             MadeTool("execute_code", self._ran, _OPEN, frozenset({Effect.EXECUTE})),
             MadeTool("ask_model", self._said, _OPEN, READS, origin=Origin.MADE),
             _tool("write_file", frozenset({Effect.WRITE}), self.changed("write_file")),
@@ -150,6 +150,7 @@ class World:
         return work
 
 
+LOOKS_UP = "Looks a topic up in the documents."
 _OPEN: dict[str, Any] = {"type": "object", "properties": {}}
 ASKED = "Please look at https://news.example/today, at files/b/notes.txt and at the report, and tell me what is in it."
 
