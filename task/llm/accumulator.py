@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import orjson
@@ -31,15 +31,13 @@ def new_call_id() -> str:
     return f"call_{uuid4().hex[:24]}"
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
-    __slots__ = ("id", "index", "last", "name", "pieces")
-
-    def __init__(self, index: int | None) -> None:
-        self.index = index
-        self.id: str | None = None
-        self.name: str | None = None
-        self.pieces: list[str] = []
-        self.last = ""  # the last character that is not white space: it spares complete() most attempts to parse
+    index: int | None
+    id: str | None = None
+    name: str | None = None
+    pieces: list[str] = field(default_factory=list[str])
+    last: str = ""  # the last character that is not white space: it spares complete() most attempts to parse
 
     def complete(self) -> bool:
         """Whether the arguments are complete JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -138,43 +138,11 @@ async def chat_deltas(
     yield Finish(answer.finish_reason)
 
 
-class _Repeated:
-    """Reads chunks that differ from an earlier one in their text only, which is most of an answer: the bytes around the
-    text are compared instead of parsed."""
-
-    __slots__ = ("_after", "_before", "_lessons")
-
-    def __init__(self) -> None:
-        self._before, self._after = b"", b""
-        self._lessons = _LESSONS
-
-    def text(self, payload: bytes) -> str:
-        """The chunk's text; empty if more than its text is different, or it has none."""
-        before, after = self._before, self._after
-        if not (before and payload.startswith(before) and payload.endswith(after)):
-            return ""
-        try:
-            text = orjson.loads(payload[len(before) : len(payload) - len(after)])
-        except orjson.JSONDecodeError:
-            return ""
-        return text if type(text) is str else ""
-
-    def learn(self, payload: bytes, text: str, deltas_of: Callable[[bytes], list[Delta]]) -> None:
-        """Remember what is around the text, if that is all there is: without it, the chunk must have no deltas."""
-        if not self._lessons:
-            return
-        self._lessons -= 1
-        before, found, after = payload.partition(_CONTENT + orjson.dumps(text))
-        if found and not deltas_of(b"%b%bnull%b" % (before, _CONTENT, after)):
-            self._before, self._after = before + _CONTENT, after
-
-
 class _ChatAnswer:
-    __slots__ = ("_reader", "_repeated", "_secrets", "_started", "done", "failure", "finish_reason", "usage")
-
     def __init__(self, secrets: Iterable[str], event_limit: int) -> None:
-        self._reader, self._repeated = SseReader(event_limit), _Repeated()
-        self._secrets = secrets
+        self._reader, self._secrets = SseReader(event_limit), secrets
+        # Most chunks differ from an earlier one in their text only: the bytes around it are compared, not parsed.
+        self._before, self._after, self._lessons = b"", b"", _LESSONS
         self._started = False  # whether a chunk has been parsed
         self.done = False
         self.failure: ProviderError | None = None
@@ -206,7 +174,7 @@ class _ChatAnswer:
     def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
         texts: list[str] = []
         for payload in payloads:
-            if text := self._repeated.text(payload):
+            if text := self._repeated(payload):
                 texts.append(text)
                 continue
             if texts:
@@ -217,12 +185,32 @@ class _ChatAnswer:
                 return
             deltas = self._deltas(payload)
             if len(deltas) == 1 and isinstance(deltas[0], TextDelta):
-                self._repeated.learn(payload, deltas[0].text, self._deltas)
+                self._learn(payload, deltas[0].text)
             yield from deltas
             if self.done:
                 return
         if texts:
             yield TextDelta("".join(texts))
+
+    def _repeated(self, payload: bytes) -> str:
+        # The chunk's text; empty if more than its text is different.
+        before, after = self._before, self._after
+        if not (before and payload.startswith(before) and payload.endswith(after)):
+            return ""
+        try:
+            text = orjson.loads(payload[len(before) : len(payload) - len(after)])
+        except orjson.JSONDecodeError:
+            return ""
+        return text if type(text) is str else ""
+
+    def _learn(self, payload: bytes, text: str) -> None:
+        if not self._lessons:
+            return
+        self._lessons -= 1
+        before, found, after = payload.partition(_CONTENT + orjson.dumps(text))
+        # Only if the text is all there is: without it, the chunk must have no deltas.
+        if found and not self._deltas(b"%b%bnull%b" % (before, _CONTENT, after)):
+            self._before, self._after = before + _CONTENT, after
 
     def _deltas(self, payload: bytes) -> list[Delta]:
         deltas: list[Delta] = []
