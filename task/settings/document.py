@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 
 from task.errors import SettingsError
-from task.settings.framework import ConsoleSettings, HistorySettings, TepsSettings
+from task.settings.framework import ConsoleSettings, HistorySettings, ModelSettings, TepsSettings
 
 MAX_BYTES = 256 * 2**10
 MAX_NODES = 20_000  # with every alias written out
@@ -22,12 +22,8 @@ MAX_DEPTH = 50
 _VARIABLE = re.compile(r"(?P<escape>\$)?\$\{(?P<name>[^}]*)\}?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PROVIDERS: Mapping[str, str | None] = {
-    "dial": None,
-    "openai": None,
-    "ollama": None,
-    "dapr": None,
-    "local": None,  # the model on this machine, behind local Core
-    "azure_openai": None,
+    # `local` is the model on this machine, behind local Core.
+    **dict.fromkeys(("dial", "openai", "ollama", "dapr", "local", "azure_openai")),
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
 }
@@ -39,12 +35,8 @@ MODEL_KEYS: Mapping[str, str] = {
     "model": "deployment_name",
     "deployment_name": "deployment_name",
     "temperature": "temperature",
-    "max_tokens": "llm.max_tokens",
     "max_output_tokens": "llm.max_tokens",
-    "top_p": "llm.top_p",
-    "top_k": "llm.top_k",
-    "attempts": "llm.attempts",
-    "retry_seconds": "llm.retry_seconds",
+    **{name: f"llm.{name}" for name in ModelSettings.model_fields},
     "num_ctx": "ollama.context_tokens",
     "keep_alive": "ollama.keep_alive",
     "component": "dapr.component",

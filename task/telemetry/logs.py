@@ -24,13 +24,11 @@ ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] 
 _REFERENCE = re.compile(r"\breference:? ([0-9a-f]{8})\b")
 
 
-class IgnoreLeavingCallers(logging.Filter):
-    """Drops asyncio's tracebacks about the SDK's CancelScope, which asks every task that a leaving caller cancelled for
-    its exception."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        cancelled = bool(record.exc_info) and isinstance(record.exc_info[1], asyncio.CancelledError)
-        return not (cancelled and "CancelScope._on_task_done" in record.getMessage())
+def is_not_about_a_leaving_caller(record: logging.LogRecord) -> bool:
+    """False for asyncio's tracebacks about the SDK's CancelScope, which asks every task that a leaving caller cancelled
+    for its exception."""
+    cancelled = bool(record.exc_info) and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not (cancelled and "CancelScope._on_task_done" in record.getMessage())
 
 
 def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = False) -> None:
@@ -54,7 +52,7 @@ def set_up_logging(level: str, file: Path | None = None, *, as_json: bool = Fals
     for other in map(logging.getLogger, ("aidial_sdk", "uvicorn")):  # the SDK gives both handlers of their own
         other.handlers.clear()
         other.propagate = True
-    logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())
+    logging.getLogger("asyncio").addFilter(is_not_about_a_leaving_caller)
     for noisy in ("httpx", "httpx2", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
 
