@@ -133,7 +133,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         key = caller.core_key if caller is not None else request.api_key
         _, profile = self.opened
         models, context = await profile.chat_models(key), profile.context
-        personas = await context.personas() if context is not None else []
+        personas = list(await context.personas()) if context is not None else []
         return configuration_schema(models, profile.model, personas, context.persona if context else "")
 
     async def _create_tools(self) -> list[BaseTool]:

@@ -95,7 +95,7 @@ async def list_personas(service: CurrentService) -> Any:
     context = service.profile.context
     if context is None:
         return {"personas": [], "descriptions": {}, "default": None}
-    found = await context.persona_summaries()
+    found = await context.personas()
     return {"personas": list(found), "descriptions": found, "default": context.persona or None}
 
 

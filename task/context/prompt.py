@@ -60,17 +60,11 @@ class LiveContext:
         self._access = asyncio.Lock()  # a DCMManager is not thread-safe
         self._prompts: LRUCache[str, ContextPrompt] = LRUCache(KEPT_PROMPTS)
 
-    async def personas(self) -> list[str]:
-        """The personas to choose from."""
+    async def personas(self) -> dict[str, str]:
+        """The personas to choose from, each with the first line of its text."""
         await self._refresh_if_due()
         async with self._access:
-            return self._manager.persona_ids()
-
-    async def persona_summaries(self) -> dict[str, str]:
-        """The first line of each persona's text."""
-        await self._refresh_if_due()
-        async with self._access:
-            return self._manager.persona_summaries()
+            return await asyncio.to_thread(self._manager.persona_summaries)
 
     async def prompt(self, persona: str = "") -> ContextPrompt:
         """The prompt of the current files with this persona; at most two seconds old.

@@ -256,11 +256,11 @@ async def test_a_running_server_takes_up_edits_within_two_seconds(tmp_path: Path
 async def test_a_running_server_takes_up_new_personas(tmp_path: Path) -> None:
     clock = FakeClock()
     live = LiveContext(whole(tmp_path), clock=clock.now)
-    assert await live.personas() == ["critic"]
+    assert await live.personas() == {"critic": "Doubt."}
     with pytest.raises(InvalidRequest, match=r"no persona .poet.\. There are: critic\."):
         await live.prompt("poet")
     (tmp_path / "poet.md").write_text("Rhyme.")
     changed(tmp_path / "FRAMEWORK_CONTEXT.md", DEFINITION.replace("## Doc", "persona_poet: @poet.md\n## Doc"))
     await clock.advance(CHECK_SECONDS)
     assert "Rhyme." in (await live.prompt("Persona Poet")).text
-    assert await live.personas() == ["critic", "poet"]
+    assert await live.personas() == {"critic": "Doubt.", "poet": "Rhyme."}

@@ -89,7 +89,7 @@ class Completion:
                 return [name.removeprefix("/") for name in COMMANDS]
             case "/persona", "":
                 context = profile.context
-                known = self._kept_or(name, lambda: run_blocking(context.personas) if context is not None else [])
+                known = self._kept_or(name, lambda: [*run_blocking(context.personas)] if context is not None else [])
                 return [DEFAULT, *known]
             case "/model", "":
                 return self._kept_or(name, lambda: run_blocking(profile.listed_models, console.caller.core_key))

@@ -137,7 +137,7 @@ def choose_persona(console: FrameworkController, argument: str) -> str:
     profile, conversation = console.product.profile, console.conversation
     usual = profile.context.persona if profile.context is not None else ""
     if not argument:
-        known = run_blocking(profile.context.personas) if profile.context is not None else []
+        known = run_blocking(profile.context.personas) if profile.context is not None else {}
         if not known:
             return "There are no personas: a context definition names them (setting `context.definition_path`)."
         current = conversation.persona or usual
