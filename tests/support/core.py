@@ -64,9 +64,14 @@ def _decoded(part: str) -> Any:
 
 
 @asynccontextmanager
-async def served(app: web.Application, settings: CoreSettings | None = None, port: int = 0) -> AsyncGenerator[str]:
-    """The address at which an aiohttp application is served on the loopback, without a `port` on a free one."""
-    runner = web.AppRunner(app, **runner_options(settings or CoreSettings(Path())))
+async def served(
+    app: web.Application, settings: CoreSettings | None = None, port: int = 0, **options: Any
+) -> AsyncGenerator[str]:
+    """The address at which an aiohttp application is served on the loopback, without a `port` on a free one.
+
+    `options` of its runner replace those of local Core.
+    """
+    runner = web.AppRunner(app, **runner_options(settings or CoreSettings(Path())) | options)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", port, backlog=2048)  # as uvicorn has it: hundreds connect at once

@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.support.core import served
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Results = dict[str, Any]
 VERSION = "2026-07-28"
@@ -20,15 +22,8 @@ async def http_server(answer: Answer) -> AsyncGenerator[str]:
     """A server that gives this answer to every request; its MCP address."""
     app = web.Application(client_max_size=16 * 2**20)
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.2)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        host, port = runner.addresses[0][:2]
-        yield f"http://{host}:{port}/mcp"
-    finally:
-        await runner.cleanup()
+    async with served(app, shutdown_timeout=0.2) as url:
+        yield f"{url}/mcp"
 
 
 @asynccontextmanager

@@ -33,11 +33,11 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
 
 from aiohttp import web
 
 from task.llm.scripted import Pause, Reply
+from tests.support.core import served
 from tests.support.upstream_faults import (
     always,
     broken_off,
@@ -207,11 +207,6 @@ async def openai_upstream(
     port: int = 0,
 ) -> AsyncGenerator[Upstream]:
     peer = Upstream(items, then, framing, api_key, strict)
-    runner = web.AppRunner(upstream_app(peer), handler_cancellation=True, shutdown_timeout=0.05, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        peer.port = cast("int", runner.addresses[0][1])
+    async with served(upstream_app(peer), port=port, shutdown_timeout=0.05) as url:
+        peer.port = int(url.rpartition(":")[2])
         yield peer
-    finally:
-        await runner.cleanup()
