@@ -87,13 +87,18 @@ def test_this_installations_key_is_for_this_machine_only(tmp_path: Path) -> None
         key_for(settings, "https://dial.example")
 
 
-def test_core_config_fills_in_the_environment_and_the_dotenv_file(tmp_path: Path) -> None:
+@pytest.mark.fault("compose: a variable of docker compose or of Core's configuration that is not set")
+def test_core_config_fills_in_the_environment_and_the_dotenv_file_or_names_what_is_missing(tmp_path: Path) -> None:
+    missing = dial_agent(tmp_path, "core-config", OPENAI_API_KEY="k")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith("DIAL_API_KEY: not set, but config.json needs it")
     (tmp_path / ".env").write_text("OPENAI_API_KEY=from-dotenv\n")
-    shown = dial_agent(tmp_path, "core-config", DIAL_API_KEY='quo"ted')
+    given = ("--core-version", "0.25", "--agent", "http://other:1/")
+    shown = dial_agent(tmp_path, "core-config", *given, DIAL_API_KEY='quo"ted')
     config = json.loads(shown.stdout)
     assert list(config["keys"]) == ['quo"ted']
-    assert "from-dotenv" in shown.stdout
-    assert "${" not in shown.stdout
+    assert ("from-dotenv" in shown.stdout, "${" in shown.stdout, "toolsets" in config) == (True, False, False)
+    assert config["applications"]["general-purpose-agent"]["endpoint"].startswith("http://other:1/openai/")
 
 
 def test_the_fragment_for_an_existing_core_needs_no_key_and_has_this_agents_address(tmp_path: Path) -> None:
@@ -108,6 +113,9 @@ def test_the_fragment_for_an_existing_core_needs_no_key_and_has_this_agents_addr
     assert fragment["roles"] == {"default": {"limits": {"general-purpose-agent": {}}}}
     assert "localhost:3001" not in shown.stdout
     assert "gpt-4o" not in shown.stdout
+    older = dial_agent(tmp_path, "core-config", "--fragment", "--core-version", "0.25").stdout
+    features = json.loads(older)["applications"]["general-purpose-agent"]["features"]
+    assert application["features"].keys() - features.keys() == {"assistantAttachmentsInRequestSupported"}
 
 
 def test_the_fragment_takes_the_address_at_which_another_machines_core_reaches_the_agent(tmp_path: Path) -> None:
@@ -120,20 +128,6 @@ def test_the_fragment_takes_the_address_at_which_another_machines_core_reaches_t
         == "https://core.example must reach this agent at http://127.0.0.1:5030; --agent names another address.\n"
     )
     assert json.loads(own.stdout)
-
-
-def test_the_fragment_for_core_025_has_no_feature_that_it_refuses() -> None:
-    template = OWN_CONFIG.read_text(encoding="utf-8")
-    older, newer = (json.loads(config_fragment(template, "http://agent:1", version=one)) for one in ((0, 25), (0, 46)))
-    features = [config["applications"]["general-purpose-agent"]["features"] for config in (older, newer)]
-    assert features[1].keys() - features[0].keys() == {"assistantAttachmentsInRequestSupported"}
-
-
-def test_core_config_takes_the_version_of_core_and_the_address_of_the_agent(tmp_path: Path) -> None:
-    given = ("--core-version", "0.25", "--agent", "http://other:1/")
-    config = json.loads(dial_agent(tmp_path, "core-config", *given, DIAL_API_KEY="k", OPENAI_API_KEY="o").stdout)
-    assert "toolsets" not in config
-    assert config["applications"]["general-purpose-agent"]["endpoint"].startswith("http://other:1/openai/")
 
 
 @pytest.mark.fault("model: a fragment of something that is no configuration, or for an address that is none")
@@ -149,13 +143,6 @@ def test_a_fragment_of_something_else_is_refused() -> None:
     for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": {}}', '{"applications": {}, "roles": []}'):
         with pytest.raises(SettingsError, match=r"odd\.json is not a configuration"):
             config_fragment(content, "http://agent:1", Path("odd.json"))
-
-
-@pytest.mark.fault("compose: a variable of docker compose or of Core's configuration that is not set")
-def test_core_config_names_what_is_missing(tmp_path: Path) -> None:
-    shown = dial_agent(tmp_path, "core-config", OPENAI_API_KEY="k")
-    assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr.startswith("DIAL_API_KEY: not set, but config.json needs it")
 
 
 def test_a_written_core_config_is_readable_by_its_owner_only_unless_another_mode_is_given(tmp_path: Path) -> None:
