@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from task.cli.exits import MEANINGS, Exit
+from task.cli import MEANINGS, Exit
 from task.cli.store import Config, keys
 from task.cli.store import app as store
 from task.cli.tasks import UnsafeNoSandbox, UnsafeWorkspace

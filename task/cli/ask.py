@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
+from task.cli import Exit
 from task.cli.addresses import core_address, key_for
 from task.cli.core_client import CoreClient, CoreError, Unreachable
-from task.cli.exits import Exit
 from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
 from task.conversation.messages import Attachment

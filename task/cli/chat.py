@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 from pydantic import SecretStr
 
+from task.cli import Exit
 from task.cli.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
 from task.cli.companions import HOST
-from task.cli.exits import Exit
 from task.cli.model_choice import choose_model
 from task.cli.run import IGNORED
 from task.console.configuration import ConfigurationManager

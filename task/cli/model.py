@@ -11,7 +11,7 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from task.cli.exits import Exit
+from task.cli import Exit
 from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.local.model.weights import (

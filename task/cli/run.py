@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from task.cli import Exit
 from task.cli.addresses import core_address, is_loopback, key_for
-from task.cli.exits import Exit
 from task.cli.model_choice import choose_model, running_ollama
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.report import JsonOutput, TerminalOutput

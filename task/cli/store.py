@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from task.cli.exits import Exit
+from task.cli import Exit
 from task.errors import InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:

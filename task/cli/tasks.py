@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task.cli.exits import Exit
+from task.cli import Exit
 from task.cli.store import Config, on_store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import orjson
 import typer
 
-from task.cli.exits import Exit
+from task.cli import Exit
 from task.cli.store import Config, with_store
 from task.conversation.messages import Message, Role
 from task.store.records import RunStatus, iso

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from task.cli.exits import Exit
+from task.cli import Exit
 from task.llm.scripted import Reply, says, wants
 from tests.support.console import console, openai
 from tests.support.terminal import KEYS

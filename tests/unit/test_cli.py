@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from task.cli import MEANINGS, Exit
 from task.cli.addresses import key_for
 from task.cli.ask import Question, check
 from task.cli.core_config import OWN_CONFIG, config_fragment, render_config, replace_file
-from task.cli.exits import MEANINGS, Exit
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from task.cli import Exit
 from task.cli.app import app
-from task.cli.exits import Exit
 from task.console.configuration import ConfigurationManager
 from task.console.slash.table import COMMANDS
 from task.conversation.replies import typed_answer
