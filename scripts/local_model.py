@@ -20,8 +20,7 @@ import orjson
 from task.cli.model_choice import embedded_model
 from task.conversation.messages import system, user
 from task.errors import AgentError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema
+from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta, ToolSchema
 from task.local.model.process import EmbeddedModel, ModelProcess
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings

@@ -12,8 +12,8 @@ from typing import Literal
 
 from task.conversation.messages import Message, Role, ToolCall, repaired, unanswered, user
 from task.errors import AgentError, ProviderError
-from task.llm.accumulator import Accumulator
 from task.llm.base import (
+    Accumulator,
     ChatModel,
     FileDelta,
     ModelOptions,

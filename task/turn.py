@@ -9,8 +9,8 @@ from itertools import takewhile
 
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
+from task.conversation.inputs import Answer
 from task.conversation.messages import CustomContent, Message, Role, repaired, system, unanswered
-from task.conversation.replies import Answer
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest

@@ -33,7 +33,7 @@ from task.api.schemas import (
 )
 from task.api.service import CurrentKey, CurrentService, EventStream, router, sse, stream_of
 from task.closing import run_to_completion
-from task.conversation.replies import Answer
+from task.conversation.inputs import Answer
 from task.errors import StoreUnavailable
 from task.permissions.grants import Grant
 from task.runs.events import KEPT, AnswerEvent, sent

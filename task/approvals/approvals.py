@@ -16,8 +16,8 @@ import aiohttp
 import orjson
 
 from task.approvals.questions import question
+from task.conversation.inputs import Answer
 from task.conversation.messages import FunctionCall, Message, ToolCall
-from task.conversation.replies import Answer
 from task.conversation.state import TurnState, WaitingCall
 from task.core_client.models import Caller
 from task.llm.dial import core_headers

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from task.conversation.inputs import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in, words_of
 from task.conversation.messages import Message, Role
-from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION, codes_in, words_of
 from task.permissions.icerc import plain, words
 from task.tools.toolbox import Pending
 

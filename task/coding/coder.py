@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from task.conversation.inputs import Answer
 from task.conversation.messages import Message, Role, ToolCall
-from task.conversation.replies import Answer
 from task.conversation.state import TurnState, WaitingCall
 from task.llm.base import Usage
 from task.loop import ForwardingObserver, LoopObserver, RunOutcome, Spent

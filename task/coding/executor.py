@@ -11,7 +11,7 @@ from task.closing import run_blocking
 from task.coding.coder import CODER_PROMPT, Coder, Progress
 from task.coding.settings import Settings, coder_tree, load_settings
 from task.conversation.messages import FunctionCall, ToolCall, user
-from task.llm.accumulator import new_call_id
+from task.llm.base import new_call_id
 from task.output.sinks import NullChoice
 from task.permissions.coding import coding_policy
 from task.product import opened

@@ -16,8 +16,7 @@ from task.closing import run_blocking
 from task.coding.settings import Settings, load_settings, planner_tree
 from task.conversation.messages import Message, repaired, system, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions, Usage
+from task.llm.base import Accumulator, ModelOptions, Usage
 from task.loop import LoopObserver
 from task.permissions.icerc import plain
 from task.product import Profile, opened

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from task.coding.coder import PLAN_STEP_DONE, deny_all
-from task.conversation.replies import Answer, typed_answer
+from task.conversation.inputs import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.runs.events import (
     Checkpoint,

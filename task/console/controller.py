@@ -17,9 +17,9 @@ from task.console.error_handler import ErrorHandler, described
 from task.console.slash.completion import Completion
 from task.console.slash.table import COMMANDS, run_command, user_message
 from task.console.ui_manager import UserInterfaceManager
+from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, Message, Role
-from task.conversation.replies import Answer
 from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest, NotFound
 from task.product.framework import ConsoleProduct, console_product
 from task.runs.request import RunCaller

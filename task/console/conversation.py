@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from task.closing import run_blocking
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
+from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Attachment, CustomContent, Message, Role, message_from, system, user
-from task.conversation.replies import Answer
 from task.errors import AgentError, FrameworkError, InvalidRequest, SettingsError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions
+from task.llm.base import Accumulator, ModelOptions
 from task.product.framework import ConsoleProduct
 from task.product.profile import CONSOLE
 from task.runs.request import RunCaller, RunOptions, RunRequest

@@ -22,8 +22,8 @@ from task.console.terminal.answer import Look, RunView, attachment_line, attachm
 from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
 from task.console.terminal.cards import ask_for_permission
 from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, folded, hanging, safe
+from task.conversation.inputs import Answer
 from task.conversation.messages import Attachment
-from task.conversation.replies import Answer
 from task.errors import AgentError
 from task.runs.events import AttachmentSaved, as_line, sent
 from task.store.records import Event

@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from task.approvals.approvals import EXPIRED, ApprovalRules
 from task.approvals.questions import button, buttons, form_schema, label, question
-from task.conversation.inputs import Incoming, codes_of, decision_of
+from task.conversation.inputs import Incoming, codes_of, decision_of, new_code
 from task.conversation.messages import Message, Role, closed
-from task.conversation.replies import new_code
 from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.grants import Grant, Grants

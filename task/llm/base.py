@@ -1,13 +1,18 @@
-"""The interface of chat models: a stream of deltas for messages and tool schemas."""
+"""The interface of chat models: a stream of deltas for messages and tool schemas, folded into one message."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import add, sub
 from typing import Any, Protocol
+from uuid import uuid4
 
-from task.conversation.messages import Attachment, Message, frozen_data
+import orjson
+
+from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, frozen_data
 
 ToolSchema = Mapping[str, Any]  # {"type": "function", "function": {name, description, parameters}}
 
@@ -167,3 +172,168 @@ class ChatModel(Protocol):
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]: ...
+
+
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one."""
+    return f"call_{uuid4().hex[:24]}"
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    index: int | None
+    id: str | None = None
+    name: str | None = None
+    pieces: list[str] = field(default_factory=list[str])
+    last: str = ""  # the last character that is not white space: it spares complete() most attempts to parse
+
+    def complete(self) -> bool:
+        """Whether the arguments are complete JSON."""
+        if self.last not in ("}", "]", '"'):
+            return False
+        try:
+            orjson.loads("".join(self.pieces))
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
+    def ended_by(self, fragment: ToolCallDelta) -> bool:
+        """Whether a fragment without an id starts another call."""
+        if not fragment.name or self.name is None:
+            return False
+        return fragment.name != self.name or self.complete()
+
+    def repeated_by(self, fragment: ToolCallDelta) -> bool:
+        """Whether a fragment with this call's id belongs to another call: some servers reuse ids."""
+        if not fragment.name or self.name is None:
+            return False
+        elsewhere = fragment.index is not None and self.index is not None and fragment.index != self.index
+        more = isinstance(fragment.arguments, dict) or bool((fragment.arguments or "").strip())
+        return fragment.name != self.name or ((elsewhere or more) and self.complete())
+
+    def add(self, fragment: ToolCallDelta) -> None:
+        if self.name is None and fragment.name:
+            self.name = fragment.name
+        if fragment.arguments is None:
+            return
+        piece = fragment.arguments
+        piece = piece if isinstance(piece, str) else json.dumps(piece, ensure_ascii=False)
+        self.pieces.append(piece)
+        self.last = piece.rstrip()[-1:] or self.last
+
+
+class Accumulator:
+    """One answer of a model, built delta by delta.
+
+    A fragment of a tool call belongs to the call with its id; without an id to the newest call at its index; without
+    either to the newest call. It starts a new call if that call is complete or has another name.
+    """
+
+    def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.warnings: list[str] = []
+        self._new_id = new_id
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._attachments: list[Attachment] = []
+        self._calls: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
+        self._by_index: dict[int, _Call] = {}
+        self._current: _Call | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no text, reasoning, call or attachment yet."""
+        return not (self._texts or self._reasoning or self._calls or self._attachments)
+
+    def add(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta):  # most of an answer, and a match is slow
+            self._texts.append(delta.text)
+            return
+        match delta:
+            case ToolCallDelta():
+                self._add_fragment(delta)
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case Usage():
+                self.usage = delta
+            case Finish(reason):
+                self.finish_reason = reason
+            case FileDelta(attachment):
+                self._attachments.append(attachment)
+            case ModelWarning(text):
+                self.warnings.append(text)
+            case Waiting():
+                pass
+
+    def message(self) -> Message:
+        """The answer so far; every call has a unique id and valid JSON arguments, `problem` says what was invalid."""
+        finished: dict[str, ToolCall] = {}
+        for call in self._calls:
+            call.id = call.id or self._new_id()  # kept, so that the message stays the same
+            arguments, problem = _parsed("".join(call.pieces), cut_off=self.finish_reason == "length")
+            # A name that breaks the pattern would make every later request of the conversation invalid.
+            name = _NOT_IN_A_NAME.sub("_", call.name or "unnamed")[:64]
+            done = ToolCall(call.id, FunctionCall(name, arguments), problem=problem)
+            if finished.get(done.id) == done:
+                continue  # the same call sent twice
+            if done.id in finished:
+                call.id = self._new_id()
+                done = replace(done, id=call.id)
+            finished[done.id] = done
+        return Message(
+            Role.ASSISTANT,
+            self.text or (None if finished else ""),
+            tool_calls=tuple(finished.values()),
+            reasoning_content="".join(self._reasoning) or None,
+            custom_content=CustomContent(tuple(self._attachments)) if self._attachments else None,
+        )
+
+    def _add_fragment(self, fragment: ToolCallDelta) -> None:
+        call = self._by_index.get(fragment.index) if fragment.index is not None else self._current
+        if not fragment.id:
+            if call is None or call.ended_by(fragment):
+                call = self._open(fragment)
+        else:
+            known = self._by_id.get(fragment.id)
+            if known is not None and not known.repeated_by(fragment):
+                call = known
+            elif known is not None or call is None or call.id or call.complete() or call.ended_by(fragment):
+                call = self._open(fragment)
+            call.id = fragment.id
+            self._by_id[fragment.id] = call
+        call.add(fragment)
+        self._current = call
+        if fragment.index is not None:
+            self._by_index[fragment.index] = call
+
+    def _open(self, fragment: ToolCallDelta) -> _Call:
+        call = _Call(fragment.index)
+        self._calls.append(call)
+        return call
+
+
+def _parsed(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
+    text = raw.strip()
+    if text in ("", "null"):
+        return "{}", None
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if cut_off:
+            size = f"after {len(text)} characters"
+            return "{}", f"The arguments were cut off by the length limit {size}; ask for less at once."
+        place = f"line {error.lineno} column {error.colno} (character {error.pos} of {len(text)})"
+        return "{}", f"The arguments are not valid JSON: {error.msg.split(':')[0]} at {place}."
+    if not isinstance(value, dict):
+        kinds: dict[type, str] = {list: "an array", str: "a string", bool: "a boolean"}
+        return "{}", f"The arguments must be a JSON object, not {kinds.get(type(value), 'a number')}."
+    return text, None

@@ -12,8 +12,7 @@ import orjson
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
+from task.llm.base import Accumulator, ChatModel, Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CONNECTION_FAILED, http_failure

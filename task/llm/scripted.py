@@ -17,8 +17,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from task.conversation.inputs import ATTACHED
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError, SettingsError
-from task.llm.accumulator import new_call_id
-from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.base import (
+    Delta,
+    Finish,
+    ModelOptions,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolSchema,
+    Usage,
+    new_call_id,
+)
 
 _WORD = re.compile(r"\S+\s*|\s+")
 _ATTACHED = re.compile(r"^- (?P<title>.*) \((?P<type>[^()]*)\): (?P<url>\S+)$")

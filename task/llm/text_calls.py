@@ -12,8 +12,17 @@ import orjson
 
 from task.conversation.messages import Message, Role
 from task.conversation.pruning import message_tokens, text_tokens
-from task.llm.accumulator import Accumulator, new_call_id
-from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.base import (
+    Accumulator,
+    Delta,
+    Finish,
+    ModelOptions,
+    TextDelta,
+    ToolCallDelta,
+    ToolSchema,
+    Usage,
+    new_call_id,
+)
 from task.llm.call_formats import HEAD, Brackets, OfferedTools, Opening, TextCall, Until
 from task.llm.window import schema_tokens
 

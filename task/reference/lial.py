@@ -13,8 +13,7 @@ from task.console.configuration import model_tree
 from task.context.dcm_manager import DCMManager
 from task.conversation.messages import Message, message_from, system
 from task.errors import AgentError, ComponentInitError, LIALError, LIALInitError, SettingsError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions
+from task.llm.base import Accumulator, ModelOptions
 from task.permissions.icerc import ICERC
 from task.product import Profile, Services, opened
 from task.tools.models import Caller, nobody

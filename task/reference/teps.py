@@ -20,10 +20,10 @@ from task.closing import in_own_thread, run_blocking
 from task.console.configuration import teps_tree
 from task.console.conversation import OWNER, decided
 from task.console.ui_manager import UserInterfaceManager
+from task.conversation.inputs import Answer
 from task.conversation.messages import TOOL_RESULT, FunctionCall, Message, ToolCall, assistant
-from task.conversation.replies import Answer
 from task.errors import SettingsError, TEPSInitError, ToolExecutionError
-from task.llm.accumulator import new_call_id
+from task.llm.base import new_call_id
 from task.permissions.decisions import Effect, PermissionMode
 from task.permissions.grants import Grants
 from task.permissions.names import own_name

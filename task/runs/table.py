@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from task.approvals.questions import without_questions
+from task.conversation.inputs import Answer, codes_in, read_reply, words_of
 from task.conversation.merging import merged
 from task.conversation.messages import (
     INTERRUPTED,
@@ -22,7 +23,6 @@ from task.conversation.messages import (
     tool_message,
     unanswered,
 )
-from task.conversation.replies import Answer, codes_in, read_reply, words_of
 from task.errors import ArgumentsError, Conflict, InvalidRequest, NotFound
 from task.permissions.gate import digest
 from task.product import Profile, Services

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from task.conversation.messages import Role, assistant, system, user
 from task.errors import AgentError
-from task.llm.accumulator import Accumulator
-from task.llm.base import DEMO_NAME, ModelOptions, Usage
+from task.llm.base import DEMO_NAME, Accumulator, ModelOptions, Usage
 from task.local.model.weights import CODER
 from task.product import Profile, Services
 from task.runs.events import RunState

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from task.conversation.messages import Message, system, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
+from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta, Usage
 from task.search.chunks import Chunk, ChunkedDocument
 from task.search.ranking import Hit
 from task.telemetry.operations import model_request

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
-from task.conversation.replies import Answer, new_code
+from task.conversation.inputs import Answer, new_code
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, from_row, insert_new, to_row

@@ -12,8 +12,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import orjson
 
+from task.conversation.inputs import Answer
 from task.conversation.messages import Message, Role
-from task.conversation.replies import Answer
 from task.errors import AgentError, InvalidRequest
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import pytest
 
 from task.closing import run_blocking
 from task.console.slash.table import COMMANDS
+from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
-from task.conversation.replies import Answer
 from task.llm.scripted import Reply, says, wants
 from tests.support.command_console import OWNER, ListedConsole, command_console, talking
 from tests.support.core import local_core

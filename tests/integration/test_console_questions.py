@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from task.closing import run_blocking
+from task.conversation.inputs import Answer
 from task.conversation.messages import user
-from task.conversation.replies import Answer
 from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
 from task.product import Profile, Services, opened

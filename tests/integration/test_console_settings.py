@@ -16,7 +16,7 @@ from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.conversation import SUMMARISE
 from task.console.teps import TEPSManager, ToolHandlerInterface
-from task.conversation.replies import Answer
+from task.conversation.inputs import Answer
 from task.llm.scripted import Reply, says, wants
 from task.store.records import Session
 from task.store.trace_records import Trace

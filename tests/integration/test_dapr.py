@@ -15,8 +15,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.errors import ProviderError, SettingsError
-from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.base import Accumulator, Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.llm.dapr import DaprServer, call_failure, target_of
 from task.llm.failures import explained
 from task.llm.scripted import says, wants

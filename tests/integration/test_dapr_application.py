@@ -16,8 +16,7 @@ from dapr.aio.clients import DaprClient
 
 from task.conversation.messages import assistant, system, tool_message, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions
+from task.llm.base import Accumulator, ModelOptions
 from task.llm.dapr import DaprServer
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants

@@ -13,8 +13,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, system, tool_message, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema, Waiting
+from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta, ToolSchema, Waiting
 from task.llm.failures import explained
 from task.llm.ollama import OllamaServer, context_for
 from task.llm.scripted import says, wants

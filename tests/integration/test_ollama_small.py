@@ -13,8 +13,7 @@ import pytest
 
 from task.conversation.messages import Message, system, tool_message, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions, ToolSchema, Usage, Waiting
+from task.llm.base import Accumulator, ModelOptions, ToolSchema, Usage, Waiting
 from task.llm.ollama import OllamaServer
 from task.llm.scripted import Reply, says
 from task.llm.transport import Retries, new_session

@@ -20,8 +20,8 @@ import asyncpg
 import pytest
 from sqlalchemy import Connection, make_url, text
 
+from task.conversation.inputs import Answer
 from task.conversation.messages import assistant, user
-from task.conversation.replies import Answer
 from task.errors import Conflict, NotFound, SettingsError, StoreUnavailable
 from task.llm.scripted import says, wants
 from task.runs.replay import parting, replayed

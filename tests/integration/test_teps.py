@@ -19,8 +19,8 @@ from task.console.conversation import OWNER, decided_approval
 from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
+from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
-from task.conversation.replies import Answer
 from task.errors import TEPSInitError, ToolExecutionError
 from task.permissions.decisions import Effect
 from task.store.records import Approval

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, ToolCall, user
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions
+from task.llm.base import Accumulator, ChatModel, ModelOptions
 from task.llm.chat_request import PROFILES
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import ScriptedModel, says, wants

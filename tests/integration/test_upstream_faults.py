@@ -15,8 +15,7 @@ from aiohttp import ClientSession
 
 from task.conversation.messages import user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
+from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta, Usage
 from task.llm.dial import DialChatModel
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import says, wants

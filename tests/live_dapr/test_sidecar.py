@@ -18,8 +18,7 @@ from dapr.aio.clients import DaprClient
 from task.coding.planner import Plan, planned
 from task.conversation.messages import Message, assistant, system, tool_message, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions, ModelWarning, ToolSchema
+from task.llm.base import Accumulator, ModelOptions, ModelWarning, ToolSchema
 from task.llm.conversation_input import ConversationInput
 from task.llm.dapr import DaprServer
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of

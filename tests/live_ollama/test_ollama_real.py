@@ -11,8 +11,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, system, tool_message, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions, TextDelta, ToolSchema
+from task.llm.base import Accumulator, ModelOptions, TextDelta, ToolSchema
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.transport import Retries, new_session
 from tests.live_ollama.conftest import ADDRESS, MODEL

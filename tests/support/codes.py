@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from task.conversation.replies import codes_in
+from task.conversation.inputs import codes_in
 
 
 def codes_shown(question: str) -> tuple[str, ...]:

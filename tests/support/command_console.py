@@ -18,7 +18,7 @@ from typing import Any
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
-from task.conversation.replies import Answer
+from task.conversation.inputs import Answer
 from tests.support.upstream import Item, Upstream, openai_upstream
 
 OWNER, MODEL = "local", "test-model"

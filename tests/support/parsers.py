@@ -17,12 +17,12 @@ from task.api.messages import ChatCompletionRequest
 from task.api.responses_input import ResponseRequest
 from task.api.runs import ApprovalAnswer, RunStart
 from task.api.sessions import SessionStart
-from task.conversation.replies import codes_in, read_reply
+from task.conversation.inputs import codes_in, read_reply
 from task.conversation.state import StateRejected, StateSeal
 from task.documents.extract import extract
 from task.documents.text import decode, decode_html
 from task.errors import AgentError
-from task.llm.accumulator import Accumulator
+from task.llm.base import Accumulator
 from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
 from task.local.core.config import ConfigSource, CoreConfig, expanded
 from task.output.links import Suspicion, tag_at

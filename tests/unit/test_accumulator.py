@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Attachment, Message, Role
-from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.base import Accumulator, Delta, FileDelta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from task.llm.chat_chunks import DONE, EventTooLong, SseReader, tool_call_delta
 from tests.support.streams import Stream, random_stream
 

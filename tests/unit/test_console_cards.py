@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from task.console.terminal.cards import PermissionQuestion, card, decision, editable, edited
 from task.console.terminal.rendering import Renderer
-from task.conversation.replies import Answer, typed_answer
+from task.conversation.inputs import Answer, typed_answer
 
 
 def question(**more: Any) -> PermissionQuestion:

@@ -12,7 +12,7 @@ from task.cli import Exit
 from task.cli.app import app
 from task.console.configuration import ConfigurationManager
 from task.console.slash.table import COMMANDS
-from task.conversation.replies import typed_answer
+from task.conversation.inputs import typed_answer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from task.conversation.inputs import read_reply
 from task.conversation.messages import Message
-from task.conversation.replies import read_reply
 from task.conversation.state import waits
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect

@@ -13,8 +13,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, Delta, Finish, ModelOptions, TextDelta, Usage, Waiting
+from task.llm.base import Accumulator, ChatModel, Delta, Finish, ModelOptions, TextDelta, Usage, Waiting
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
 from task.local.model.process import PAUSES, server_model

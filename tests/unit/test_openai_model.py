@@ -14,8 +14,7 @@ import pytest
 
 from task.conversation.messages import Attachment, user
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, FileDelta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.base import Accumulator, Delta, FileDelta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import AZURE
 from task.llm.dial import DialChatModel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.replies import (
+from task.conversation.inputs import (
     CHECKED_TEXT,
     DECISION_CHARS,
     NOT_CHOSEN,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task.conversation.replies import NOT_CHOSEN, Answer, Choice, codes_in, read_reply
+from task.conversation.inputs import NOT_CHOSEN, Answer, Choice, codes_in, read_reply
 
 EXAMPLES, MANY = 150, 3_000
 WORDS: Mapping[Choice, tuple[str, ...]] = {

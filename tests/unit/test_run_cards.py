@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from task.coding.report import TerminalOutput, card_rows
+from task.conversation.inputs import Answer
 from task.conversation.messages import FunctionCall, ToolCall
-from task.conversation.replies import Answer
 from task.permissions.coding import setup_request
 from task.permissions.facts import CallFacts
 from task.permissions.gate import card_of

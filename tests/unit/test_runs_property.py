@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from task.approvals.approvals import ApprovalRules
+from task.conversation.inputs import Answer
 from task.conversation.messages import INTERRUPTED, PERHAPS_RUN, Message, Role, user
-from task.conversation.replies import Answer
 from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect

@@ -12,8 +12,17 @@ import pytest
 
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
 from task.errors import ProviderError, SettingsError
-from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.base import (
+    Accumulator,
+    Delta,
+    Finish,
+    ModelOptions,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolSchema,
+    Usage,
+)
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from tests.support.clock import FakeClock
 

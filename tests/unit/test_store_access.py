@@ -18,8 +18,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect
 
+from task.conversation.inputs import Answer
 from task.conversation.messages import assistant, user
-from task.conversation.replies import Answer
 from task.errors import Conflict, NotFound
 from task.llm.scripted import says, wants
 from task.store import processes

@@ -12,8 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task.conversation.messages import Message, user
-from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.base import (
+    Accumulator,
+    Delta,
+    Finish,
+    ModelOptions,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolSchema,
+    Usage,
+)
 from task.llm.call_formats import OfferedTools
 from task.llm.text_calls import LONGEST, TextScanner, with_text_calls
 from tests.support.text_answers import CALLS, PROGRAM, TOOLS, WrittenAnswer, answers

@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from task.conversation.replies import _decision
+from task.conversation.inputs import _decision
 from task.conversation.sources import Sources
 from task.documents.html import letters
 from task.documents.xlsx import shown_as

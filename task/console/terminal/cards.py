@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from task.conversation.replies import Answer, typed_answer
+from task.conversation.inputs import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 
 LEVELS = {"low": "green", "medium": "yellow", "high": "bold red"}

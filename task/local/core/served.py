@@ -18,8 +18,8 @@ from multidict import CIMultiDict
 
 from task.conversation.messages import Message, message_from
 from task.errors import ProviderError
-from task.llm.accumulator import Accumulator
 from task.llm.base import (
+    Accumulator,
     ChatModel,
     Delta,
     Finish,

@@ -16,7 +16,6 @@ import orjson
 
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError
-from task.llm.accumulator import new_call_id
 from task.llm.base import (
     ChatModel,
     Delta,
@@ -29,6 +28,7 @@ from task.llm.base import (
     Usage,
     Waiting,
     WeighedText,
+    new_call_id,
 )
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.ollama import OllamaServer

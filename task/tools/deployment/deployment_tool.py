@@ -18,8 +18,7 @@ from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.core_client.files import DialFiles, UnpooledFiles, file_url
 from task.errors import ProviderError, ToolError
-from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions, TextDelta, Usage
+from task.llm.base import Accumulator, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import CONTEXT_LENGTH, TIMEOUT, spent_limit

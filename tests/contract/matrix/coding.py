@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from task.coding.coder import Coder, Progress
-from task.conversation.inputs import Incoming, user_message
+from task.conversation.inputs import Answer, Incoming, user_message
 from task.conversation.messages import Attachment, Role
-from task.conversation.replies import Answer
 from task.loop import Spent
 from task.product import Profile, Services, opened
 from task.settings import load_settings
