@@ -16,12 +16,13 @@ from task.coding.planner import Plan, planned
 from task.coding.snapshots import Snapshot, SnapshotError
 from task.coding.state import STATUSES, TaskState, conversation, record
 from task.coding.verification import OwnCommands, changed_tests
-from task.conversation.messages import Message, user
+from task.conversation.messages import Message, tool_message, unanswered, user
 from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.base import Usage
 from task.llm.failures import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
+from task.permissions.grants import Grants
 from task.product import Profile, Services
 from task.runs.events import (
     Checkpoint,
@@ -54,6 +55,10 @@ CONTINUED = (
     "since: read before you write. Finish what is left of the plan."
 )
 KILLED = "its process was stopped"
+LOST = (
+    "Error: the work was interrupted before this call's result was kept. It may have run: check whether it did before "
+    "you call it again."
+)
 NUMBERED = "\n\nThe plan:\n{plan}\nReport each step with plan_step_done as soon as it is done."
 
 
@@ -211,7 +216,7 @@ class Work:
     async def _applied(self, plan: Plan) -> tuple[TaskResult, str]:
         order, own = self.order, OwnCommands(self.commands, self._emit)
         own_policy = coding_policy(self.coder.profile.rules.policy, yes=order.yes)
-        rules = replace(self.coder.profile.rules, policy=own_policy)
+        rules = replace(self.coder.profile.rules, policy=own_policy, refresh=self._keep_calls)
         if order.setup is not None and (refusal := await own.set_up(order.setup, rules, self.ask)):
             return "denied", refusal
         self._began_ns = time_ns()  # what the setup has installed is the user's own wish
@@ -233,6 +238,7 @@ class Work:
         self._progress = progress = earlier.progress or Progress([])
         self._saved = list(progress.messages)
         if progress.messages:
+            progress.messages += [tool_message(call, LOST, failed=True) for call in unanswered(progress.messages)]
             progress.messages.append(user(CONTINUED.format(why=earlier.reason or KILLED)))
         else:
             numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(plan.plan, 1))
@@ -285,14 +291,23 @@ class Work:
         except SnapshotError as error:
             self._unkept = str(error)
 
+    async def _keep_calls(self, _: Grants) -> None:
+        # Before a call is decided and runs: who continues the task after a kill is to know that it may have run.
+        if self._progress is not None and len(self._progress.messages) != len(self._saved):
+            self._keep_conversation(self._progress)
+        await self.store.runs.save(self.run.run_id)
+
     async def _keep(self, progress: Progress | None) -> None:
-        said = conversation(progress, self._saved) if progress is not None else {}
         try:
             await self.checkpoints.step()
         finally:  # the conversation is kept where the folder cannot be
-            self._saved = list(progress.messages) if progress is not None else self._saved
-            self._emit(Checkpoint(self.checkpoints.legs[-1][1].id, start=False, request=said))
+            self._keep_conversation(progress)
             self._diffs = await self.checkpoints.diffs()
+
+    def _keep_conversation(self, progress: Progress | None) -> None:
+        said = conversation(progress, self._saved) if progress is not None else {}
+        self._saved = list(progress.messages) if progress is not None else self._saved
+        self._emit(Checkpoint(self.checkpoints.legs[-1][1].id, start=False, request=said))
 
     def _emit(self, event: RunEvent) -> None:
         record(self.store, self.run, event)

@@ -205,7 +205,8 @@ class PlanStepDone:
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The workspace is kept as the snapshot `tree`: at a `start`, before the task changes anything or continues to, and
-    after each step. `request` is the coder's conversation up to there. Programs that follow a task need neither."""
+    after each step; once more before a call. `request` is the coder's conversation up to there. Programs that follow a
+    task need neither."""
 
     tree: str
     start: bool

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from task.llm.scripted import Pause, Reply, says, wants
-from tests.support.coding import Project, plan, project, tree
+from tests.support.coding import CODER, Project, plan, project, tree
 from tests.support.waiting import until
 
 WAIT = 60.0
@@ -37,21 +38,28 @@ HANGS = Reply((Pause(LONG),))
 @dataclass(frozen=True, slots=True)
 class Phase:
     """The models' answers until the interruption and after the resumption. The moment is that of the last answer,
-    which hangs, or, `in_command`, when a command has made the file `begun`."""
+    which hangs, or, `in_command`, when a command has made the file `begun`. `calls` are all those of the coder."""
 
     answers: tuple[Reply, ...]
     then: tuple[Reply, ...]
+    calls: Mapping[str, int]
     in_command: bool = False
 
 
 PHASES = {
-    "planning": Phase((HANGS,), (plan(), EDIT, says("Done."))),
-    "coding": Phase((plan(), EDIT, HANGS), (says("Done."),)),
+    "planning": Phase((HANGS,), (plan(), EDIT, says("Done.")), {"fs_write": 1}),
+    "coding": Phase((plan(), EDIT, HANGS), (says("Done."),), {"fs_write": 1}),
     "a command": Phase(
-        (plan(), wants("python_run", mode="snippet", code=SLOW)), (EDIT, says("Done.")), in_command=True
+        (plan(), wants("python_run", mode="snippet", code=SLOW)),
+        (EDIT, says("Done.")),
+        {"python_run": 1, "fs_write": 1},
+        in_command=True,
     ),
     "verification": Phase(
-        (plan(), EDIT & wants("fs_write", path="waits", content=""), says("Done.")), (says("Done."),), in_command=True
+        (plan(), EDIT & wants("fs_write", path="waits", content=""), says("Done.")),
+        (says("Done."),),
+        {"fs_write": 2},
+        in_command=True,
     ),
 }
 IN_SAMPLE = {("a command", "SIGKILL")}  # the others are in `make test-system`
@@ -75,6 +83,12 @@ async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path
 
         assert resumed.event("task_ended")["result"] == "verified", resumed.out + resumed.err
         assert (found.folder / "app.py").read_text() == "value = 2\n"
+        # The coder knows each call that was made before: none of them is made once more because it was forgotten.
+        messages = (await found.requests(CODER))[-1]["messages"]
+        made = [call["function"]["name"] for message in messages for call in message.get("tool_calls", ())]
+        results = [message["content"] for message in messages if message["role"] == "tool"]
+        assert made == [name for name, times in PHASES[phase].calls.items() for _ in range(times)]
+        assert any("interrupted" in result for result in results) is ("python_run" in made)
         await undone(found, run_id)
         assert tree(found.folder) == before
 

@@ -92,7 +92,7 @@ async def test_a_task_is_a_run_that_is_followed_and_stopped_from_elsewhere(tmp_p
     assert state is not None
     assert (state.status, run.status, run.kind, run.folder) == ("cancelled", "cancelled", "coding", str(found.folder))
     kept = [event.data for event in events if event.type == "checkpoint"]
-    assert [data["start"] for data in kept] == [True, False, False, False]
+    assert [data["start"] for data in kept] == [True, False, False, False, False]
     assert "fs_write" in json.dumps([data["request"] for data in kept])
     assert next(event.data for event in events if event.type == "task_ended")["files"] == ["app.py", "new.py"]
 
