@@ -35,7 +35,7 @@ from task.store.trace_records import COMMENT_CHARS
 from task.tools.base import BaseTool
 
 if TYPE_CHECKING:
-    from task.telemetry.operations import PrometheusMetrics
+    from task.telemetry.metrics import PrometheusMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from task.telemetry.logs import set_up_logging
 from task.tools.rag.rag_tool import RagTool
 
 if TYPE_CHECKING:
-    from task.telemetry.operations import PrometheusMetrics
+    from task.telemetry.metrics import PrometheusMetrics
 
 DEPLOYMENT = "general-purpose-agent"
 COUNTING_SECONDS = 15.0  # between two counts of the questions that wait

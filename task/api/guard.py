@@ -21,7 +21,7 @@ from task.errors import AgentError
 from task.telemetry.operations import REQUEST, REQUEST_ID, RequestInfo
 
 if TYPE_CHECKING:
-    from task.telemetry.operations import PrometheusMetrics
+    from task.telemetry.metrics import PrometheusMetrics
 
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UPLOADS = frozenset({"/v1/files", "/transcription"})

@@ -47,7 +47,7 @@ from task.tools.workspace.root import Workspace
 from task.tools.workspace.tools import workspace_tools
 
 if TYPE_CHECKING:
-    from task.telemetry.operations import PrometheusMetrics
+    from task.telemetry.metrics import PrometheusMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ def metrics_of(settings: Settings) -> PrometheusMetrics | None:
     """
     if not settings.metrics.enabled:
         return None
-    from task.telemetry.operations import PrometheusMetrics
+    from task.telemetry.metrics import PrometheusMetrics
 
     shared = process_environment().get(SHARED_METRICS)
     if shared and not Path(shared).is_dir():

@@ -9,8 +9,8 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from task.telemetry.metrics import PrometheusMetrics
 from task.telemetry.operations import (
-    PrometheusMetrics,
     RunInfo,
     Telemetry,
     count,

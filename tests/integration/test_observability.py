@@ -21,7 +21,7 @@ from task.llm.base import Usage
 from task.llm.scripted import says, wants
 from task.server import serve_metrics
 from task.telemetry.logs import JsonLines
-from task.telemetry.operations import PrometheusMetrics
+from task.telemetry.metrics import PrometheusMetrics
 from tests.support.collector import attributes, collector, silent_collector
 from tests.support.http_api import http_api, said
 from tests.support.mcp_server import running_mcp_server, small_server

@@ -30,10 +30,9 @@ from task.search.passages import reranked
 from task.settings import Settings
 from task.telemetry import SHARED_METRICS, operations
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
+from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
 from task.telemetry.operations import (
-    MOST_TOOLS,
     REQUEST,
-    PrometheusMetrics,
     RequestInfo,
     RunInfo,
     Telemetry,
