@@ -52,7 +52,7 @@ PACKAGES = {
     **PLANNER_PLACES,
     "agent.core.orchestrator": "dial-agent run",
     "dapr.clients.grpc._request": "task.llm.conversation_input",
-    "ToolHelper.format_tool": "task.tools.schemas.in_format",
+    "ToolHelper.format_tool": "task.tools.base.in_format",
     "RequestHandler.process_params": "task.tools.toolset.ToolSet",
 }
 OPENING = """\

@@ -26,7 +26,7 @@ from task.llm.base import (
 from task.llm.window import ContextWindow
 from task.output.sinks import ChoiceSink, ProgressStages
 from task.permissions.decisions import Decision
-from task.permissions.grants import Grant
+from task.permissions.gate import Grant
 from task.telemetry.operations import first_text, model_request
 from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, RepeatGuard, Toolbox

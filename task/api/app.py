@@ -26,7 +26,7 @@ from task.product import Profile, Services
 from task.runs.runner import Runner
 from task.runs.table import Preparing
 from task.runs.titles import Titles
-from task.tools.schemas import WEB_SEARCH
+from task.tools.base import WEB_SEARCH
 
 ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "

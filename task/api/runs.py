@@ -35,7 +35,7 @@ from task.api.service import CurrentKey, CurrentService, EventStream, router, ss
 from task.closing import run_to_completion
 from task.conversation.inputs import Answer
 from task.errors import StoreUnavailable
-from task.permissions.grants import Grant
+from task.permissions.gate import Grant
 from task.runs.events import KEPT, AnswerEvent, sent
 from task.store.records import ApprovalStatus, RunStatus
 

@@ -22,8 +22,7 @@ from task.conversation.state import TurnState, WaitingCall
 from task.core_client.models import Caller
 from task.llm.dial import core_headers
 from task.permissions.decisions import Gate, PermissionMode
-from task.permissions.gate import AnsweredGate, PolicyGate
-from task.permissions.grants import Grant, Grants
+from task.permissions.gate import AnsweredGate, Grant, Grants, PolicyGate
 from task.permissions.icerc import plain
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.store.records import Approval

@@ -21,9 +21,8 @@ from task.permissions.names import names_of
 from task.settings import Settings
 
 if TYPE_CHECKING:
-    from task.tools.base import BaseTool
+    from task.tools.base import BaseTool, Format
     from task.tools.mcp.hub import Discovered
-    from task.tools.schemas import Format
 
 LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # a user waits at the terminal
 
@@ -60,7 +59,7 @@ def show(settings: Settings, as_json: bool) -> None:
 
 def show_schemas(settings: Settings, form: Format) -> None:
     """Print the schemas of the tools as one JSON array; what is wrong with servers goes to standard error."""
-    from task.tools.schemas import in_format
+    from task.tools.base import in_format
 
     tools, found = asyncio.run(_offered(settings))
     _print_json([in_format(tool.schema, form) for tool in tools])

@@ -22,7 +22,7 @@ from task.llm.base import Usage
 from task.llm.failures import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants
 from task.product import Profile, Services
 from task.runs.events import (
     Checkpoint,

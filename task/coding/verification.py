@@ -15,8 +15,7 @@ from task.coding.coder import Ask
 from task.errors import InvalidRequest
 from task.permissions.coding import setup_request
 from task.permissions.decisions import Deferred, Denied, PermissionMode
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants, PolicyGate
 from task.runs.events import CommandEnded, CommandStarted, Emit, Noted, Purpose
 from task.tools.toolbox import Pending
 from task.tools.workspace.commands import Commands, ShellResult

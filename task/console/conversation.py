@@ -23,8 +23,8 @@ from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.runs.runner import Runner
 from task.runs.table import Preparing
 from task.store.records import Approval, Event, Run, RunStatus, Session
+from task.tools.base import FRAMEWORK
 from task.tools.models import Caller
-from task.tools.schemas import FRAMEWORK
 
 if TYPE_CHECKING:
     from task.store.store import Store  # which loads the database's libraries

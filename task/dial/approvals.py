@@ -15,7 +15,7 @@ from task.conversation.inputs import Incoming, codes_of, decision_of, new_code
 from task.conversation.messages import Message, Role, closed
 from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor
-from task.permissions.grants import Grant, Grants
+from task.permissions.gate import Grant, Grants
 from task.permissions.icerc import fenced, shortened, words
 from task.tools.toolbox import Pending
 

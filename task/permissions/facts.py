@@ -9,19 +9,19 @@ from fnmatch import fnmatchcase
 from posixpath import relpath
 from typing import Any, cast
 
-from task.permissions.addresses import (
-    hosts_of,
-    is_dial_file,
-    is_plain,
-    named_values,
-    urls_in,
-    urls_of_text,
-)
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.invocations import Invocation
 from task.permissions.programs import HARMLESS_TARGETS, REACHING, Reading, reading
 from task.permissions.shell import parsed
-from task.permissions.taint import lazy
+from task.permissions.taint import (
+    hosts_of,
+    is_dial_file,
+    is_plain,
+    lazy,
+    named_values,
+    urls_in,
+    urls_of_text,
+)
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from task.permissions.addresses import named_values
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings
+from task.permissions.taint import named_values
 
 MOST_DETAILS, DETAIL_CHARS = 12, 200
 SHOWN = 3  # files and hosts in the sentence about the scope

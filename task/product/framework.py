@@ -15,9 +15,8 @@ from task.product.opening import check, opened
 from task.product.parts import command_limits
 from task.product.profile import Profile, Services
 from task.settings import Settings
-from task.tools.base import BaseTool
+from task.tools.base import FRAMEWORK, BaseTool
 from task.tools.models import Caller
-from task.tools.schemas import FRAMEWORK
 from task.tools.workspace.bounds import refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.framework import framework_tools, located

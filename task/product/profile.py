@@ -25,12 +25,11 @@ from task.prompts import SYSTEM_PROMPT
 from task.shared.redis_store import REPLICAS, RedisStore
 from task.store.access import StoreAccess
 from task.telemetry.operations import Telemetry
-from task.tools.base import BaseTool
+from task.tools.base import Alias, BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.mcp.hub import Issue, MCPHub
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadContextDocumentTool
-from task.tools.schemas import Alias
 from task.tools.toolbox import named
 
 MAX_WARNINGS, MAX_NAME = 20, 64

@@ -25,7 +25,7 @@ from task.conversation.messages import TOOL_RESULT, FunctionCall, Message, ToolC
 from task.errors import SettingsError, TEPSInitError, ToolExecutionError
 from task.llm.base import new_call_id
 from task.permissions.decisions import Effect, PermissionMode
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants
 from task.permissions.names import own_name
 from task.permissions.taint import Origin
 from task.product.framework import ConsoleProduct, console_product
@@ -33,10 +33,9 @@ from task.product.profile import CONSOLE
 from task.runs.answering import RunChoice
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
-from task.tools.base import BaseTool, DescribedTool, ToolSpec
+from task.tools.base import FRAMEWORK, BaseTool, DescribedTool, ToolSpec
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
-from task.tools.schemas import FRAMEWORK
 from task.tools.toolbox import Pending, Toolbox, named
 
 CONVERSATION = "teps"

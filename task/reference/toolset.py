@@ -8,10 +8,9 @@ from typing import Any
 from task.closing import run_blocking
 from task.conversation.messages import Message, message_from
 from task.output.sinks import NullChoice
-from task.tools.base import BaseTool
+from task.tools.base import BaseTool, Format, in_format
 from task.tools.declare import tool
 from task.tools.models import Caller, nobody
-from task.tools.schemas import Format, in_format
 from task.tools.toolbox import Toolbox, named
 
 

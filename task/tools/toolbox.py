@@ -22,10 +22,9 @@ from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, 
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
 from task.telemetry.operations import count, tool_call
-from task.tools.base import BaseTool, split_brief
+from task.tools.base import Alias, BaseTool, ToolNames, split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
-from task.tools.schemas import Alias, ToolNames
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from task.conversation.messages import FunctionCall, Message, ToolCall, assistan
 from task.output.links import Suspicion
 from task.output.sinks import DefangedChoice
 from task.permissions.decisions import Allowed, CallRequest, Deferred, Effect, PermissionMode
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants, PolicyGate
 from task.permissions.policy import DEFAULT_POLICY, Policy, Rule
 from task.permissions.taint import ContextView, Origin
 from tests.benchmarks.figures import Figure, report

@@ -16,8 +16,8 @@ from task.cli.checks import Check
 from task.cli.doctor import results
 from task.cli.tools import discover_tools, list_with_servers, show_schemas
 from task.settings import Settings, load_settings
+from task.tools.base import Format
 from task.tools.mcp.hub import MCPHub, ServerSpec
-from task.tools.schemas import Format
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import ServerProcess, foreign_interpreter, mcp_peer
 from tests.support.mcp_server import running_mcp_server, small_server

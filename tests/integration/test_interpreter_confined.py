@@ -8,8 +8,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.permissions.decisions import PermissionMode
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants, PolicyGate
 from task.permissions.policy import DEFAULT_POLICY
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.toolbox import Pending, Toolbox

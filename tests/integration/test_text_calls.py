@@ -14,8 +14,7 @@ from task.llm.scripted import ScriptedModel, says, wants
 from task.llm.transport import new_session
 from task.loop import LoopObserver, ToolLoop
 from task.permissions.decisions import Allowed, Decision, Deferred, PermissionMode
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants, PolicyGate
 from task.permissions.policy import DEFAULT_POLICY
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice

@@ -15,10 +15,10 @@ from task.llm.ollama import OllamaServer
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import says
 from task.llm.transport import new_session
+from task.tools.base import in_format
 from task.tools.declare import tool
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
-from task.tools.schemas import in_format
 from task.tools.toolset import ToolSet
 from tests.support.dapr import dapr_peer, in_openais_shape
 from tests.support.mcp_server import running_mcp_server, small_server

@@ -26,9 +26,9 @@ from task.llm.scripted import says, wants
 from task.llm.transport import Retries
 from task.product import opened
 from task.settings import Settings
+from task.tools.base import in_format
 from task.tools.declare import tool
 from task.tools.models import Caller, nobody
-from task.tools.schemas import in_format
 from task.tools.toolset import ToolSet
 from tests.live_dapr.conftest import ADDRESS, AGENT_PORT, PROVIDER_PORT, TOKEN
 from tests.support.agent import running_agent

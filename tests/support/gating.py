@@ -9,8 +9,7 @@ from typing import Any
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.permissions.decisions import CallRequest, Effect, PermissionMode
 from task.permissions.facts import CallFacts
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants, PolicyGate
 from task.permissions.icerc import Brief
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.permissions.taint import ContextView, Origin

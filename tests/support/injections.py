@@ -26,8 +26,7 @@ from task.loop import ToolLoop
 from task.output.links import Suspicion
 from task.output.sinks import DefangedChoice
 from task.permissions.decisions import Effect, Gate, ModeGate, PermissionMode
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.gate import Grants, PolicyGate
 from task.permissions.policy import Policy
 from task.permissions.taint import Origin
 from task.product.parts import policy_of

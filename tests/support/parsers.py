@@ -27,9 +27,9 @@ from task.llm.chat_chunks import EventTooLong, SseReader, _ChatAnswer
 from task.local.core.config import ConfigSource, CoreConfig, expanded
 from task.output.links import Suspicion, tag_at
 from task.output.sanitizer import Defanger
-from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, urls_of_text
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
+from task.permissions.taint import host_of, is_plain, stands_in, urls_in, urls_of_text
 from task.settings.document import parsed
 from tests.support.gating import RUNS, facts
 from tests.support.office import paragraph, sheet_file, word_file

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task.permissions.decisions import Allowed, Deferred, Denied
-from task.permissions.grants import Grant, Grants
+from task.permissions.gate import Grant, Grants
 from task.permissions.policy import Policy, Rule
 from task.permissions.programs import reading
 from task.permissions.risk import assessed

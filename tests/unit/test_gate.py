@@ -10,8 +10,7 @@ import pytest
 
 from task.conversation.messages import Message, user
 from task.permissions.decisions import Allowed, CallRequest, Deferred, Denied, Effect, PermissionMode
-from task.permissions.gate import PolicyGate, digest
-from task.permissions.grants import Grant, Grants
+from task.permissions.gate import Grant, Grants, PolicyGate, digest
 from task.permissions.icerc import Brief
 from task.permissions.policy import DEFAULT_POLICY, DEFAULT_RULES, Policy, Rule
 from tests.support.clock import FakeClock

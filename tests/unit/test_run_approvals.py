@@ -9,7 +9,7 @@ import pytest
 
 from task.approvals.approvals import ApprovalRules, Approvals, RunApprovals
 from task.permissions.decisions import Allowed, Deferred, PermissionMode
-from task.permissions.grants import Grant
+from task.permissions.gate import Grant
 from task.runs.request import RunCaller
 from tests.support.gating import CHANGES, request
 from tests.support.stores import OWNER, opened, sqlite_url

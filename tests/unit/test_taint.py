@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from task.conversation.messages import SHOWN_AGAIN, Message, Role, assistant, user
 from task.conversation.state import StateSeal, TurnState
-from task.permissions.addresses import declared_urls, folded, host_of, hosts_of, is_plain, stands_in, urls_in
-from task.permissions.taint import ContextView, Origin
+from task.permissions.taint import (
+    ContextView,
+    Origin,
+    declared_urls,
+    folded,
+    host_of,
+    hosts_of,
+    is_plain,
+    stands_in,
+    urls_in,
+)
 from task.tools.offload import Offloader
 from tests.support.choices import CALLER
 from tests.support.gating import ORIGINS, SEARCHES, after_search, facts, turn

@@ -11,10 +11,10 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, us
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision
+from task.tools.base import WEB_SEARCH
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import tool
 from task.tools.models import Caller, Effect
-from task.tools.schemas import WEB_SEARCH
 from task.tools.toolbox import Toolbox
 from tests.support.choices import RecordingChoice
 

@@ -14,9 +14,9 @@ from task.documents.xlsx import shown_as
 from task.llm.call_formats import OfferedTools
 from task.llm.text_calls import TextScanner
 from task.output.charts import _inert
-from task.permissions.addresses import folded, is_plain, urls_of_text
 from task.permissions.facts import _is_number
 from task.permissions.icerc import Brief, _numbers
+from task.permissions.taint import folded, is_plain, urls_of_text
 from task.search.answers import _parted, _renumbered, literal, markers, statements, without_markers
 from task.tools.py_interpreter.execution import Execution, outcome
 
