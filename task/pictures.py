@@ -45,7 +45,7 @@ def _made(messages: Sequence[Message]) -> dict[int, list[Attachment]]:
         if messages[place].role is Role.USER:
             question = place
         elif question is not None:
-            for item in reversed(_attachments(messages[place])):
+            for item in reversed(messages[place].attachments):
                 if item.is_stored_picture and item.url is not None and len(found) < MOST_MADE:
                     found.setdefault(item.url, (question, item))
     by_question = dict[int, list[Attachment]]()
@@ -112,12 +112,8 @@ def _unseen(message: Message) -> Message:
     return replace(message, content="\n".join(part["text"] for part in parts) if plain else parts)
 
 
-def _attachments(message: Message) -> Sequence[Attachment]:
-    return message.custom_content.attachments if message.custom_content else ()
-
-
 def _asked_with(message: Message) -> list[Attachment]:
-    return [item for item in _attachments(message) if item.is_picture] if message.role is Role.USER else []
+    return [item for item in message.attachments if item.is_picture] if message.role is Role.USER else []
 
 
 def _has_image_parts(message: Message) -> bool:
@@ -126,8 +122,7 @@ def _has_image_parts(message: Message) -> bool:
 
 def _without_attachments(message: Message) -> Message:
     # The text of a question lists its files already.
-    is_question = message.role is Role.USER and message.custom_content is not None
-    return replace(message, custom_content=None) if is_question else message
+    return replace(message, attachments=()) if message.role is Role.USER and message.attachments else message
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:

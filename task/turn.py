@@ -10,7 +10,7 @@ from itertools import takewhile
 from task.approvals.approvals import EXPIRED, Approvals
 from task.context.prompt import ContextPrompt
 from task.conversation.inputs import Answer
-from task.conversation.messages import CustomContent, Message, Role, repaired, system, unanswered
+from task.conversation.messages import Message, Role, repaired, system, unanswered
 from task.conversation.sources import Sources
 from task.conversation.state import TurnState
 from task.errors import InvalidRequest
@@ -76,7 +76,7 @@ async def take_turn(
             context = await profile.context_prompt()
             tools, note = await _tools(services, profile, request, context, choice)
             seen = request.messages
-            if any(item.custom_content is not None or isinstance(item.content, list) for item in seen):
+            if any(item.attachments or isinstance(item.content, list) for item in seen):
                 seen = await with_pictures(services, profile, seen, caller.api_key)
             prompt = "\n\n".join(filter(None, (profile.prompt, context.text))) + note
             messages = [*([system(prompt)] if prompt else ()), *seen]
@@ -111,8 +111,7 @@ async def _tools(
     if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
         own = [*own, *(tool for tool in await profile.workspace_tools(request.caller) if tool.name not in named(own))]
     policy = profile.rules.policy
-    asked = [item.custom_content for item in request.messages if item.role is Role.USER]
-    if attached := [file for content in asked if content is not None for file in content.attachments]:
+    if attached := [file for item in request.messages if item.role is Role.USER for file in item.attachments]:
         for tool in own:
             if policy.offers(tool.name):
                 tool.prepare(attached)
@@ -185,8 +184,7 @@ def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutc
         choice.add_attachment(**item.as_dict())
     added = list(outcome.added)
     last = added[said[-1]]
-    own = last.custom_content.attachments if last.custom_content else ()
-    added[said[-1]] = replace(last, custom_content=CustomContent((*own, *cited)))
+    added[said[-1]] = replace(last, attachments=(*last.attachments, *cited))
     return replace(outcome, added=tuple(added))
 
 

@@ -144,8 +144,7 @@ class FrameworkController:
         self.history.extend([message])
         if self._summaries.made:  # what a summary stands for would reach the model from the session
             self.session_id, self._summaries.made = None, 0
-        content = message.custom_content  # which the history does not keep
-        self.conversation.attachments = content.attachments if content is not None else ()
+        self.conversation.attachments = message.attachments  # which the history does not keep
         sent = [message]
         if not self.session_id:
             sent = [item for item in self.history.conversation() if item.role is not Role.SYSTEM]

@@ -14,7 +14,7 @@ from task.closing import run_blocking
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
-from task.conversation.messages import Attachment, CustomContent, Message, Role, message_from, system, user
+from task.conversation.messages import Attachment, Message, Role, message_from, system, user
 from task.errors import AgentError, FrameworkError, InvalidRequest, SettingsError
 from task.llm.base import Accumulator, ModelOptions
 from task.product.framework import ConsoleProduct
@@ -87,7 +87,7 @@ class Conversation:
         spoken = [message for message in sent if message.role is not Role.SYSTEM]
         files, self.attachments = self.attachments, ()
         if files:
-            spoken[-1] = replace(spoken[-1], custom_content=CustomContent(files))
+            spoken[-1] = replace(spoken[-1], attachments=files)
         own = "\n\n".join((self.product.profile.prompt, *prompt)) if prompt else None
         options = RunOptions(CONSOLE, self.model, own, persona=self.persona)
         new, session_id = spoken if self.session_id is None else spoken[-1:], self.session_id

@@ -14,7 +14,6 @@ from task.conversation.messages import (
     NOT_APPROVED,
     PERHAPS_RUN,
     Attachment,
-    CustomContent,
     Message,
     Role,
     closed,
@@ -102,7 +101,7 @@ def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool =
             messages.append(Message(Role.ASSISTANT, item.text(), unsourced=unsourced))
         pictures = tuple(file for file in item.attachments if file.is_stored_picture) if item.attachments else ()
         if pictures and messages[-1].role is Role.ASSISTANT:
-            messages[-1] = replace(messages[-1], custom_content=CustomContent(pictures))
+            messages[-1] = replace(messages[-1], attachments=pictures)
     return [*repaired(messages[:start]), *before.history] if resuming else repaired(messages)
 
 
@@ -121,7 +120,7 @@ def user_message(incoming: Incoming) -> Message:
         content: str | list[dict[str, Any]] = [*incoming.content, {"type": "text", "text": note}]
     else:
         content = "\n\n".join(filter(None, (incoming.content, note)))
-    return Message(incoming.role, content, custom_content=CustomContent(files), scrub_pii=incoming.scrub_pii)
+    return Message(incoming.role, content, attachments=files, scrub_pii=incoming.scrub_pii)
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:

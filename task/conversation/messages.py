@@ -111,16 +111,10 @@ class Attachment:
         return {name: value for name in fields if (value := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class CustomContent:
-    """DIAL's additions to a message; the loop uses the `attachments` of tool results only."""
-
-    attachments: tuple[Attachment, ...] = ()
-
-
 @frozen_data
 class Message:
-    """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls.
+    """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls. `attachments` are
+    the files beside it, of which models get those that they can use.
 
     `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
     in the conversation; neither is ever sent. `scrub_pii`: personal data is removed from what the model reads, where
@@ -133,16 +127,11 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    custom_content: CustomContent | None = None
+    attachments: tuple[Attachment, ...] = ()
     failed: bool = False
     unsourced: bool = False
     scrub_pii: bool = False
     memo: str = ""
-
-    @property
-    def attachments(self) -> tuple[Attachment, ...]:
-        """The files beside the text, none where there are none."""
-        return self.custom_content.attachments if self.custom_content is not None else ()
 
     def text(self) -> str:
         """The message's text; the text parts joined if content is a list."""
@@ -169,8 +158,8 @@ class Message:
         data = self.as_dict()
         if self.reasoning_content:
             data["reasoning_content"] = self.reasoning_content
-        if self.custom_content is not None:
-            data["attachments"] = [attachment.as_dict() for attachment in self.custom_content.attachments]
+        if self.attachments:
+            data["attachments"] = [attachment.as_dict() for attachment in self.attachments]
         if self.failed:
             data["failed"] = True
         if self.unsourced:
@@ -214,7 +203,6 @@ def message_from(data: Mapping[str, Any]) -> Message:
         raise TypeError("the content of a message is text or a list of parts")
     if role is Role.TOOL and not (isinstance(data["tool_call_id"], str) and data["tool_call_id"]):
         raise TypeError("a tool's result names its call")
-    attachments = tuple(Attachment(**item) for item in data.get("attachments", ()))
     calls = [(str(item["id"]), item["function"]) for item in data.get("tool_calls") or ()]
     return Message(
         role,
@@ -223,7 +211,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
         tool_call_id=data.get("tool_call_id"),
         name=data.get("tool_name") or data.get("name"),
         reasoning_content=data.get("reasoning_content"),
-        custom_content=CustomContent(attachments) if attachments else None,
+        attachments=tuple(Attachment(**item) for item in data.get("attachments", ())),
         failed=data.get("failed", False),
         unsourced=data.get("unsourced", False),
         scrub_pii=bool(data.get("scrub_pii")),

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 
 _MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
 _RANGE = re.compile(r"(\d+)(?:\s*[–-]\s*(\d+))?")
@@ -32,9 +32,7 @@ class Sources:
         for message in messages:
             if message.role is Role.USER:
                 self._quotes.clear()
-            if message.role is not Role.TOOL or message.custom_content is None:
-                continue
-            for item in message.custom_content.attachments:
+            for item in message.attachments if message.role is Role.TOOL else ():
                 if (number := number_of(item)) is not None:
                     self._add(number, item)
         self._free = count(max(self._citations, default=0) + 1)
@@ -55,8 +53,7 @@ class Sources:
 
     def adopted(self, message: Message) -> Message:
         """A tool's result; where the tool numbered its sources by itself, they have numbers of this conversation."""
-        items = message.custom_content.attachments if message.custom_content else ()
-        foreign = [item for item in items if number_of(item) is not None and item not in self._own]
+        foreign = [item for item in message.attachments if number_of(item) is not None and item not in self._own]
         if not foreign:
             return message
         moved = {
@@ -73,7 +70,7 @@ class Sources:
             )
             if item in foreign
             else item
-            for item in items
+            for item in message.attachments
         ]
 
         def marker(found: re.Match[str]) -> str:
@@ -83,7 +80,7 @@ class Sources:
             return f"[{', '.join(map(str, dict.fromkeys(moved.get(number, number) for number in numbers)))}]"
 
         text = _MARKER.sub(marker, message.text())
-        return replace(message, content=text, custom_content=CustomContent(tuple(renumbered)))
+        return replace(message, content=text, attachments=tuple(renumbered))
 
     def cited(self, text: str) -> list[Attachment]:
         """The citations for an answer: what its text names by number or address, else the quotes that were found.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from task.conversation.messages import CUT, CustomContent, Message, Role, message_from
+from task.conversation.messages import CUT, Message, Role, message_from
 from task.conversation.pruning import Budget, cut, shortened
 from task.conversation.sources import number_of
 
@@ -141,11 +141,10 @@ def waits(state: Mapping[str, Any] | None) -> int:
 
 
 def _stored(message: Message) -> dict[str, Any]:
-    if message.custom_content is None and not message.failed:
+    if not message.attachments and not message.failed:
         return message.as_stored()
-    items = message.custom_content.attachments if message.custom_content else ()
-    kept = tuple(item for item in items if number_of(item) is not None or item.is_stored_picture)
-    return replace(message, custom_content=CustomContent(kept) if kept else None, failed=False).as_stored()
+    kept = tuple(item for item in message.attachments if number_of(item) is not None or item.is_stored_picture)
+    return replace(message, attachments=kept, failed=False).as_stored()
 
 
 def _size(message: Message) -> int:
@@ -158,9 +157,8 @@ def _shortened(history: Sequence[Message]) -> list[Message]:
         text = message.text()
         if message.tool_calls and len(text) > _LONGEST_TEXT:  # the chat has all of it
             message = replace(message, content=text[:_LONGEST_TEXT] + _SHORTENED)
-        files = message.custom_content.attachments if message.custom_content else ()
-        kept = tuple(item if number_of(item) is None else replace(item, data=item.title) for item in files)
-        brief.append(replace(message, reasoning_content=None, custom_content=CustomContent(kept) if kept else None))
+        files = (item if number_of(item) is None else replace(item, data=item.title) for item in message.attachments)
+        brief.append(replace(message, reasoning_content=None, attachments=tuple(files)))
     room = Budget(tokens=MAX_BYTES)
     parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)
     if not parts.dropped:

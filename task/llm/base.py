@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import orjson
 
-from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, frozen_data
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, frozen_data
 
 ToolSchema = Mapping[str, Any]  # {"type": "function", "function": {name, description, parameters}}
 
@@ -294,7 +294,7 @@ class Accumulator:
             self.text or (None if finished else ""),
             tool_calls=tuple(finished.values()),
             reasoning_content="".join(self._reasoning) or None,
-            custom_content=CustomContent(tuple(self._attachments)) if self._attachments else None,
+            attachments=tuple(self._attachments),
         )
 
     def _add_fragment(self, fragment: ToolCallDelta) -> None:

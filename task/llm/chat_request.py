@@ -212,7 +212,7 @@ def _wire_message(message: Message, profile: ProviderProfile) -> dict[str, Any]:
             wire["tool_calls"] = [{**call, **profile.call_extra} for call in wire["tool_calls"]]
     elif message.role is _SYSTEM:
         wire["role"] = profile.system_role.value
-    elif message.custom_content and message.role is Role.USER:
+    elif message.attachments and message.role is Role.USER:
         # Only requests to a DIAL deployment have files beside the text.
-        wire["custom_content"] = {"attachments": [item.as_dict() for item in message.custom_content.attachments]}
+        wire["custom_content"] = {"attachments": [item.as_dict() for item in message.attachments]}
     return wire

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import orjson
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.errors import ProviderError
 from task.llm.base import Accumulator, ChatModel, Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
@@ -99,8 +99,8 @@ async def transcribed_by(model: ChatModel, recording: Recording) -> str:
         ProviderError: the model does not answer.
     """
     data = base64.b64encode(recording.content).decode()
-    sound = CustomContent((Attachment(recording.type, recording.filename, data=data),))
-    question, answer = Message(Role.USER, _TRANSCRIBE, custom_content=sound), Accumulator()
+    sound = Attachment(recording.type, recording.filename, data=data)
+    question, answer = Message(Role.USER, _TRANSCRIBE, attachments=(sound,)), Accumulator()
     async for delta in model.stream([question], (), ModelOptions()):
         answer.add(delta)
     return answer.text.strip()

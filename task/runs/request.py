@@ -99,9 +99,8 @@ def session_title(messages: Sequence[Message]) -> str:
     message = next((message for message in reversed(messages) if message.role is Role.USER), None)
     if message is None:
         return ""
-    files = message.custom_content.attachments if message.custom_content is not None else ()
-    written = message.text().removesuffix(attachment_note(files)).strip()
-    return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]
+    written = message.text().removesuffix(attachment_note(message.attachments)).strip()
+    return (written or ", ".join(file.title or "file" for file in message.attachments))[:TITLE_CHARS]
 
 
 def handed_out_id(run_id: str, number: int) -> str:

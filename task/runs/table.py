@@ -442,8 +442,7 @@ async def last_run(store: Store, owner: str, session_id: str) -> Run | None:
 
 def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
     """The files of the user's messages."""
-    contents = [message.custom_content for message in messages if message.role is Role.USER and message.custom_content]
-    return tuple(item for content in contents for item in content.attachments)
+    return tuple(item for message in messages if message.role is Role.USER for item in message.attachments)
 
 
 def _check_open(item: Approval, answer: Answer) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, tool_message
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError
 from task.llm.base import ToolSchema
 from task.permissions.decisions import WorkspaceAccess
@@ -260,8 +260,7 @@ def as_tool_message(call: ToolCall, result: Any) -> Message:
     foreign = getattr(getattr(result, "custom_content", None), "attachments", None) or ()
     names = ("type", "title", "data", "url", "reference_url", "reference_type")
     attachments = tuple(Attachment(**{name: getattr(item, name, None) for name in names}) for item in foreign)
-    custom = CustomContent(attachments) if attachments else None
-    return Message(Role.TOOL, shown, tool_call_id=call.id, name=call.function.name, custom_content=custom)
+    return Message(Role.TOOL, shown, tool_call_id=call.id, name=call.function.name, attachments=attachments)
 
 
 def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, Brief]:

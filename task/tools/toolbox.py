@@ -189,8 +189,7 @@ class Toolbox:
                 tasks = [group.create_task(answer(call)) for call in calls]
             results = [task.result() for task in tasks]
         for result in results:
-            custom = result.custom_content if isinstance(result, Message) else None
-            for item in custom.attachments if custom else ():
+            for item in result.attachments if isinstance(result, Message) else ():
                 if number_of(item) is None:  # citations come with the answer that makes them
                     choice.add_attachment(**item.as_dict())
         return results
@@ -266,7 +265,7 @@ class Toolbox:
             note = mismatch(card, message.text(), failed=message.failed) if card is not None else ""
             if note:
                 stage.sink.append_content(f"\n**Not as approved:** {note}\n")
-            for attachment in message.custom_content.attachments if message.custom_content else ():
+            for attachment in message.attachments:
                 stage.sink.add_attachment(**attachment.as_dict())
         if tool.offloads:
             message = _with_text(message, await self.offloader.shortened(tool.name, message.text(), caller))

@@ -24,7 +24,7 @@ CONTEXT = "## Personas\npersona_critic: @critic.md\n"
 CHARTS = '''
 import json
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 
 
 @tool(effects={Effect.READ})
@@ -32,7 +32,7 @@ def draw_chart(title: str) -> Message:
     """Draw the sales as a chart."""
     figure = {"data": [{"type": "bar", "x": ["A", "B"], "y": [2900, 1200]}], "layout": {"title": {"text": title}}}
     chart = Attachment("application/vnd.plotly.v1+json", title, data=json.dumps(figure))
-    return Message(Role.TOOL, "The chart is attached.", custom_content=CustomContent((chart,)))
+    return Message(Role.TOOL, "The chart is attached.", attachments=(chart,))
 '''
 TABLE = """\
 The top sale of category A is **1700**, on 2025-10-05.

@@ -28,7 +28,7 @@ PAGE_MARKS = [
 SHOWING = '''
 import json
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 FIGURE = {"data": [{"type": "bar", "x": ["Tokyo", "Delhi", "Shanghai"], "y": [37, 33, 29], "name": "Millions"}],
@@ -38,19 +38,19 @@ FIGURE = {"data": [{"type": "bar", "x": ["Tokyo", "Delhi", "Shanghai"], "y": [37
 @tool(effects={Effect.READ})
 def show_things(what: str) -> Message:
     """Show a picture, a chart and a source."""
-    return Message(Role.TOOL, f"shown: {what}", custom_content=CustomContent((
+    return Message(Role.TOOL, f"shown: {what}", attachments=(
         Attachment("image/png", "dot.png", data=PIXEL),
         Attachment("application/vnd.plotly.v1+json", "Largest cities", data=json.dumps(FIGURE)),
         Attachment("text/markdown", "[1] cities.pdf, page 3", data="Tokyo is the largest city of the world.",
                    reference_url="files/somewhere/cities.pdf"),
-    )))
+    ))
 
 
 @tool(effects={Effect.READ})
 def cite(url: str, title: str, quote: str) -> Message:
     """Cite a passage of a file."""
     cited = Attachment("text/markdown", title, data=quote, reference_url=url)
-    return Message(Role.TOOL, "cited", custom_content=CustomContent((cited,)))
+    return Message(Role.TOOL, "cited", attachments=(cited,))
 
 
 @tool(effects={Effect.READ})
@@ -67,9 +67,9 @@ def make_table(rows: int) -> Message:
         f'"Town, no. {row}",{row * 1000},{notes.get(row, "<img src=x onerror=harmed()>")}' for row in range(1, rows + 1)
     ]
     table = "\\n".join(["town,people,note", *lines])
-    return Message(Role.TOOL, f"{rows} rows", custom_content=CustomContent((
+    return Message(Role.TOOL, f"{rows} rows", attachments=(
         Attachment("text/csv", "towns.csv", data=table),
-    )))
+    ))
 '''
 
 STORED = """async ([name, type, base64]) => {

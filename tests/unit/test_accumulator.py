@@ -53,8 +53,7 @@ def test_reasoning_and_attachments_stay_with_the_message() -> None:
     attachment = Attachment(type="image/png", url="files/b/x.png")
     message = folded(ReasoningDelta("first "), ReasoningDelta("this"), FileDelta(attachment), TextDelta("done"))
     assert message.reasoning_content == "first this"
-    assert message.custom_content is not None
-    assert message.custom_content.attachments == (attachment,)
+    assert message.attachments == (attachment,)
 
 
 CALLS: dict[str, tuple[list[Call], list[tuple[str, str, dict[str, Any]]]]] = {

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.errors import SettingsError, ToolError
 from task.tools.declare import load_tools, tool
 from task.tools.models import Effect, ToolCallParams
@@ -221,12 +221,11 @@ async def test_a_message_with_an_attachment_stays_a_message() -> None:
     def draw() -> Message:
         """Draw something."""
         picture = Attachment(type="image/png", title="p", url="files/b/p.png")
-        return Message(Role.TOOL, "drawn", custom_content=CustomContent((picture,)))
+        return Message(Role.TOOL, "drawn", attachments=(picture,))
 
     answer = await called(draw)
     assert answer.text() == "drawn"
-    assert answer.custom_content
-    assert answer.custom_content.attachments[0].url == "files/b/p.png"
+    assert answer.attachments[0].url == "files/b/p.png"
 
 
 async def test_a_tool_error_reaches_the_model_and_another_error_only_as_a_reference() -> None:

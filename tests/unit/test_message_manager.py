@@ -12,7 +12,6 @@ import pytest
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import (
     Attachment,
-    CustomContent,
     FunctionCall,
     Message,
     Role,
@@ -204,8 +203,8 @@ def test_a_history_goes_to_json_and_back() -> None:
     made = manager("1", config={"max_length": 50})
     made.add_system_message("S")
     made.extend([Message(Role.ASSISTANT, None, tool_calls=(call,), reasoning_content="hm"), tool_message(call, "seen")])
-    file = CustomContent((Attachment("text/csv", "a.csv", url="files/b/a.csv"),))
-    made.extend([Message(Role.USER, "compare", custom_content=file), tool_message(call, "gone", failed=True)])
+    file = Attachment("text/csv", "a.csv", url="files/b/a.csv")
+    made.extend([Message(Role.USER, "compare", attachments=(file,)), tool_message(call, "gone", failed=True)])
     data = json.loads(json.dumps(made.serialize()))
     again = MessageManager()
     again.deserialize(data)

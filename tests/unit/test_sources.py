@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role, assistant, tool_message, user
+from task.conversation.messages import Attachment, Message, Role, assistant, tool_message, user
 from task.conversation.sources import Sources, marker_of
 from tests.support.tool_calls import call_of
 
@@ -22,7 +22,7 @@ def titles(found: list[Attachment]) -> list[str | None]:
 
 
 def result(text: str, *items: Attachment) -> Message:
-    return Message(Role.TOOL, text, tool_call_id="call_1", custom_content=CustomContent(items))
+    return Message(Role.TOOL, text, tool_call_id="call_1", attachments=items)
 
 
 def test_a_page_that_two_searches_find_is_one_source_with_what_both_say_of_it() -> None:
@@ -97,8 +97,7 @@ def test_a_tool_that_numbers_its_sources_by_itself_gets_numbers_that_are_free() 
     )
     adopted = sources.adopted(result("So [1, 2], and [1]. From [2020–2024].", *own))
     assert adopted.text() == "So [3, 1], and [3]. From [2020–2024]."
-    assert adopted.custom_content is not None
-    assert titles(list(adopted.custom_content.attachments)) == ["[3] x.pdf", "[1] Page", "chart.png"]
+    assert titles(list(adopted.attachments)) == ["[3] x.pdf", "[1] Page", "chart.png"]
     assert sources.adopted(adopted) == adopted
     again = sources.adopted(result("So [1, 2], and [1]. From [2020–2024].", *own))
     assert again.text() == adopted.text()  # or an equal call would never be seen to give an equal result

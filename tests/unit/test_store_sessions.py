@@ -13,7 +13,6 @@ from sqlalchemy import event
 from task.api.sessions import SessionBody
 from task.conversation.messages import (
     Attachment,
-    CustomContent,
     FunctionCall,
     Message,
     Role,
@@ -59,17 +58,17 @@ async def test_a_session_has_the_documented_shape(store: Store) -> None:
 @pytest.mark.fault("store: zero bytes and broken characters in messages")
 async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    picture = CustomContent((Attachment(type="image/png", title="chart", url="files/b/chart.png"),))
+    picture = Attachment(type="image/png", title="chart", url="files/b/chart.png")
     messages = [
         user([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png,AA"}}]),
         Message(Role.ASSISTANT, None, (CALL,), reasoning_content="I should count."),
-        Message(Role.TOOL, "nul \0, half \ud800", tool_call_id="call_1", name="calculator", custom_content=picture),
+        Message(Role.TOOL, "nul \0, half \ud800", tool_call_id="call_1", name="calculator", attachments=(picture,)),
         assistant("schön ✓"),
     ]  # fmt: skip
     await store.sessions.append(OWNER, session.session_id, messages, session.version)
     kept = (await store.sessions.get(OWNER, session.session_id)).messages
     assert kept[:2] == tuple(messages[:2])
-    assert kept[2].custom_content == picture
+    assert kept[2].attachments == (picture,)
     assert kept[2].content == "nul \0, half ?"
     assert kept[3] == messages[3]
 

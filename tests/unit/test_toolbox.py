@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.core_client.files import DialFiles
 from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import Effect, ModeGate, PermissionMode
@@ -49,7 +49,7 @@ async def test_attachments_of_results_reach_stage_and_answer_in_call_order() -> 
         if title == "first":
             await asyncio.sleep(0)
         picture = Attachment("image/png", title, url=f"files/b/{title}.png")
-        return Message(Role.TOOL, "drawn", custom_content=CustomContent((picture,)))
+        return Message(Role.TOOL, "drawn", attachments=(picture,))
 
     tool = MadeTool("draw", draw, {"type": "object", "properties": {"title": {"type": "string"}}})
     choice = RecordingChoice()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import (
     Attachment,
-    CustomContent,
     FunctionCall,
     Message,
     Role,
@@ -299,11 +298,11 @@ def test_sources_and_pictures_of_a_large_turn_are_not_forgotten() -> None:
     cites = Attachment("text/markdown", "[3] Page", data="é" * 600, reference_url="https://docs.example/a")
     chart = Attachment("image/png", "chart.png", url="files/b/chart.png")
     history = many_calls(15, 39_000)
-    history[1] = replace(history[1], custom_content=CustomContent((cites, chart)))
+    history[1] = replace(history[1], attachments=(cites, chart))
     state = SEAL.pack(TurnState(tuple(history)), "user-1")
-    kept = SEAL.unpack(state, "user-1").history[1].custom_content
+    kept = SEAL.unpack(state, "user-1").history[1].attachments
     assert len(json.dumps(state)) <= 200 * 1024
-    assert kept == CustomContent((replace(cites, data="[3] Page"), chart))
+    assert kept == (replace(cites, data="[3] Page"), chart)
 
 
 def test_calls_that_wait_are_saved_as_they_are() -> None:

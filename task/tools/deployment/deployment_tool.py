@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, unquote_to_bytes
 
 from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.core_client.files import DialFiles, UnpooledFiles, file_url
 from task.errors import ProviderError, ToolError
 from task.llm.base import Accumulator, ModelOptions, TextDelta, Usage
@@ -106,7 +106,7 @@ class DeploymentAnswer:
         """The tool's message: the text, and the URLs of the files for later turns."""
         note = attachment_note([item for item in self.attachments if item.url])
         shown = "\n\n".join(filter(None, (self.text, note)))
-        return Message(Role.TOOL, shown, custom_content=CustomContent(self.attachments) if self.attachments else None)
+        return Message(Role.TOOL, shown, attachments=self.attachments)
 
 
 class DeploymentTool(DescribedTool):
@@ -183,10 +183,9 @@ class DeploymentTool(DescribedTool):
             raise ToolError(f"{sentence.format(deployment)}{said}") from error
         if answer.finish_reason == "content_filter":
             raise ToolError(_REFUSED.format(deployment))
-        custom, said = answer.message().custom_content, answer.text.strip()
+        said = answer.text.strip()
         inline = [Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(said)]
-        received = (*(custom.attachments if custom else ()), *inline)
-        stored = [await self._stored(item, params.api_key) for item in received]
+        stored = [await self._stored(item, params.api_key) for item in (*answer.message().attachments, *inline)]
         return DeploymentAnswer(_DATA_IN_TEXT.sub("attached", said), tuple(stored))
 
     def _request(self, arguments: Mapping[str, Any], params: ToolCallParams) -> tuple[Message, ModelOptions]:
@@ -206,7 +205,7 @@ class DeploymentTool(DescribedTool):
         chosen = {name: arguments[name] for name in self._called.arguments if name in arguments}
         configuration = {**self._called.configuration, **chosen}
         options = ModelOptions(extra={"custom_fields": {"configuration": configuration}} if configuration else {})
-        return Message(Role.USER, prompt, custom_content=CustomContent(tuple(files)) if files else None), options
+        return Message(Role.USER, prompt, attachments=tuple(files)), options
 
     async def _stored(self, item: Attachment, api_key: str) -> Attachment:
         # Content becomes a file of the caller's; URLs and short texts are kept.

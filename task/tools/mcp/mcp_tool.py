@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import count
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import DialFiles
 from task.errors import ToolError
@@ -77,7 +77,7 @@ class MCPTool(DescribedTool):
         found, citations = _numbered(result, tool_call_params.sources)
         attachments, notes = await self._kept(result.files, tool_call_params.api_key, identity)
         text = "\n\n".join(filter(None, (found, "\n".join(notes)))) or "The tool gave no result."
-        return Message(Role.TOOL, text, custom_content=CustomContent((*attachments, *citations)))
+        return Message(Role.TOOL, text, attachments=(*attachments, *citations))
 
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: CallIdentity

@@ -10,7 +10,7 @@ from hashlib import sha256
 from time import monotonic
 from urllib.parse import unquote
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.errors import ToolError
 from task.output.sinks import StageSink
@@ -240,8 +240,7 @@ def _message(
     if not execution.failed:  # the toolbox shows the text of a failure itself, below the code already in the stage
         stage.append_content(clipped(shown, RESPONSE_CHARS))
         shown = heading(code) + shown
-    custom = CustomContent(attachments) if attachments else None
-    return Message(Role.TOOL, shown, custom_content=custom, failed=execution.failed)
+    return Message(Role.TOOL, shown, attachments=attachments, failed=execution.failed)
 
 
 def _progress_in(stage: StageSink) -> Progress:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from task.closing import close_all
-from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import UnpooledFiles
 from task.documents.extract import is_readable
@@ -173,7 +173,7 @@ class RagTool(DescribedTool):
             report.answered(answer)
             quotes = [cited.citation(item.passage, item.quote) for item in answer.citations]
             text = for_the_model(answer, notes)
-        return Message(Role.TOOL, text, custom_content=CustomContent(tuple(quotes)))
+        return Message(Role.TOOL, text, attachments=tuple(quotes))
 
     async def _found(
         self, question: str, opened: Sequence[Opened], caller: Caller, report: StageReport
