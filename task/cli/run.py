@@ -15,8 +15,8 @@ from task.cli.addresses import core_address, is_loopback, key_for
 from task.cli.model_choice import choose_model, running_ollama
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.report import JsonOutput, TerminalOutput
-from task.coding.run import ModelAccess, Order, Work
-from task.coding.settings import DEFAULT_BACKEND, backend_and_model, coder_tree, documented, planner_tree
+from task.coding.run import ModelAccess, Work
+from task.coding.settings import DEFAULT_BACKEND, backend_and_model, documented, model_tree
 from task.coding.state import TaskState, resumed, task_of
 from task.errors import InvalidRequest, SettingsError
 from task.product import opened
@@ -126,43 +126,46 @@ def _check_text(name: str, text: str) -> None:
 
 
 async def _run(settings: Settings, given: RunArguments, output: JsonOutput | TerminalOutput) -> int:
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    current = asyncio.current_task()
+    assert current is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     planner, coder = await coding_models(settings, OWNER)
     try:
         store = await coder.services.store.get()
-        return await _carried_out(settings, given, output, store, planner, coder)
+        task = await _task(settings, given, store)
+        folder = checked_workspace(task.workspace, settings, unsafe=given.unsafe_workspace)
+        checkpoints, run, tail = await Checkpoints.open(store, task, settings.data_dir), task.run, None
+        if given.resume is not None:
+            if run.status == "interrupted":  # whatever becomes of this attempt, the killed process's last work is kept
+                with held_alone(folder):
+                    tail = await checkpoints.keep_tail()
+            run = await resumed(store, task)
+        limits, unsafe = command_limits(settings), given.unsafe_no_sandbox
+        with Workspace(folder) as workspace:
+            async with Commands(workspace, limits, unsafe=unsafe, gated=True) as commands:
+                work = Work(
+                    store,
+                    run,
+                    task,
+                    checkpoints,
+                    tail,
+                    workspace,
+                    commands,
+                    planner,
+                    coder,
+                    output.show,
+                    output.ask,
+                    apply=given.apply and not settings.dry_run,
+                    setup=given.setup,
+                    verify=given.verify or task.verify,
+                    yes=given.yes,
+                    steps=settings.max_steps,
+                    notes=tuple(_notes(settings, given, commands)),
+                )
+                return EXITS[(await work.carry_out()).result]
     finally:
         await planner.services.close()
         await coder.services.close()
-
-
-async def _carried_out(
-    settings: Settings,
-    given: RunArguments,
-    output: JsonOutput | TerminalOutput,
-    store: Store,
-    planner: ModelAccess,
-    coder: ModelAccess,
-) -> int:
-    task = await _task(settings, given, store)
-    folder = checked_workspace(task.workspace, settings, unsafe=given.unsafe_workspace)
-    checkpoints, run, tail = await Checkpoints.open(store, task, settings.data_dir), task.run, None
-    if given.resume is not None:
-        if run.status == "interrupted":  # whatever becomes of this attempt, what the killed process did last is kept
-            with held_alone(folder):
-                tail = await checkpoints.keep_tail()
-        run = await resumed(store, task)
-    limits, unsafe, apply = command_limits(settings), given.unsafe_no_sandbox, given.apply and not settings.dry_run
-    with Workspace(folder) as workspace:
-        async with Commands(workspace, limits, unsafe=unsafe, gated=True) as commands:
-            notes, verify = tuple(_notes(settings, given, commands)), given.verify or task.verify
-            order = Order(apply, given.setup, verify, given.yes, settings.max_steps, notes)
-            work = Work(
-                order, store, run, task, checkpoints, tail, workspace, commands, planner, coder, output.show, output.ask
-            )
-            return EXITS[(await work.carry_out()).result]
 
 
 async def _task(settings: Settings, given: RunArguments, store: Store) -> TaskState:
@@ -208,8 +211,9 @@ async def coding_models(settings: Settings, owner: str) -> tuple[ModelAccess, Mo
         # Nothing is set up for planning: the coder's model plans too.
         planner_model, given = coder_model, replace(given, turbo_host=given.local_host)
     given = replace(given, planner_model=planner_model, coder_model=coder_model)
-    planner = _access(planner_tree(given, settings), settings, owner)
-    return planner, _access(coder_tree(given, settings), settings, owner)
+    planner = model_tree(given, planner_model, given.turbo_host, settings)
+    coder = model_tree(given, coder_model, given.local_host, settings)
+    return _access(planner, settings, owner), _access(coder, settings, owner)
 
 
 def _has_planner(settings: Settings) -> bool:

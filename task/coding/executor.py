@@ -9,7 +9,7 @@ from typing import Any
 
 from task.closing import run_blocking
 from task.coding.coder import CODER_PROMPT, Coder, Progress
-from task.coding.settings import Settings, coder_tree, load_settings
+from task.coding.settings import Settings, load_settings, model_tree
 from task.conversation.messages import FunctionCall, ToolCall, user
 from task.llm.base import new_call_id
 from task.output.sinks import NullChoice
@@ -46,7 +46,7 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
     Raises: as `execute`.
     """
     s = s or load_settings()
-    tree = coder_tree(s)
+    tree = model_tree(s, s.coder_model, s.local_host)
     services, profile = opened(tree, tools=(), read_seconds=s.request_timeout_s)
     progress = Progress([user(coder_prompt)])
     try:

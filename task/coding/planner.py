@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from task.closing import run_blocking
-from task.coding.settings import Settings, load_settings, planner_tree
+from task.coding.settings import Settings, load_settings, model_tree
 from task.conversation.messages import Message, repaired, system, user
 from task.errors import ProviderError
 from task.llm.base import Accumulator, ModelOptions, Usage
@@ -48,13 +48,23 @@ ATTEMPTS = 2
 MOST_OBJECTS = 100  # of an answer, tried as a plan
 
 
+def _lines(value: Any) -> Any:
+    if isinstance(value, str):
+        value = value.splitlines()
+    if not isinstance(value, list):
+        return value
+    lines = cast("list[Any]", value)
+    unnumbered = [_NUMBER.sub("", line).strip() if isinstance(line, str) else line for line in lines]
+    return [line for line in unnumbered if line != ""]
+
+
 @dataclass
 class Plan:
     """What the planner wants done. Source: planner and executor reference, Plan."""
 
-    plan: list[str]
-    coder_prompt: str
-    tests: list[str]
+    plan: Annotated[list[str], BeforeValidator(_lines)]
+    coder_prompt: Annotated[str, Field(min_length=1)]
+    tests: Annotated[list[str], BeforeValidator(lambda value: _lines([] if value is None else value))]
 
 
 def get_plan(task: str, s: Settings | None = None) -> Plan:
@@ -74,7 +84,7 @@ async def get_plan_async(task: str, s: Settings | None = None) -> Plan:
     Raises: as `get_plan`.
     """
     s = s or load_settings()
-    services, profile = opened(planner_tree(s), tools=(), read_seconds=s.request_timeout_s)
+    services, profile = opened(model_tree(s, s.planner_model, s.turbo_host), tools=(), read_seconds=s.request_timeout_s)
     try:
         return (await planned(profile, Caller("", nobody), task))[0]
     finally:
@@ -126,22 +136,6 @@ async def _answered(
     return message, usage
 
 
-def _lines(value: Any) -> Any:
-    if isinstance(value, str):
-        value = value.splitlines()
-    if not isinstance(value, list):
-        return value
-    lines = cast("list[Any]", value)
-    unnumbered = [_NUMBER.sub("", line).strip() if isinstance(line, str) else line for line in lines]
-    return [line for line in unnumbered if line != ""]
-
-
-class _PlanData(BaseModel):
-    plan: Annotated[list[str], BeforeValidator(_lines)]
-    coder_prompt: Annotated[str, Field(min_length=1)]
-    tests: Annotated[list[str], BeforeValidator(lambda value: _lines(value if value is not None else []))] = []
-
-
 def parse_plan(reply: Message | str) -> Plan:
     """The plan in an answer: fences, text around the object and tokens of a chat template are left out.
 
@@ -151,18 +145,6 @@ def parse_plan(reply: Message | str) -> Plan:
     if not isinstance(reply, str) and reply.tool_calls:
         raise ValueError("the planner called a tool, and there is none")
     text = reply if isinstance(reply, str) else reply.text()
-    try:
-        data = _PlanData.model_validate(_object_in(text))
-    except ValidationError as error:
-        fault = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
-    if not data.plan:
-        raise ValueError("plan: it has no steps")
-    return Plan(data.plan, data.coder_prompt, data.tests)
-
-
-def _object_in(text: str) -> dict[str, Any]:
-    # The first JSON object of the text that has a plan, else the first one.
     found: list[dict[str, Any]] = []
     decoder, place = json.JSONDecoder(), text.find("{")
     for _ in range(MOST_OBJECTS):
@@ -176,4 +158,12 @@ def _object_in(text: str) -> dict[str, Any]:
         place = text.find("{", end)
     if not found:
         raise ValueError("there is no JSON object in it")
-    return next((value for value in found if "plan" in value), found[0])
+    chosen = next((value for value in found if "plan" in value), found[0])
+    try:
+        plan = TypeAdapter(Plan).validate_python({"tests": [], **chosen})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    if not plan.plan:
+        raise ValueError("plan: it has no steps")
+    return plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time_ns
 
@@ -72,29 +73,14 @@ class ModelAccess:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What the user wants done now: plan only, or also carry out, with a command before it and one that verifies.
-
-    `notes` are sentences that the user should read first.
-    """
-
-    apply: bool = False
-    setup: str | None = None
-    verify: str | None = None
-    yes: bool = False
-    steps: int = 25
-    notes: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class Work:
-    """Carries an order out in a workspace, as the `run` of this process; `earlier` is the task as it was before.
+    """Plans a task in a workspace, and with `apply` carries it out, as the `run` of this process.
 
-    `tail` is what the task did before its process was killed, kept already. Events go to the store and to `show`.
+    `earlier` is the task as it was before; `tail` is what it did before its process was killed, kept already. The
+    command `setup` runs before the work, `verify` after it. Events go to the store and to `show`, the `notes` first.
     """
 
-    order: Order
     store: Store
     run: Run
     earlier: TaskState
@@ -106,6 +92,12 @@ class Work:
     coder: ModelAccess
     show: Emit
     ask: Ask
+    apply: bool
+    setup: str | None
+    verify: str | None
+    yes: bool
+    steps: int
+    notes: Sequence[str]
     _progress: Progress | None = field(default=None, init=False)
     _saved: list[Message] = field(default_factory=list[Message], init=False)
     _diffs: list[FileDiff] = field(default_factory=list[FileDiff], init=False)
@@ -120,10 +112,10 @@ class Work:
         started, run, coder = monotonic(), self.run, self.coder
         options = RunOptions(DOOR, coder.profile.model).as_dict()
         planner = None if self.earlier.plan is not None else self.planner.label
-        kept, path = {"verify": self.order.verify}, str(self.workspace.path)
+        kept, path = {"verify": self.verify}, str(self.workspace.path)
         beginning = (
             RunStarted(run.run_id, None, None, coder.label, 0, options),
-            TaskStarted(self.earlier.task, path, planner, coder.label, self.order.apply, kept),
+            TaskStarted(self.earlier.task, path, planner, coder.label, self.apply, kept),
             *((Checkpoint(self.tail.id, start=False),) if self.tail is not None else ()),
         )
         for event in beginning:
@@ -131,7 +123,7 @@ class Work:
         await self.store.runs.save(run.run_id)  # before the user reads the id with which the task is continued
         for event in beginning:
             self.show(event)
-        for note in self.order.notes:
+        for note in self.notes:
             self._emit(Noted(note))
         work = asyncio.current_task()
 
@@ -190,10 +182,17 @@ class Work:
         return ended
 
     async def _result(self) -> tuple[TaskResult, str]:
-        plan = self.earlier.plan or await self._plan()
+        plan = self.earlier.plan
+        if plan is None:
+            profile, caller, task = self.planner.profile, self.planner.caller, self.earlier.task
+            self._asked = profile.model
+            files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
+            start = TraceStart(self.run.owner, DOOR, profile.model, asked=(user(task),), run_id=self.run.run_id)
+            async with recorded(self.planner.services.store, start) as observer:
+                plan, self._usage[profile.model] = await planned(profile, caller, task, files, observer)
         self._emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
         await self.store.runs.save(self.run.run_id)
-        if not self.order.apply:
+        if not self.apply:
             return "planned", ""
         with held_alone(self.workspace.path):
             self._emit(Checkpoint((await self.checkpoints.start()).id, start=True))
@@ -203,21 +202,11 @@ class Work:
             finally:
                 await run_to_completion(self._keep_last_step())
 
-    async def _plan(self) -> Plan:
-        profile, caller, task = self.planner.profile, self.planner.caller, self.earlier.task
-        self._asked = profile.model
-        files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
-        start = TraceStart(self.run.owner, DOOR, profile.model, asked=(user(task),), run_id=self.run.run_id)
-        async with recorded(self.planner.services.store, start) as observer:
-            plan, usage = await planned(profile, caller, task, files, observer)
-        self._usage[profile.model] = usage
-        return plan
-
     async def _applied(self, plan: Plan) -> tuple[TaskResult, str]:
-        order, own = self.order, OwnCommands(self.commands, self._emit)
-        own_policy = coding_policy(self.coder.profile.rules.policy, yes=order.yes)
+        own = OwnCommands(self.commands, self._emit)
+        own_policy = coding_policy(self.coder.profile.rules.policy, yes=self.yes)
         rules = replace(self.coder.profile.rules, policy=own_policy, refresh=self._keep_calls)
-        if order.setup is not None and (refusal := await own.set_up(order.setup, rules, self.ask)):
+        if self.setup is not None and (refusal := await own.set_up(self.setup, rules, self.ask)):
             return "denied", refusal
         self._began_ns = time_ns()  # what the setup has installed is the user's own wish
         outcome = await self._coded(plan, rules)
@@ -227,7 +216,7 @@ class Work:
             raise outcome.error
         if outcome.status == "limited":
             return "limited", f"stopped at {outcome.limit}, not verified"
-        verdict, reason = await own.verify(order.verify, plan.tests)
+        verdict, reason = await own.verify(self.verify, plan.tests)
         if verdict == "verified" and not self.checkpoints.changed_files:
             return "not_verified", "not verified: nothing was changed"
         return verdict, reason
@@ -265,7 +254,7 @@ class Work:
                 SearchInFileTool(results),
             ],
             rules=rules,
-            limits=replace(coder.profile.limits, steps=self.order.steps),
+            limits=replace(coder.profile.limits, steps=self.steps),
             offloader=replace(coder.profile.offloader, files=results),
         )
         working = Coder(coder.services, profile, coder.caller, self._emit, self.ask, self._keep_step, observer)

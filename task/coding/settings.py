@@ -59,18 +59,9 @@ def backend_and_model(text: str) -> tuple[str, str]:
     return (backend, model) if colon and model and backend in BACKENDS else (DEFAULT_BACKEND, text)
 
 
-def planner_tree(s: Settings, tree: Tree | None = None) -> Tree:
-    """The settings of a product that asks the planner's model."""
-    return _tree_for(s, s.planner_model, s.turbo_host, tree or load_tree())
-
-
-def coder_tree(s: Settings, tree: Tree | None = None) -> Tree:
-    """The settings of a product that asks the coder's model."""
-    return _tree_for(s, s.coder_model, s.local_host, tree or load_tree())
-
-
-def _tree_for(s: Settings, text: str, host: str, tree: Tree) -> Tree:
-    backend, model = backend_and_model(text)
+def model_tree(s: Settings, text: str, host: str, tree: Tree | None = None) -> Tree:
+    """The settings of a product that asks the planner's or the coder's model, at `host` where it is one of Ollama's."""
+    tree, (backend, model) = tree or load_tree(), backend_and_model(text)
     changes = {
         "backend": backend,
         "deployment_name": model,

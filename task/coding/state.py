@@ -73,20 +73,17 @@ class TaskState:
                 self.plan = Plan(data["plan"], data["coder_prompt"], data["tests"])
             case "checkpoint":
                 self.checkpoints.append((data["start"], data["tree"]))
-                if data[KEPT]:
-                    self.progress = self._continued(data[KEPT])
+                if said := data[KEPT]:
+                    kept = self.progress.messages[: said["kept"]] if self.progress is not None else []
+                    spent = Spent(said["steps"], said["tokens"], RepeatGuard.from_dict(said["repeats"]))
+                    usage = {model: Usage(*counts) for model, counts in said["usage"].items()}
+                    self.progress = Progress([*kept, *map(message_from, said["messages"])], spent, usage)
             case "task_ended":
                 self.result, self.reason = data["result"], data["reason"]
             case "undone":
                 self.undone_at = data["at"]
             case _:
                 pass
-
-    def _continued(self, data: Mapping[str, Any]) -> Progress:
-        kept = self.progress.messages[: data["kept"]] if self.progress is not None else []
-        spent = Spent(data["steps"], data["tokens"], RepeatGuard.from_dict(data["repeats"]))
-        usage = {model: Usage(*counts) for model, counts in data["usage"].items()}
-        return Progress([*kept, *map(message_from, data["messages"])], spent, usage)
 
 
 def conversation(progress: Progress, saved: Sequence[Message]) -> dict[str, Any]:

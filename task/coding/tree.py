@@ -83,10 +83,8 @@ def _listed(folder: int, skipped: tuple[int, int] | None, ignored: frozenset[str
             state = os.lstat(name, dir_fd=folder)
             if (state.st_dev, state.st_ino) == skipped:
                 continue
-            mode, stamp = (
-                stat.S_IMODE(state.st_mode),
-                (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size),
-            )
+            mode = stat.S_IMODE(state.st_mode)
+            stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
             match stat.S_IFMT(state.st_mode):
                 case stat.S_IFREG:
                     yield name, Entry("file", mode, stamp=stamp)

@@ -31,30 +31,11 @@ _PLAIN = re.compile(r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbo
 _WITH_VALUE = frozenset({"-k", "-m"})
 _TEST_FILE = re.compile(r"test_.*|.*_test\.\w+|.*\.(test|spec)\.\w+")
 _TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "testing"})
-_TEST_SETTINGS = frozenset({
-    "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg",
-    "sitecustomize.py", "usercustomize.py",
-})  # fmt: skip
+_TEST_SETTINGS = re.compile(
+    r"conftest\.py|\.?pytest\.(ini|toml)|pyproject\.toml|tox\.ini|setup\.cfg|(site|user)customize\.py"
+)
 _IN_PLACE_OF_PYTEST = frozenset({"pytest", "_pytest", "pluggy", "iniconfig"})  # python -m looks into the folder first
 MISSING_PYTEST = "No module named pytest"
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """One verification command and its result."""
-
-    command: str
-    code: int
-    output: str
-
-    @property
-    def idle(self) -> str:
-        """Why it could check nothing; empty where it could."""
-        if self.code != 0 and MISSING_PYTEST in self.output:
-            return "pytest is not installed for this project; prepare it with --setup, or name a command with --verify"
-        if self.code == NO_TESTS:
-            return f"`{self.command}` found no tests; name a command with --verify"
-        return f"`{self.command}` could not be run (exit code {self.code})" if self.code in (BLOCKED, NOT_FOUND) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +74,10 @@ class OwnCommands:
         commands, left_out = verification_commands(command, tests)
         for text in left_out:
             self.emit(Noted(f"The plan's test {text!r} is not a pytest command or node id; it was left out."))
-        checked: list[Checked] = []
+        checked: list[tuple[str, int, str]] = []
         for text in commands:
             done = await self._ran("verification", text)
-            checked.append(Checked(text, done.code, done.stdout + done.stderr))
+            checked.append((text, done.code, done.stdout + done.stderr))
         return verdict(checked)
 
     async def _ran(self, purpose: Purpose, command: str) -> ShellResult:
@@ -134,19 +115,39 @@ def pytest_command(text: str) -> str | None:
         arguments = words
     else:
         return None
-    if not _are_known(arguments):
+    expects_value = False
+    for word in arguments:
+        if expects_value or word in _WITH_VALUE:
+            expects_value = not expects_value
+            continue
+        path = word.partition("::")[0]
+        inside = not path.startswith(("/", "~", "-")) and ".." not in path.split("/")
+        if not (_PLAIN.fullmatch(word) or (inside and (_NODE.fullmatch(word) or _PATH.fullmatch(word)))):
+            return None
+    if expects_value:
         return None
     return shlex.join(["python", "-m", "pytest", *(["-q"] if "-q" not in arguments else []), *arguments])
 
 
-def verdict(checked: Sequence[Checked]) -> tuple[Verdict, str]:
-    """Whether the results show that the work is done, and a sentence about them."""
-    for each in checked:
-        if each.code != 0 and not each.idle:
-            return "failed", f"`{each.command}` failed with exit code {each.code}"
-    if idle := next(filter(None, (each.idle for each in checked)), "" if checked else "there is nothing to run"):
-        return "not_verified", f"not verified: {idle}"
-    return "verified", f"verified by {', '.join(f'`{each.command}`' for each in checked)}"
+def verdict(checked: Sequence[tuple[str, int, str]]) -> tuple[Verdict, str]:
+    """Whether commands, with their exit codes and outputs, show that the work is done, and a sentence about it."""
+    idle = list[str]()  # why a command could check nothing
+    for command, code, output in checked:
+        if code == 0:
+            continue
+        if MISSING_PYTEST in output:
+            idle.append(
+                "pytest is not installed for this project; prepare it with --setup, or name a command with --verify"
+            )
+        elif code == NO_TESTS:
+            idle.append(f"`{command}` found no tests; name a command with --verify")
+        elif code in (BLOCKED, NOT_FOUND):
+            idle.append(f"`{command}` could not be run (exit code {code})")
+        else:
+            return "failed", f"`{command}` failed with exit code {code}"
+    if idle or not checked:
+        return "not_verified", f"not verified: {idle[0] if idle else 'there is nothing to run'}"
+    return "verified", f"verified by {', '.join(f'`{command}`' for command, _, _ in checked)}"
 
 
 def changed_tests(changed: Iterable[str], before: Iterable[str]) -> list[str]:
@@ -156,19 +157,6 @@ def changed_tests(changed: Iterable[str], before: Iterable[str]) -> list[str]:
         *folders, name = PurePosixPath(path).parts
         is_test = bool(_TEST_FILE.fullmatch(name)) or not _TEST_FOLDERS.isdisjoint(folders)
         top = path.partition("/")[0].removesuffix(".py")
-        if (is_test and path in known) or name in _TEST_SETTINGS or top in _IN_PLACE_OF_PYTEST:
+        if (is_test and path in known) or _TEST_SETTINGS.fullmatch(name) or top in _IN_PLACE_OF_PYTEST:
             found.append(path)
     return found
-
-
-def _are_known(arguments: Sequence[str]) -> bool:
-    expecting = False
-    for word in arguments:
-        if expecting or word in _WITH_VALUE:
-            expecting = not expecting
-            continue
-        path = word.partition("::")[0]
-        inside = not path.startswith(("/", "~", "-")) and ".." not in path.split("/")
-        if not (_PLAIN.fullmatch(word) or (inside and (_NODE.fullmatch(word) or _PATH.fullmatch(word)))):
-            return False
-    return not expecting

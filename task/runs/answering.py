@@ -29,7 +29,7 @@ from task.runs.events import (
     StageOpened,
     StageText,
 )
-from task.runs.request import RunOptions, RunRequest, handed_out_id, session_title
+from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Run, iso
 from task.tools.declare import ClientTool
 from task.turn import TurnRequest, interrupted, take_turn
@@ -64,7 +64,16 @@ async def answer(
             answers=[item.answer for item in request.answered],
             door=options.door,
         )
-        chosen = replace(_chosen(profile, options), rules=replace(profile.rules, refresh=approvals.refresh))
+        asked = replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice)
+        chosen = replace(
+            profile,
+            model=options.model,
+            prompt=profile.prompt if options.prompt is None else options.prompt,
+            persona=options.persona,
+            mode=options.mode,
+            options=profile.options_for(asked),
+            rules=replace(profile.rules, refresh=approvals.refresh),
+        )
         outcome = await take_turn(services, chosen, turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":
@@ -81,18 +90,6 @@ async def answer(
         outcome = RunOutcome("failed", interrupted(outcome.added), Usage(), error=error)
     choice.flush()
     return outcome, session_id
-
-
-def _chosen(profile: Profile, options: RunOptions) -> Profile:
-    asked = replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice)
-    return replace(
-        profile,
-        model=options.model,
-        prompt=profile.prompt if options.prompt is None else options.prompt,
-        persona=options.persona,
-        mode=options.mode,
-        options=profile.options_for(asked),
-    )
 
 
 def finish_reason(outcome: RunOutcome, *, calls: bool) -> FinishReason | None:

@@ -24,7 +24,7 @@ from task.runs.request import RunCaller, RunOptions, RunRequest, session_title
 from task.runs.table import files_of, options_of
 from task.runs.traces import TraceObserver, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
-from task.tools.base import BaseTool, DescribedTool, ToolSpec
+from task.tools.base import DescribedTool, ToolSpec
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Toolbox
 
@@ -61,7 +61,13 @@ async def replayed(trace: Trace) -> Trace:
     asked = [message_of(turn) for turn in trace.turns[: trace.asked]]
     observer = TraceObserver(trace.trace_id, TraceStart(trace.owner, trace.door, trace.model, asked=tuple(asked)))
     model = ScriptedModel(*_replies(trace), name=trace.model, keep_requests=False)
-    toolbox = Toolbox(_tools(trace), _RecordedGate(trace.decisions))
+    results: defaultdict[str, deque[Message]] = defaultdict(deque)
+    for call in trace.tool_calls:
+        message = Message(Role.TOOL, call.result, tool_call_id=call.call_id, name=call.name, failed=call.failed)
+        results[call.call_id].append(message)
+    names = {call["name"] for turn in trace.turns for call in turn.tool_calls}
+    tools = [_RecordedTool(name, results) for name in sorted(names)]
+    toolbox = Toolbox(tools, _RecordedGate(trace.decisions))
     loop = ToolLoop(model, toolbox, Limits(steps=_steps(trace)), observer)
     async with asyncio.timeout(SECONDS):
         await loop.run(asked, NullChoice(), Caller("", nobody))
@@ -89,7 +95,18 @@ async def asked_again(store: Store, caller: RunCaller, trace_id: str, model: str
         InvalidRequest: what was asked is not kept, or the run continues another one.
     """
     trace = await store.traces.get(caller.owner, trace_id)
-    history, asked = await _asked(store, trace)
+    before, end = trace.history, trace.history + trace.asked
+    if trace.session_id is not None:
+        messages = (await store.sessions.get(trace.owner, trace.session_id)).messages
+    elif before == 0 and trace.content:
+        messages = tuple(map(message_of, trace.turns[:end]))
+    else:
+        raise InvalidRequest(f"the messages before {trace_id} are not kept, so it cannot be asked again")
+    history, asked = messages[:before], messages[before:end]
+    if not any(message.role is Role.USER for message in asked):
+        raise InvalidRequest(
+            f"{trace_id} continues another run, or its messages are gone; replay the run that was asked"
+        )
     options = RunOptions("", model)
     with suppress(NotFound):
         options = await options_of(store, caller.owner, trace.run_id or "")
@@ -99,20 +116,6 @@ async def asked_again(store: Store, caller: RunCaller, trace_id: str, model: str
     else:
         session = await store.sessions.start(caller.owner, session_title(asked))
     return RunRequest(caller, options, asked, history, session, files_of([*history, *asked]))
-
-
-async def _asked(store: Store, trace: Trace) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The messages before the trace's run, and those that it was asked."""
-    name, before, end = trace.trace_id, trace.history, trace.history + trace.asked
-    if trace.session_id is not None:
-        messages = (await store.sessions.get(trace.owner, trace.session_id)).messages
-    elif before == 0 and trace.content:
-        messages = tuple(map(message_of, trace.turns[:end]))
-    else:
-        raise InvalidRequest(f"the messages before {name} are not kept, so it cannot be asked again")
-    if not any(message.role is Role.USER for message in messages[before:end]):
-        raise InvalidRequest(f"{name} continues another run, or its messages are gone; replay the run that was asked")
-    return messages[:before], messages[before:end]
 
 
 def message_of(turn: TracedTurn) -> Message:
@@ -145,15 +148,6 @@ def _steps(trace: Trace) -> int:
     made = {call.call_id for call in trace.tool_calls}  # calls in the last answer are not made
     answers = (turn for turn in trace.turns[trace.asked :] if turn.role == "assistant")
     return sum(any(call["id"] in made for call in turn.tool_calls) for turn in answers)
-
-
-def _tools(trace: Trace) -> list[BaseTool]:
-    results: defaultdict[str, deque[Message]] = defaultdict(deque)
-    for call in trace.tool_calls:
-        message = Message(Role.TOOL, call.result, tool_call_id=call.call_id, name=call.name, failed=call.failed)
-        results[call.call_id].append(message)
-    names = {call["name"] for turn in trace.turns for call in turn.tool_calls}
-    return [_RecordedTool(name, results) for name in sorted(names)]
 
 
 class _RecordedTool(DescribedTool):

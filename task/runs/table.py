@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from task.approvals.questions import without_questions
 from task.conversation.inputs import Answer, codes_in, read_reply, words_of
@@ -148,15 +148,26 @@ class Preparing:
         asked = await approvals.get(caller.owner, approval_id)
         arguments, answer = answer.arguments, replace(answer, arguments=None)
         if arguments is not None and dict(arguments) != dict(asked.arguments):
-            answer = await self._changed(caller, asked, answer, arguments)
+            profile, tools_caller = self._profile, caller.of_tools()
+            own = [*await profile.own_tools(), *await profile.workspace_tools(tools_caller)]
+            found = await self._services.mcp.discover(tools_caller, named(own))
+            tool = named([*own, *found.tools]).get(asked.tool)
+            if tool is None:
+                raise Conflict(f"the tool {asked.tool!r} is no longer available; deny the call")
+            try:
+                arguments = tool.parse(ToolCall(asked.call_id, FunctionCall(asked.tool, packed(dict(arguments)))))
+            except ArgumentsError as error:
+                raise InvalidRequest(str(error)) from error
+            exact = digest(asked.tool, arguments, profile.rules.policy, tool.workspace_access(arguments))
+            answer = replace(answer, arguments=arguments, grant=exact)
         if asked.answer == answer:
             return asked
         try:
             return await approvals.answer(caller.owner, approval_id, answer)
         except Conflict:
-            found = await approvals.get(caller.owner, approval_id)
-            if found.answer == answer:  # the same answer came from another door
-                return found
+            now = await approvals.get(caller.owner, approval_id)
+            if now.answer == answer:  # the same answer came from another door
+                return now
             raise
 
     async def resumed(self, caller: RunCaller, run_id: str) -> RunRequest | None:
@@ -172,20 +183,6 @@ class Preparing:
             return None
         options = await options_of(store, caller.owner, run_id)
         return await _Preparation(self._profile, store, caller, options).resumed("card", run_id, asked)
-
-    async def _changed(self, caller: RunCaller, asked: Approval, answer: Answer, changed: Mapping[str, Any]) -> Answer:
-        profile, tools_caller = self._profile, caller.of_tools()
-        own = [*await profile.own_tools(), *await profile.workspace_tools(tools_caller)]
-        found = await self._services.mcp.discover(tools_caller, named(own))
-        tool = named([*own, *found.tools]).get(asked.tool)
-        if tool is None:
-            raise Conflict(f"the tool {asked.tool!r} is no longer available; deny the call")
-        try:
-            arguments = tool.parse(ToolCall(asked.call_id, FunctionCall(asked.tool, packed(dict(changed)))))
-        except ArgumentsError as error:
-            raise InvalidRequest(str(error)) from error
-        exact = digest(asked.tool, arguments, profile.rules.policy, tool.workspace_access(arguments))
-        return replace(answer, arguments=arguments, grant=exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +208,15 @@ class _Preparation:
                 run = await self.store.runs.get(self.caller.owner, run_id)
         if run is not None and run.session_id is not None:
             return await self._in_order(await self.open_session(run.session_id), _parted(sent)[1])
-        messages = await self._with_own_calls(sent)
+        makers = [next(filter(None, (run_of_call(call.id) for call in item.tool_calls)), None) for item in sent]
+        kept = await self.store.runs.added(self.caller.owner, list(dict.fromkeys(filter(None, makers))))
+        messages: list[Message] = []
+        for message, made_by in zip(sent, makers, strict=True):
+            added = kept.get(made_by or "")
+            if added:  # a caller was sent only the calls of its own tools: here are ours of the same run
+                while messages and messages[-1].role is Role.ASSISTANT and not messages[-1].tool_calls:
+                    messages.pop()  # some callers send the text before the calls as a message of its own
+            messages.extend(added or (message,))
         # Calls that are not the caller's stay open when its results have come.
         theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
         ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
@@ -391,21 +396,6 @@ class _Preparation:
                 answer = Answer(False, "another message came")
                 await self.store.approvals.answer(self.caller.owner, question.approval_id, answer)
         return closed
-
-    async def _with_own_calls(self, sent: Sequence[Message]) -> list[Message]:
-        """The conversation of a caller who was sent the calls of its own tools alone, with ours of the same runs."""
-        if not any(message.tool_calls for message in sent):
-            return list(sent)
-        named = [next(filter(None, (run_of_call(call.id) for call in item.tool_calls)), None) for item in sent]
-        kept = await self.store.runs.added(self.caller.owner, list(dict.fromkeys(filter(None, named))))
-        found: list[Message] = []
-        for message, run_id in zip(sent, named, strict=True):
-            added = kept.get(run_id or "")
-            if added:
-                while found and found[-1].role is Role.ASSISTANT and not found[-1].tool_calls:
-                    found.pop()  # some callers send the text before the calls as a message of its own
-            found.extend(added or (message,))
-        return found
 
     def _run(
         self, row: tuple[str, str], session: Session | None = None, run_id: str = "", answered: Sequence[Approval] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.coding.verification import Checked, changed_tests, pytest_command, verdict, verification_commands
+from task.coding.verification import changed_tests, pytest_command, verdict, verification_commands
 
 
 @pytest.mark.fault("coding: a plan's test that is none, or runs something else")
@@ -63,7 +63,7 @@ def test_what_a_person_names_verifies_else_the_plans_tests_else_all_tests() -> N
     ],
 )
 def test_only_commands_that_ran_and_passed_verify(results: list[tuple[int, str]], result: str, words: str) -> None:
-    found, sentence = verdict([Checked(f"t{number}", *each) for number, each in enumerate(results)])
+    found, sentence = verdict([(f"t{number}", *each) for number, each in enumerate(results)])
     assert found == result
     assert words in sentence
 
