@@ -42,19 +42,16 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Definition:
-    """The content of a definition: the prose of its sections by id, its documents in order, the initial prompt."""
+    """The content of a definition: the prose of its sections by id, its documents in order, the initial prompt.
+
+    `problems` are what is malformed, as `line: reason`.
+    """
 
     initial_prompt: str | None = None
     sections: Mapping[str, str] = field(default_factory=dict[str, str])
     references: tuple[Reference, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def identifier(title: str) -> str:
@@ -99,7 +96,7 @@ class _Parser:
         self.prose: dict[str, list[str]] = {}
         self.references: dict[str, Reference] = {}
         self.prompt: str | None = None
-        self.problems: list[Problem] = []
+        self.problems: list[str] = []
         self._unplaced = False
 
     def add_reference(self, number: int, found: re.Match[str]) -> None:
@@ -156,4 +153,4 @@ class _Parser:
             self.prompt = text
 
     def _note(self, number: int, text: str) -> None:
-        self.problems.append(Problem(number, text))
+        self.problems.append(f"{number}: {text}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -135,46 +135,6 @@ def parsed(text: str) -> Any:
         raise SettingsError(f"is not valid YAML: {' '.join(str(error).split())}. Correct it.") from error
 
 
-def expanded(
-    content: Mapping[str, Any], variables: Mapping[str, str], spelling: Callable[[tuple[str, ...]], str], file: str
-) -> tuple[dict[str, Any], set[str]]:
-    """The content with `${NAME}` replaced in all its texts, and the dotted keys where that happened.
-
-    `$${` stands for `${`. A value of empty variables only is left out, like an empty key. `spelling` returns the key as
-    the file has it.
-
-    Raises:
-        SettingsError: a variable is not set or its name is malformed.
-    """
-    changed: set[str] = set()
-
-    def walk(item: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(item, dict):
-            filled = {key: walk(inner, (*path, key)) for key, inner in cast("dict[str, Any]", item).items()}
-            return {key: inner for key, inner in filled.items() if inner is not None}
-        if isinstance(item, list):
-            return [walk(inner, path) for inner in cast("list[Any]", item)]
-        if not isinstance(item, str) or "${" not in item:
-            return item
-        changed.add(".".join(path))
-
-        def value(found: re.Match[str]) -> str:
-            name, where = found["name"], f"{spelling(path)} in {file}"
-            if found["escape"]:
-                return found[0][1:]
-            if not found[0].endswith("}") or not _NAME.fullmatch(name):
-                fix = "Write ${NAME}, or $${ for the characters."
-                raise SettingsError(f"{where}: {found[0][:40]!r} names no variable. {fix}")
-            if name not in variables:
-                fix = "Set it, or write the value instead."
-                raise SettingsError(f"{where}: the variable {name} is not set. {fix}")
-            return variables[name]
-
-        return _VARIABLE.sub(value, item) or None
-
-    return walk(dict(content), ()), changed
-
-
 def _measure(node: yaml.Node | None, known: dict[int, int]) -> int:
     # The number of nodes below this one when every alias is written out.
     if not isinstance(node, yaml.CollectionNode):
@@ -242,11 +202,57 @@ def translated(content: Mapping[str, Any], file: str) -> Translation:
 
 @dataclass(slots=True)
 class Translation:
-    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one."""
+    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one.
+
+    `expanded` are the dotted keys whose values hold variables: these are never shown.
+    """
 
     file: str
     content: dict[str, Any] = field(default_factory=dict[str, Any])
     spelled: dict[str, str] = field(default_factory=dict[str, str])
+    expanded: set[str] = field(default_factory=set[str])
+
+    def spelling(self, path: Sequence[str]) -> str:
+        """The dotted key as the file has it."""
+        for length in range(len(path), 0, -1):
+            if own := self.spelled.get(".".join(path[:length])):
+                return ".".join((own, *path[length:]))
+        return ".".join(path)
+
+    def expand(self, variables: Mapping[str, str]) -> None:
+        """Replace `${NAME}` in all texts of the content; `$${` stands for `${`.
+
+        A value of empty variables only is left out, like an empty key.
+
+        Raises:
+            SettingsError: a variable is not set or its name is malformed.
+        """
+
+        def walk(item: Any, path: tuple[str, ...]) -> Any:
+            if isinstance(item, dict):
+                filled = {key: walk(inner, (*path, key)) for key, inner in cast("dict[str, Any]", item).items()}
+                return {key: inner for key, inner in filled.items() if inner is not None}
+            if isinstance(item, list):
+                return [walk(inner, path) for inner in cast("list[Any]", item)]
+            if not isinstance(item, str) or "${" not in item:
+                return item
+            self.expanded.add(".".join(path))
+
+            def value(found: re.Match[str]) -> str:
+                name, where = found["name"], f"{self.spelling(path)} in {self.file}"
+                if found["escape"]:
+                    return found[0][1:]
+                if not found[0].endswith("}") or not _NAME.fullmatch(name):
+                    fix = "Write ${NAME}, or $${ for the characters."
+                    raise SettingsError(f"{where}: {found[0][:40]!r} names no variable. {fix}")
+                if name not in variables:
+                    fix = "Set it, or write the value instead."
+                    raise SettingsError(f"{where}: the variable {name} is not set. {fix}")
+                return variables[name]
+
+            return _VARIABLE.sub(value, item) or None
+
+        self.content = walk(self.content, ())
 
     def put(self, target: str, value: Any, spelled: str) -> None:
         *path, last = target.split(".")
@@ -264,10 +270,9 @@ class Translation:
         provider = llm.get("provider")
         if "provider" in llm:
             if not isinstance(provider, str) or provider not in PROVIDERS:
-                nearest = get_close_matches(str(provider), PROVIDERS, n=1, cutoff=0.0)[0]
                 raise SettingsError(
                     f"llm.provider in {self.file}: there is no provider {str(provider)[:40]!r}; the nearest is "
-                    f"{nearest}. There are: {', '.join(PROVIDERS)}."
+                    f"{nearest(str(provider), PROVIDERS)}. There are: {', '.join(PROVIDERS)}."
                 )
             backend = provider if provider in _OF_PROVIDER else "openai"
             self.put("backend", "dial" if provider == "local" else backend, "llm.provider")
@@ -300,6 +305,12 @@ def _section(content: Mapping[str, Any], section: str, file: str) -> dict[str, A
     return cast("dict[str, Any]", value)
 
 
-def _unknown(key: str, known: Iterable[str], file: str) -> SettingsError:
-    nearest = get_close_matches(key, sorted(known), n=1, cutoff=0.0)[0]
-    return SettingsError(f"{key} in {file} is not a setting; the nearest is {nearest}. Rename or remove it.")
+def _unknown(key: str, known: Collection[str], file: str) -> SettingsError:
+    return SettingsError(
+        f"{key} in {file} is not a setting; the nearest is {nearest(key, known)}. Rename or remove it."
+    )
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """The one of the names that is most like `name`."""
+    return get_close_matches(name, sorted(names), n=1, cutoff=0.0)[0]

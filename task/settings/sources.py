@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import Any, cast, get_args
 
 from dotenv import dotenv_values
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from task.errors import SettingsError
-from task.settings.document import SECTIONS
+from task.settings.document import SECTIONS, Translation, nearest, read_document, translated
+from task.settings.tree import APPLICATION, PREFIX, Settings
 
-if TYPE_CHECKING:
-    from task.settings.tree import Settings
-
+DEFAULT_DOCUMENT = "dial-agent.yaml"
 CONFIG_VARIABLE = "AGENT_CONFIG"
+HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
+HOMES = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
 SERVICE_HOST = "_SERVICE_HOST"
 ONE_TOOLS_SECONDS = ("interpreter.seconds", "rag.seconds", "deployments.image_seconds", "limits.reader_seconds")
 LISTED_TOOLS = ("mcp_servers", "deployments.tools")  # each tool of the list may have seconds of its own
 SettingPath = tuple[str, ...]
-T = TypeVar("T", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +63,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class SettingSources:
-    """The raw values by their origin, strongest first.
-
-    `spelled` has the document's own name of a key where it is not the tree's; `expanded` are the keys that hold
-    variables, whose values are never shown.
-    """
+    """The raw values by their origin, strongest first."""
 
     given: Mapping[str, Any]
     environment: Mapping[str, str]
     dotenv: Mapping[str, str]
-    document: Mapping[str, Any]
-    document_name: str
-    spelled: Mapping[str, str]
-    expanded: Collection[str] = ()
+    document: Translation
 
     def where(self, setting: Setting) -> str:
         """The setting's name as its strongest source spells it, and that source."""
@@ -84,19 +78,12 @@ class SettingSources:
             return f"{setting.variable} in the environment"
         if setting.variable in self.dotenv:
             return f"{setting.variable} in .env"
-        return f"{self.spelling(setting.path)} in {self.document_name}"
+        return f"{self.document.spelling(setting.path)} in {self.document.file}"
 
     def inside(self, setting: Setting, place: str) -> str:
         """The place in the setting's value, below its dotted key; as the document has it if the value is its own."""
         elsewhere = setting.path[0] in self.given or setting.variable in (*self.environment, *self.dotenv)
-        return f" {setting.key if elsewhere else self.spelling(setting.path)}{place}:" if place else ""
-
-    def spelling(self, path: SettingPath) -> str:
-        """The dotted key as the document has it."""
-        for length in range(len(path), 0, -1):
-            if own := self.spelled.get(".".join(path[:length])):
-                return ".".join((own, *path[length:]))
-        return ".".join(path)
+        return f" {setting.key if elsewhere else self.document.spelling(setting.path)}{place}:" if place else ""
 
 
 def settings_of(model: type[BaseModel], prefix: str, path: SettingPath = ()) -> Iterator[Setting]:
@@ -123,10 +110,10 @@ def read_dotenv(path: Path) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def without_services(environment: Mapping[str, str], prefix: str) -> Mapping[str, str]:
-    """The environment without what Kubernetes puts there for each service of the namespace whose name begins as our
-    variables do: `AGENT_SERVICE_HOST`, `AGENT_PORT=tcp://…` and others for a service `agent`."""
-    hosts = [name for name in environment if name.startswith(prefix) and name.endswith(SERVICE_HOST)]
+def _without_services(environment: Mapping[str, str]) -> Mapping[str, str]:
+    # The environment without what Kubernetes puts there for each service of the namespace whose name begins as our
+    # variables do: `AGENT_SERVICE_HOST`, `AGENT_PORT=tcp://…` and others for a service `agent`.
+    hosts = [name for name in environment if name.startswith(PREFIX) and name.endswith(SERVICE_HOST)]
     if "KUBERNETES_SERVICE_HOST" not in environment or not hosts:
         return environment
     services = "|".join(re.escape(name.removesuffix(SERVICE_HOST)) for name in hosts)
@@ -139,20 +126,72 @@ def without_services(environment: Mapping[str, str], prefix: str) -> Mapping[str
     }
 
 
-def build(model: type[T], sources: SettingSources, prefix: str, extra: Mapping[str, Any]) -> T:
-    """The settings from all sources; `extra` is weaker than any of them. Empty variables count as not set.
+def load_settings(
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    given: Mapping[str, Any] | None = None,
+    workspace: Path | None = None,
+) -> Settings:
+    """The settings of this process; `given` (a command's options) beats environment beats `.env` beats the YAML file.
+
+    The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
+    is looked for as well; `directory` is the working directory unless given, `environ` the process's environment. If
+    `directory` lies in `workspace`, another user may have written these two files: of them only `HARMLESS` counts, and
+    `Settings.ignored` names the rest.
 
     Raises:
-        SettingsError: an unknown name or a malformed value.
+        SettingsError: a file cannot be read, a name is unknown, a value is malformed, or two contradict each other; one
+            line with the fix.
     """
-    known = list(settings_of(model, prefix))
+    environment = _without_services(os.environ if environ is None else environ)
+    folder = directory or Path.cwd()
+    dotenv = read_dotenv(folder / ".env")
+    foreign = workspace is not None and folder.resolve().is_relative_to(workspace.resolve())
+    ignored = [name for name in dotenv if name not in HARMLESS] if foreign else []
+    dotenv = {name: value for name, value in dotenv.items() if name not in ignored}
+    named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
+    document = folder / (named or DEFAULT_DOCUMENT)
+    name = str(named or DEFAULT_DOCUMENT)
+    found = bool(named) or document.is_file()
+    if foreign and found and not named:
+        found, ignored = False, [*ignored, DEFAULT_DOCUMENT]
+    translation = translated(read_document(document) if found else {}, name)
+    translation.expand({**dotenv, **environment})
+    sources = SettingSources(given or {}, environment, dotenv, translation)
+    homes: dict[str, Any] = {}
+    for key, (variable, below_home) in HOMES.items():
+        if base := environment.get(variable):
+            homes[key] = Path(base) / APPLICATION
+        elif home := environment.get("HOME"):
+            homes[key] = Path(home) / below_home / APPLICATION
+    known = list(settings_of(Settings, PREFIX))
+    settings = _built(known, sources, homes)
+    _check_seconds(known, settings, sources)
+    _ = settings.redis_address
+    in_console = (setting for setting in known if setting.console and setting.given_in(settings))
+    settings._for_the_console = tuple(map(sources.where, in_console))
+    names = {setting.variable for setting in known} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
+    settings._ignored = tuple(name for name in ignored if name in names)
+    read = [*([document] if found else []), *([folder / ".env"] if dotenv else [])]
+    settings._files = tuple(file.absolute() for file in read)
+    return settings
+
+
+def process_environment() -> dict[str, str]:
+    """A copy of this process's environment, for the processes it starts and the templates it fills."""
+    return dict(os.environ)
+
+
+def _built(known: Sequence[Setting], sources: SettingSources, extra: Mapping[str, Any]) -> Settings:
+    # `extra` is weaker than any source. Empty variables count as not set.
     names = {CONFIG_VARIABLE, *(setting.variable for setting in known)}
     found: dict[str, dict[str, Any]] = {}
     for label, variables in ((".env", sources.dotenv), ("the environment", sources.environment)):
         for name in variables:
-            if name.upper().startswith(prefix) and name not in names:
-                nearest = f"the nearest is {_nearest(name.upper(), names)}"
-                raise SettingsError(f"{name} in {label} is not a setting; {nearest}. Rename or unset it.")
+            if name.upper().startswith(PREFIX) and name not in names:
+                near = nearest(name.upper(), names)
+                raise SettingsError(f"{name} in {label} is not a setting; the nearest is {near}. Rename or unset it.")
         tree = found[label] = {}
         values = {name.upper(): value for name, value in variables.items() if value}
         for setting in known:
@@ -162,32 +201,20 @@ def build(model: type[T], sources: SettingSources, prefix: str, extra: Mapping[s
                     inner = inner.setdefault(part, {})
                 inner[setting.path[-1]] = values[setting.variable]
     try:
-        return model(**reduce(_merged, (extra, sources.document, *found.values(), sources.given), {}))
+        return Settings(**reduce(_merged, (extra, sources.document.content, *found.values(), sources.given), {}))
     except ValidationError as error:
         raise SettingsError(_explained(error, known, sources)) from error
 
 
-def for_the_console(settings: BaseModel, sources: SettingSources, prefix: str) -> Iterator[str]:
-    """The settings that a source gives and that have an effect in the console only, each with that source."""
-    for setting in settings_of(type(settings), prefix):
-        if setting.console and setting.given_in(settings):
-            yield sources.where(setting)
-
-
-def check_seconds(settings: Settings, sources: SettingSources, prefix: str) -> None:
-    """Check that no time limit that a source gives is above the one around it, so that it could never be reached.
-
-    Defaults give way to the limit of every call and to that of the run.
-
-    Raises:
-        SettingsError: a limit is above the one around it.
-    """
-    known = {item.key: item for item in settings_of(type(settings), prefix)}
+def _check_seconds(known: Sequence[Setting], settings: Settings, sources: SettingSources) -> None:
+    # No time limit that a source gives may be above the one around it: it could never be reached. Defaults give way to
+    # the limit of every call and to that of the run.
+    by_key = {item.key: item for item in known}
 
     def value(key: str) -> Any:
-        return reduce(getattr, known[key].path, cast("Any", settings))
+        return reduce(getattr, by_key[key].path, cast("Any", settings))
 
-    given = [(key, value(key), "") for key in ONE_TOOLS_SECONDS if known[key].given_in(settings)]
+    given = [(key, value(key), "") for key in ONE_TOOLS_SECONDS if by_key[key].given_in(settings)]
     for key in LISTED_TOOLS:
         items = enumerate(value(key))
         given += [(key, item.seconds, f"[{n}].seconds") for n, item in items if "seconds" in item.model_fields_set]
@@ -197,8 +224,8 @@ def check_seconds(settings: Settings, sources: SettingSources, prefix: str) -> N
     for key, seconds, place in given:
         if seconds > most:
             raise SettingsError(
-                f"{sources.where(known[key])}:{sources.inside(known[key], place)} {seconds:g} seconds are never "
-                f"reached, because {known[around].variable} is {most:g}. Lower the one or raise the other."
+                f"{sources.where(by_key[key])}:{sources.inside(by_key[key], place)} {seconds:g} seconds are never "
+                f"reached, because {by_key[around].variable} is {most:g}. Lower the one or raise the other."
             )
         if key == "limits.tool_seconds":
             around, most = key, seconds
@@ -213,20 +240,20 @@ def _explained(error: ValidationError, known: Sequence[Setting], sources: Settin
     reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
     if setting is None:
         keys = {item.key for item in known} | {item.path[0] for item in known} | SECTIONS
-        key, nearest = sources.spelling(path), _nearest(".".join(path), keys)
+        key, near = f"{sources.document.spelling(path)} in {sources.document.file}", nearest(".".join(path), keys)
         if fault["type"] == "extra_forbidden":
-            return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
+            return f"{key} is not a setting; the nearest is {near}. Rename or remove it."
         if fault["type"] == "value_error":  # two settings of a section contradict each other
             return f"{reason}. Correct it."
-        return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
+        return f"{key} must hold settings of its own, such as {near}. Correct it."
     rest = fault["loc"][len(setting.path) :]
     section, secret = _surroundings(setting, rest)
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
     where = f"{sources.where(setting)}:{sources.inside(setting, place)}"
     if fault["type"] == "extra_forbidden":
         names = list(section.model_fields) if section is not None else []
-        nearest = get_close_matches(str(rest[-1]), names, n=1)
-        advice = f", did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(names)}."
+        near = get_close_matches(str(rest[-1]), names, n=1)
+        advice = f", did you mean {near[0]}?" if near else f"; there are {', '.join(names)}."
         return f"{where} unknown{advice} Rename or remove it."
     if section is not None and fault["type"] == "list_type":
         reason = "it must be a list of mappings"
@@ -235,7 +262,7 @@ def _explained(error: ValidationError, known: Sequence[Setting], sources: Settin
         reason = f"it must be a mapping with {' and '.join(required)}"
     given, default = str(fault["input"]), setting.field.get_default()
     # A mapping may hold a key, and an address a password.
-    hidden = secret or setting.key in sources.expanded or given[:1] in ("[", "{") or "@" in given
+    hidden = secret or setting.key in sources.document.expanded or given[:1] in ("[", "{") or "@" in given
     got = "" if hidden or isinstance(fault["input"], dict | list) else f" (got {given[:80]!r})"
     fix = f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
     return f"{where} {reason[0].lower()}{reason[1:]}{got}. {fix}"
@@ -261,10 +288,6 @@ def _surroundings(setting: Setting, rest: Sequence[str | int]) -> tuple[type[Bas
 
 def _marks(field: FieldInfo) -> Mapping[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-
-
-def _nearest(name: str, names: Collection[str]) -> str:
-    return get_close_matches(name, sorted(names), n=1, cutoff=0.0)[0]
 
 
 def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:

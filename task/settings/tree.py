@@ -1,10 +1,7 @@
-"""Every setting of the product as one tree, read from the environment, `.env` and a YAML file."""
+"""Every setting of the product as one tree."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,17 +9,6 @@ from pydantic import PrivateAttr, SecretStr
 
 from task.errors import SettingsError
 from task.settings import framework, sections
-from task.settings.document import expanded, read_document, translated
-from task.settings.sources import (
-    CONFIG_VARIABLE,
-    SettingSources,
-    build,
-    check_seconds,
-    for_the_console,
-    read_dotenv,
-    settings_of,
-    without_services,
-)
 from task.settings.values import (
     AsJson,
     Folder,
@@ -41,10 +27,7 @@ PREFIX = "AGENT_"
 _Hosted = Literal["generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek", "thinking", "basic"]
 _Local = Literal["ollama", "lm-studio", "llama.cpp", "vllm"]
 ProfileName = Literal[_Hosted, _Local]
-DEFAULT_DOCUMENT = "dial-agent.yaml"
-HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
 APPLICATION = "dial-agent"
-HOMES = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
 
 
 class Settings(Section):
@@ -185,59 +168,3 @@ class Settings(Section):
             raise SettingsError("AGENT_REDIS_URL and its former name AGENT_RAG__STORE_URL differ. Remove the latter.")
         secret = url or former
         return secret.get_secret_value() if secret is not None else None
-
-
-def load_settings(
-    config: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    directory: Path | None = None,
-    given: Mapping[str, Any] | None = None,
-    workspace: Path | None = None,
-) -> Settings:
-    """The settings of this process; `given` (a command's options) beats environment beats `.env` beats the YAML file.
-
-    The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
-    is looked for as well; `directory` is the working directory unless given, `environ` the process's environment. If
-    `directory` lies in `workspace`, another user may have written these two files: of them only `HARMLESS` counts, and
-    `Settings.ignored` names the rest.
-
-    Raises:
-        SettingsError: a file cannot be read, a name is unknown, a value is malformed, or two contradict each other; one
-            line with the fix.
-    """
-    environment = without_services(os.environ if environ is None else environ, PREFIX)
-    folder = directory or Path.cwd()
-    dotenv = read_dotenv(folder / ".env")
-    foreign = workspace is not None and folder.resolve().is_relative_to(workspace.resolve())
-    ignored = [name for name in dotenv if name not in HARMLESS] if foreign else []
-    dotenv = {name: value for name, value in dotenv.items() if name not in ignored}
-    named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
-    document = folder / (named or DEFAULT_DOCUMENT)
-    name = str(named or DEFAULT_DOCUMENT)
-    found = bool(named) or document.is_file()
-    if foreign and found and not named:
-        found, ignored = False, [*ignored, DEFAULT_DOCUMENT]
-    translation = translated(read_document(document) if found else {}, name)
-    sources = SettingSources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
-    content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
-    sources = replace(sources, document=content, expanded=hidden)
-    homes: dict[str, Any] = {}
-    for key, (variable, below_home) in HOMES.items():
-        if base := environment.get(variable):
-            homes[key] = Path(base) / APPLICATION
-        elif home := environment.get("HOME"):
-            homes[key] = Path(home) / below_home / APPLICATION
-    settings = build(Settings, sources, PREFIX, homes)
-    check_seconds(settings, sources, PREFIX)
-    _ = settings.redis_address
-    settings._for_the_console = tuple(for_the_console(settings, sources, PREFIX))
-    known = {setting.variable for setting in settings_of(Settings, PREFIX)} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
-    settings._ignored = tuple(name for name in ignored if name in known)
-    read = [*([document] if found else []), *([folder / ".env"] if dotenv else [])]
-    settings._files = tuple(file.absolute() for file in read)
-    return settings
-
-
-def process_environment() -> dict[str, str]:
-    """A copy of this process's environment, for the processes it starts and the templates it fills."""
-    return dict(os.environ)

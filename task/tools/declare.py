@@ -46,18 +46,23 @@ class DeclaredTool(DescribedTool):
         timeout: float | None = None,
     ) -> None:
         self._function = function
-        self._signature = found = signature_of(function)
-        self.spec = ToolSpec(
-            name or function.__name__, found.description, found.parameters, frozenset(effects), timeout=timeout
-        )
+        description, self._arguments, self._injected = signature_of(function)
+        parameters = schema_of(self._arguments)
+        self.spec = ToolSpec(name or function.__name__, description, parameters, frozenset(effects), timeout=timeout)
         update_wrapper(cast("Callable[..., Any]", self), function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
-        arguments = self._signature.typed(self.name, tool_call_params.arguments or {})
-        arguments |= dict.fromkeys(self._signature.injected, tool_call_params)
+        try:
+            values = self._arguments.model_validate(dict(tool_call_params.arguments or {}))
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
+            raise ArgumentsError(f"The arguments of {self.name} do not fit: {faults}.") from error
+        fields = type(values).model_fields.items()
+        arguments: dict[str, Any] = {field.alias or name: getattr(values, name) for name, field in fields}
+        arguments |= dict.fromkeys(self._injected, tool_call_params)
         if inspect.iscoroutinefunction(self._function):
             result = await self._function(**arguments)
         else:
@@ -153,32 +158,8 @@ def _at_path(path: str) -> Any:
     return module
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A function's description and schema; `injected` parameters receive the call's `ToolCallParams` instead."""
-
-    description: str
-    parameters: dict[str, Any]
-    injected: tuple[str, ...]
-    _model: type[BaseModel]
-    _fields: tuple[tuple[str, str], ...]
-
-    def typed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in the types of the function's hints.
-
-        Raises:
-            ArgumentsError: a value does not fit its type.
-        """
-        try:
-            values = self._model.model_validate(dict(arguments))
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5])
-            raise ArgumentsError(f"The arguments of {tool} do not fit: {faults}.") from error
-        return {argument: getattr(values, name) for name, argument in self._fields}
-
-
-def signature_of(function: Callable[..., Any]) -> Signature:
-    """Read a function's type hints and docstring.
+def signature_of(function: Callable[..., Any]) -> tuple[str, type[BaseModel], Sequence[str]]:
+    """A function's description, its arguments as a model, and the parameters that receive `ToolCallParams` instead.
 
     Raises:
         TypeError: there is no docstring, a hint cannot be resolved or has no schema, or a parameter has no name.
@@ -213,8 +194,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         reason = str(error).split("\n", maxsplit=1)[0]
         raise TypeError(f"{name}: a parameter's type has no JSON Schema: {reason}") from error
     description = "\n\n".join(filter(None, [docstring.short_description, docstring.long_description]))
-    names = tuple((name, field.alias or name) for name, field in model.model_fields.items())
-    return Signature(description, schema_of(model), tuple(injected), model, names)
+    return description, model, injected
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
