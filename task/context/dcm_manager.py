@@ -68,7 +68,7 @@ class DCMManager:
             raise DCMInitError(f"The context definition {self.path} cannot be used: {error}.") from error
         except (re.error, IndexError) as error:
             raise DCMInitError(f"context.section_pattern is not a pattern with a group: {error}.") from error
-        warnings = [f"{self.path.name}:{problem}" for problem in definition.problems]
+        warnings = [f"{self.path.name}:{line}: {fault}" for line, fault in definition.problems]
         self.documents = {}
         for reference in definition.references:
             try:

@@ -45,13 +45,13 @@ class Reference:
 class Definition:
     """The content of a definition: the prose of its sections by id, its documents in order, the initial prompt.
 
-    `problems` are what is malformed, as `line: reason`.
+    `problems` are what is malformed, with its line.
     """
 
     initial_prompt: str | None = None
     sections: Mapping[str, str] = field(default_factory=dict[str, str])
     references: tuple[Reference, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[tuple[int, str], ...] = ()
 
 
 def identifier(title: str) -> str:
@@ -96,7 +96,7 @@ class _Parser:
         self.prose: dict[str, list[str]] = {}
         self.references: dict[str, Reference] = {}
         self.prompt: str | None = None
-        self.problems: list[str] = []
+        self.problems: list[tuple[int, str]] = []
         self._unplaced = False
 
     def add_reference(self, number: int, found: re.Match[str]) -> None:
@@ -153,4 +153,4 @@ class _Parser:
             self.prompt = text
 
     def _note(self, number: int, text: str) -> None:
-        self.problems.append(f"{number}: {text}")
+        self.problems.append((number, text))

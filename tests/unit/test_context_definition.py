@@ -79,7 +79,7 @@ def test_headings_can_be_marked_otherwise() -> None:
 
 
 def problems(text: str) -> list[tuple[int, str]]:
-    return [(problem.line, problem.text) for problem in parse(text).problems]
+    return list(parse(text).problems)
 
 
 @pytest.mark.fault("context: a block or text that is never closed")
