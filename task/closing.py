@@ -41,23 +41,21 @@ async def run_to_completion(work: Coroutine[Any, Any, _Result]) -> _Result:
 async def in_own_thread(function: Callable[..., _Result], **arguments: Any) -> _Result:
     """What the function gives, from a thread of its own, which goes on alone when the caller is cancelled.
 
-    The event loop's own threads are few: some functions that hang would hold up everybody's work, and the end of the
+    The event loop's own threads are few: a few functions that hang would hold up all other work, and the end of the
     process as well.
     """
     ended: Future[_Result] = Future()
     ended.set_running_or_notify_cancel()
-    work = partial(copy_context().run, partial(function, **arguments))
-    Thread(target=_settle, args=(ended, work), name=getattr(function, "__name__", None), daemon=True).start()
+    context = copy_context()
+
+    def settle() -> None:
+        try:
+            ended.set_result(context.run(partial(function, **arguments)))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    Thread(target=settle, name=getattr(function, "__name__", None), daemon=True).start()
     return await asyncio.wrap_future(ended)
-
-
-def _settle(ended: Future[_Result], work: Callable[[], _Result]) -> None:
-    try:
-        result = work()
-    except BaseException as error:
-        ended.set_exception(error)
-    else:
-        ended.set_result(result)
 
 
 def run_blocking(function: Callable[..., Coroutine[Any, Any, _Result]], *arguments: Any) -> _Result:
@@ -73,7 +71,9 @@ def run_blocking(function: Callable[..., Coroutine[Any, Any, _Result]], *argumen
     else:
         name = getattr(function, "__name__", "the asynchronous function")
         raise RuntimeError(f"An event loop is running in this thread. Use `await {name}(...)` instead.")
-    work = asyncio.run_coroutine_threadsafe(function(*arguments), _background_loop())
+    with _starting:  # first calls may come from several threads, and what the loop runs belongs to one loop
+        loop = _background_loop()
+    work = asyncio.run_coroutine_threadsafe(function(*arguments), loop)
     try:
         return work.result()
     except BaseException:
@@ -81,13 +81,8 @@ def run_blocking(function: Callable[..., Coroutine[Any, Any, _Result]], *argumen
         raise
 
 
-def _background_loop() -> asyncio.AbstractEventLoop:
-    with _starting:  # first calls may come from several threads, and what the loop runs belongs to one loop
-        return _started_loop()
-
-
 @cache
-def _started_loop() -> asyncio.AbstractEventLoop:
+def _background_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, name="background-loop", daemon=True).start()
     return loop

@@ -35,7 +35,11 @@ async def with_pictures(services: Services, profile: Profile, messages: Sequence
             messages = await _seen(services.files, profile.backend, messages, made, key)
         else:
             messages = [_unseen(message) for message in messages]
-    return [_without_attachments(message) for message in messages]
+    # Not the attachments of questions: the text of a question lists its files already.
+    return [
+        replace(message, attachments=()) if message.role is Role.USER and message.attachments else message
+        for message in messages
+    ]
 
 
 def _made(messages: Sequence[Message]) -> dict[int, list[Attachment]]:
@@ -118,11 +122,6 @@ def _asked_with(message: Message) -> list[Attachment]:
 
 def _has_image_parts(message: Message) -> bool:
     return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
-
-
-def _without_attachments(message: Message) -> Message:
-    # The text of a question lists its files already.
-    return replace(message, attachments=()) if message.role is Role.USER and message.attachments else message
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:

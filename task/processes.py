@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -62,7 +63,7 @@ class Child:
         self.program = program
         self.started = time.monotonic()
         self._process = process
-        self._lines = asyncio.create_task(_forward_lines(process.stdout, lambda line: write(program.name, line)))
+        self._lines = asyncio.create_task(_forward_lines(process.stdout, partial(write, program.name)))
         self.exited = asyncio.create_task(self._exit_code())
 
     @classmethod
@@ -173,7 +174,7 @@ class Supervisor:
         """
         awaited_last: list[Child] = []
         for program in self.programs:
-            child = await self._launch(program)
+            child = self._children[program.name] = await Child.start(program, self.write)
             if program.optional or self.together:
                 awaited_last.append(child)
             elif not await self._becomes_healthy(child):
@@ -213,15 +214,11 @@ class Supervisor:
             pause = self.restarts.pause(failures)
             self.write(program.name, f"{ending(code)}; restarting in {pause:g} s")
             await asyncio.sleep(pause)
-            child = await self._launch(program)
+            child = self._children[program.name] = await Child.start(program, self.write)
             if await self._becomes_healthy(child):
                 self.write(program.name, "is running again")
             else:
                 await child.end(self.grace)
-
-    async def _launch(self, program: Program) -> Child:
-        child = self._children[program.name] = await Child.start(program, self.write)
-        return child
 
     async def _becomes_healthy(self, child: Child) -> bool:
         program, deadline = child.program, time.monotonic() + child.program.start_seconds

@@ -56,10 +56,10 @@ class SharedPort:
 
 def create_app(
     settings: Settings,
-    warmed_up: Callable[[], None] | None = None,
+    warmed_up: Callable[[], None] = lambda: None,
     metrics: PrometheusMetrics | None = None,
     shared: SharedPort | None = None,
-    refuse: Callable[[str], None] | None = None,
+    refuse: Callable[[str], None] = lambda _: None,
 ) -> ASGIApp:
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
@@ -83,9 +83,7 @@ def create_app(
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,
-        lifespan=_lifespan(
-            services, api, warmed_up or _ignore, shared.joined if shared else _ignore, metrics, refuse or _ignore
-        ),
+        lifespan=_lifespan(services, api, warmed_up, shared, metrics, refuse),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -145,7 +143,7 @@ def _lifespan(
     services: Services,
     api: HttpApi,
     warmed_up: Callable[[], None],
-    joined: Callable[[], None],
+    shared: SharedPort | None,
     metrics: PrometheusMetrics | None,
     refuse: Callable[[str], None],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -165,7 +163,8 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         warming = asyncio.create_task(warm_up())
-        joined()
+        if shared is not None:
+            shared.joined()
         yield
         warming.cancel()
         await asyncio.wait({warming})
@@ -173,10 +172,6 @@ def _lifespan(
         await services.close()
 
     return lifespan
-
-
-def _ignore(*_: object) -> None:
-    return None
 
 
 async def _failed(_: Request, error: Exception) -> Response:

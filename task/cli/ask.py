@@ -133,7 +133,7 @@ def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManage
     attachments: Sequence[Attachment] = ()
     if question.files:
         asyncio.run(client.bucket())  # a Core that is absent or refuses the key has an exit code of its own
-        attachments = asyncio.run(_uploaded(files, api_key, question.files))
+        attachments = [asyncio.run(_uploaded(files, api_key, path)) for path in question.files]
     messages, conversation = [_user_message(question.text, attachments)], uuid4().hex
     while True:
         answer = AnswerReader()
@@ -149,14 +149,11 @@ def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManage
         messages += [answer.message(), _user_message(SHORT_REPLIES.get(decision.lower(), decision))]
 
 
-async def _uploaded(files: UnpooledFiles, api_key: str, paths: Sequence[Path]) -> Sequence[Attachment]:
-    attachments: list[Attachment] = []
-    for path in paths:
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        content = await asyncio.to_thread(path.read_bytes)
-        url = await files.upload(path.name, content, kind, api_key, f"ask/{uuid4().hex[:12]}/")
-        attachments.append(Attachment(type=kind, title=path.name, url=url))
-    return attachments
+async def _uploaded(files: UnpooledFiles, api_key: str, path: Path) -> Attachment:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    content = await asyncio.to_thread(path.read_bytes)
+    url = await files.upload(path.name, content, kind, api_key, f"ask/{uuid4().hex[:12]}/")
+    return Attachment(type=kind, title=path.name, url=url)
 
 
 async def _show(answer: AnswerReader, payloads: AsyncGenerator[bytes], show: Show) -> None:

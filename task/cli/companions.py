@@ -26,8 +26,9 @@ HOST = "127.0.0.1"
 KEEP_ALIVE = "--keep-alive-seconds"
 # Code runs below the interpreter, so it gets no keys.
 INTERPRETER_VARIABLES = (
-    "DIAL_ENDPOINT", "HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", TOKEN_VARIABLE,
-)  # fmt: skip
+    TOKEN_VARIABLE,
+    *("DIAL_ENDPOINT", "HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR"),
+)
 
 
 @dataclass(frozen=True, slots=True)

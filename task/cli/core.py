@@ -77,7 +77,7 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
     if chosen.rule == "demo":
         return scripted_demo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
     if chosen.rule in ("ollama", "dapr"):
-        return _backends_model(settings, chosen)
+        return _model_of_backend(settings, chosen)
     if chosen.base_url is None:
         return None
     profile = PROFILES[settings.profile] if settings.profile else None
@@ -99,7 +99,7 @@ def embedded_source(model: EmbeddedModel) -> ConnectedModel:
     )
 
 
-def _backends_model(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+def _model_of_backend(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
     # As the agent itself would call it.
     from task.core_client.models import Caller, nobody
     from task.llm.dial import ModelListings

@@ -76,7 +76,13 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
         dapr = await chosen_of_dapr(settings)
         return ChosenModel("dapr", dapr.name, dapr.reason)
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
-        return await _upstream(settings)
+        base_url, name = settings.openai_base_url or OPENAI, settings.deployment_name
+        api_key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
+        reason = f"OPENAI_BASE_URL is set: {base_url}" if settings.openai_base_url else "OPENAI_API_KEY is set"
+        if settings.openai_base_url and "deployment_name" not in settings.model_fields_set:
+            names, _ = await upstream_models(base_url, api_key)
+            name = name if not names or name in names else names[0]
+        return ChosenModel("upstream", name, reason, base_url, api_key)
     ollama = await chosen_of_ollama(settings)
     if ollama is not None and ollama.chosen is not None:
         return ollama.chosen
@@ -101,12 +107,6 @@ async def upstream_models(base_url: str, api_key: str) -> tuple[list[str], int |
                 return [], response.status
         except (aiohttp.ClientError, TimeoutError):
             return [], None
-
-
-async def running_ollama(settings: Settings) -> ChosenModel | None:
-    """The model of a running Ollama: the one of the settings where it has that one; None where it has none at all."""
-    found = await chosen_of_ollama(settings)
-    return found.chosen if found is not None else None
 
 
 def weight_store(settings: Settings) -> WeightStore:
@@ -145,17 +145,6 @@ def embedded_model(settings: Settings) -> EmbeddedModel:
         threads=local.threads,
         queue=local.queue,
     )
-
-
-async def _upstream(settings: Settings) -> ChosenModel:
-    base_url = settings.openai_base_url or OPENAI
-    api_key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
-    reason = f"OPENAI_BASE_URL is set: {base_url}" if settings.openai_base_url else "OPENAI_API_KEY is set"
-    name = settings.deployment_name
-    if settings.openai_base_url and "deployment_name" not in settings.model_fields_set:
-        names, _ = await upstream_models(base_url, api_key)
-        name = name if not names or name in names else names[0]
-    return ChosenModel("upstream", name, reason, base_url, api_key)
 
 
 class _OllamaItem(BaseModel):

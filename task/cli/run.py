@@ -6,13 +6,14 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from task.cli import Exit
 from task.cli.addresses import core_address, is_loopback, key_for
-from task.cli.model_choice import choose_model, running_ollama
+from task.cli.model_choice import choose_model, chosen_of_ollama
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.report import JsonOutput, TerminalOutput
 from task.coding.run import ModelAccess, Work
@@ -43,7 +44,7 @@ NO_KEY = (
     "one, or name a model of another backend as PLANNER_MODEL, such as openai:gpt-4o."
 )
 PRODUCTS = {"ollama": "Ollama", "openai": "OpenAI API", "dial": "DIAL Core", "dapr": "Dapr"}
-OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
+OWNER = "local"  # as the HTTP API without keys calls every user of this machine
 EXITS: Mapping[TaskResult, Exit] = {
     "planned": Exit.DONE,
     "verified": Exit.DONE,
@@ -130,7 +131,9 @@ async def _run(settings: Settings, given: RunArguments, output: JsonOutput | Ter
     assert current is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     planner, coder = await coding_models(settings, OWNER)
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(coder.services.close)
+        stack.push_async_callback(planner.services.close)
         store = await coder.services.store.get()
         task = await _task(settings, given, store)
         folder = checked_workspace(task.workspace, settings, unsafe=given.unsafe_workspace)
@@ -140,32 +143,29 @@ async def _run(settings: Settings, given: RunArguments, output: JsonOutput | Ter
                 with held_alone(folder):
                     tail = await checkpoints.keep_tail()
             run = await resumed(store, task)
+        workspace = stack.enter_context(Workspace(folder))
         limits, unsafe = command_limits(settings), given.unsafe_no_sandbox
-        with Workspace(folder) as workspace:
-            async with Commands(workspace, limits, unsafe=unsafe, gated=True) as commands:
-                work = Work(
-                    store,
-                    run,
-                    task,
-                    checkpoints,
-                    tail,
-                    workspace,
-                    commands,
-                    planner,
-                    coder,
-                    output.show,
-                    output.ask,
-                    apply=given.apply and not settings.dry_run,
-                    setup=given.setup,
-                    verify=given.verify or task.verify,
-                    yes=given.yes,
-                    steps=settings.max_steps,
-                    notes=tuple(_notes(settings, given, commands)),
-                )
-                return EXITS[(await work.carry_out()).result]
-    finally:
-        await planner.services.close()
-        await coder.services.close()
+        commands = await stack.enter_async_context(Commands(workspace, limits, unsafe=unsafe, gated=True))
+        work = Work(
+            store,
+            run,
+            task,
+            checkpoints,
+            tail,
+            workspace,
+            commands,
+            planner,
+            coder,
+            output.show,
+            output.ask,
+            apply=given.apply and not settings.dry_run,
+            setup=given.setup,
+            verify=given.verify or task.verify,
+            yes=given.yes,
+            steps=settings.max_steps,
+            notes=tuple(_notes(settings, given, commands)),
+        )
+        return EXITS[(await work.carry_out()).result]
 
 
 async def _task(settings: Settings, given: RunArguments, store: Store) -> TaskState:
@@ -198,14 +198,25 @@ def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Itera
 async def coding_models(settings: Settings, owner: str) -> tuple[ModelAccess, ModelAccess]:
     """The planner's and the coder's model.
 
+    Without a coder of the settings it is the documented one where Ollama has it, else the local product's model.
+
     Raises:
         SettingsError: there is no model, or a key is missing; one line with the fix.
     """
-    default = await _default_coder(settings)
     given = documented(settings)
-    coder_model = default or given.coder_model
-    planner_model = given.planner_model
-    if backend_and_model(planner_model)[0] == DEFAULT_BACKEND and not _has_planner(settings):
+    planner_model, coder_model = given.planner_model, given.coder_model
+    if "coder_model" not in settings.model_fields_set:
+        ollama = await chosen_of_ollama(settings.model_copy(update={"deployment_name": settings.coder_model}))
+        chosen = (ollama.chosen if ollama is not None else None) or await choose_model(settings)
+        if chosen.rule == "demo":
+            raise SettingsError(NO_MODEL)
+        coder_model = f"{chosen.backend or 'dial'}:{chosen.name}"
+    has_planner = (
+        "turbo_host" in settings.model_fields_set
+        or settings.ollama_api_key is not None
+        or is_loopback(settings.turbo_host)
+    )
+    if backend_and_model(planner_model)[0] == DEFAULT_BACKEND and not has_planner:
         if "planner_model" in settings.model_fields_set:
             raise SettingsError(NO_KEY.format(model=planner_model, host=settings.turbo_host))
         # Nothing is set up for planning: the coder's model plans too.
@@ -214,22 +225,6 @@ async def coding_models(settings: Settings, owner: str) -> tuple[ModelAccess, Mo
     planner = model_tree(given, planner_model, given.turbo_host, settings)
     coder = model_tree(given, coder_model, given.local_host, settings)
     return _access(planner, settings, owner), _access(coder, settings, owner)
-
-
-def _has_planner(settings: Settings) -> bool:
-    chosen = "turbo_host" in settings.model_fields_set
-    return chosen or settings.ollama_api_key is not None or is_loopback(settings.turbo_host)
-
-
-async def _default_coder(settings: Settings) -> str | None:
-    # `backend:model` where no coder is set and Ollama does not have the documented one.
-    if "coder_model" in settings.model_fields_set:
-        return None
-    as_asked = settings.model_copy(update={"deployment_name": settings.coder_model})
-    chosen = await running_ollama(as_asked) or await choose_model(settings)
-    if chosen.rule == "demo":
-        raise SettingsError(NO_MODEL)
-    return f"{chosen.backend or 'dial'}:{chosen.name}"
 
 
 def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:

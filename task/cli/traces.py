@@ -17,7 +17,7 @@ from task.cli import Exit
 from task.cli.store import Config, with_store
 from task.conversation.messages import Message, Role
 from task.store.records import RunStatus, iso
-from task.store.trace_records import Rating, Trace, TracedTurn, TraceFilter
+from task.store.trace_records import Rating, Trace, TraceFilter
 
 if TYPE_CHECKING:
     from task.runs.replay import Parting
@@ -105,36 +105,40 @@ def show(
     trace = _trace(config, trace_id)
     print(f"{trace.trace_id}  {trace.status}  {trace.model}  {iso(trace.started_at)}")
     row = _row(trace)
-    facts = {
-        "door": trace.door, "session": trace.session_id, "run": trace.run_id, "experiment": trace.experiment,
-        "tokens": _tokens(trace), "cost": row["COST"], "seconds": row["SECONDS"],
-        "limits": "; ".join(trace.limits), "error": trace.error, "rating": trace.rating, "comment": trace.comment,
-        "messages before": str(trace.history) if trace.history else None,
-    }  # fmt: skip
-    for name, value in facts.items():
+    for name, value in (
+        ("door", trace.door),
+        ("session", trace.session_id),
+        ("run", trace.run_id),
+        ("experiment", trace.experiment),
+        ("tokens", _tokens(trace)),
+        ("cost", row["COST"]),
+        ("seconds", row["SECONDS"]),
+        ("limits", "; ".join(trace.limits)),
+        ("error", trace.error),
+        ("rating", trace.rating),
+        ("comment", trace.comment),
+        ("messages before", trace.history),
+    ):
         if value:
             print(f"  {name}: {_one_line(value)}")
     print()
     failed = {call.call_id for call in trace.tool_calls if call.failed}
     for turn in trace.turns:
-        _print_turn(turn, f"{turn.at - trace.started_at:+9.3f} s", turn.tool_call_id in failed, full)
+        name = f" {turn.name}" if turn.name else ""
+        took = f" [{turn.seconds:.3f} s]" if turn.seconds is not None else ""
+        ending = " FAILED" if turn.tool_call_id in failed else ""
+        text = "" if full or turn.content is None else f"  {_one_line(turn.content)}"
+        kept = f"  ({turn.size} characters, not kept)" if turn.content is None and turn.size else ""
+        print(f"{turn.at - trace.started_at:+9.3f} s  {turn.role}{name}{took}{ending}{text}{kept}")
+        for line in str(turn.content).expandtabs(4).splitlines() if full and turn.content else ():
+            print(f"    {_harmless(line)}")
+        for call in turn.tool_calls:
+            print(f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})")
     if trace.decisions:
         print("\ndecisions:")
     for item in trace.decisions:
         why = _one_line(item.reason or item.by)
         print(f"  {item.verdict} {item.tool} ({item.call_id}){': ' + why if why else ''}")
-
-
-def _print_turn(turn: TracedTurn, since: str, failed: bool, full: bool) -> None:
-    name = f" {turn.name}" if turn.name else ""
-    took = f" [{turn.seconds:.3f} s]" if turn.seconds is not None else ""
-    text = "" if full or turn.content is None else f"  {_one_line(turn.content)}"
-    kept = f"  ({turn.size} characters, not kept)" if turn.content is None and turn.size else ""
-    print(f"{since}  {turn.role}{name}{took}{' FAILED' if failed else ''}{text}{kept}")
-    for line in str(turn.content).expandtabs(4).splitlines() if full and turn.content else ():
-        print(f"    {_harmless(line)}")
-    for call in turn.tool_calls:
-        print(f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})")
 
 
 @app.command()
@@ -145,6 +149,7 @@ def export(
     config: Config = None,
 ) -> None:
     """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
+    from task.api.traces import TraceBody
 
     async def write(store: Store) -> list[bool]:
         found, cursor = list[bool](), None
@@ -153,7 +158,11 @@ def export(
                 page = await store.traces.list(None, PAGE, cursor, which)
                 for listed in page.items:
                     trace = await store.traces.get(None, listed.trace_id)
-                    line = _whole(trace) if which.rating is None else _rated(trace)
+                    if which.rating is None:
+                        whole = TraceBody.model_validate(trace, from_attributes=True).model_dump()
+                        line = {**whole, "owner": trace.owner}
+                    else:
+                        line = _rated(trace)
                     file.write(orjson.dumps(line).decode() + "\n")
                     found.append(trace.content)
                 if (cursor := page.cursor) is None:
@@ -225,21 +234,15 @@ def _trace(config: Path | None, trace_id: str) -> Trace:
     return with_store(config, lambda store: store.traces.get(None, trace_id))
 
 
-def _whole(trace: Trace) -> dict[str, Any]:
-    from task.api.traces import TraceBody
-
-    return {**TraceBody.model_validate(trace, from_attributes=True).model_dump(), "owner": trace.owner}
-
-
 def _rated(trace: Trace) -> dict[str, Any]:
     # What an evaluation needs of an answer; texts are null where they are not kept.
     kept = trace.content
     return {
-        "trace_id": trace.trace_id, "model": trace.model, "experiment": trace.experiment, "rating": trace.rating,
-        "comment": trace.comment, "question": _question(trace) if kept else None,
+        **{name: getattr(trace, name) for name in ("trace_id", "model", "experiment", "rating", "comment")},
+        "question": _question(trace) if kept else None,
         "answer": trace.answer if kept else None,
         "tools": [{"name": call.name, "arguments": call.arguments if kept else None} for call in trace.tool_calls],
-    }  # fmt: skip
+    }
 
 
 def _question(trace: Trace) -> str:
