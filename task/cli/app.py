@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from task.cli import MEANINGS, Exit
-from task.cli.store import Config, keys
+from task.cli.store import Config, keys, read_settings
 from task.cli.store import app as store
 from task.cli.tasks import UnsafeNoSandbox, UnsafeWorkspace
 from task.cli.tasks import app as tasks
 from task.cli.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable, StoreVersionError
-
-if TYPE_CHECKING:
-    from task.settings import Settings
 
 DISTRIBUTION = "dial-general-purpose-agent"
 
@@ -72,7 +69,7 @@ def up(
     """Run the whole local product until Ctrl-C: local DIAL Core, agent, model."""
     from task.cli.up import run
 
-    settings = _settings(config, port=port, core_port=core_port)
+    settings = read_settings(config, port=port, core_port=core_port)
     raise typer.Exit(run(settings, config, ready_file))
 
 
@@ -85,7 +82,7 @@ def pull(config: Config = None) -> None:
     """Download the model and the program that runs it; an interrupted download is resumed."""
     from task.cli.model import run_pull
 
-    raise typer.Exit(run_pull(_settings(config)))
+    raise typer.Exit(run_pull(read_settings(config)))
 
 
 @model_app.command("list")
@@ -93,7 +90,7 @@ def list_models(config: Config = None) -> None:
     """List each model with its size and whether it is downloaded."""
     from task.cli.model import run_list
 
-    raise typer.Exit(run_list(_settings(config)))
+    raise typer.Exit(run_list(read_settings(config)))
 
 
 @model_app.command()
@@ -101,7 +98,7 @@ def remove(config: Config = None) -> None:
     """Delete downloaded models."""
     from task.cli.model import run_remove
 
-    raise typer.Exit(run_remove(_settings(config)))
+    raise typer.Exit(run_remove(read_settings(config)))
 
 
 @app.command()
@@ -109,7 +106,7 @@ def embedding(config: Config = None) -> None:
     """Install what search in documents needs: the embedding model and its libraries; `up` does it in the background."""
     from task.cli.model import install_embedding
 
-    raise typer.Exit(install_embedding(_settings(config)))
+    raise typer.Exit(install_embedding(read_settings(config)))
 
 
 @app.command()
@@ -124,7 +121,7 @@ def serve(
 
     from task.cli.addresses import usable_port
 
-    settings = _settings(config, host=host, port=port)
+    settings = read_settings(config, host=host, port=port)
     if worker is not None:
         from task.cli.workers import become_worker
 
@@ -147,7 +144,7 @@ def core(config: Config = None, port: OwnPort = None) -> None:
     """Run local Core alone: keys, files, applications and models of DIAL without an account."""
     from task.cli.core import run
 
-    run(_settings(config, core_port=port))
+    run(read_settings(config, core_port=port))
 
 
 @app.command()
@@ -159,7 +156,7 @@ def duckduckgo(
     """Run the search server alone: web search and the text of pages, over MCP."""
     from task.cli.companions import become_search_server
 
-    become_search_server(_settings(config), host, port)
+    become_search_server(read_settings(config), host, port)
 
 
 @app.command()
@@ -175,7 +172,7 @@ def python_interpreter(
     """Run the Python interpreter alone: one sandboxed kernel per conversation, over MCP."""
     from task.cli.companions import become_interpreter
 
-    become_interpreter(_settings(config), host, port, allowed_host or [])
+    become_interpreter(read_settings(config), host, port, allowed_host or [])
 
 
 @app.command()
@@ -195,7 +192,7 @@ def ask(
 
     text = sys.stdin.read() if question == "-" else question
     asked = Question(text, tuple(file or ()), model, save, as_json)
-    settings = _settings(config, dial_endpoint=endpoint or None)
+    settings = read_settings(config, dial_endpoint=endpoint or None)
     raise typer.Exit(run(settings, asked))
 
 
@@ -252,7 +249,7 @@ def run(
     from task.cli.run import run as carry_out
 
     text = sys.stdin.read() if task == "-" else task
-    settings = _settings(
+    settings = read_settings(
         config, workspace or Path.cwd(), planner_model=planner_model, coder_model=coder_model, max_steps=max_steps
     )
     given = RunArguments(
@@ -288,9 +285,9 @@ def tools(
     from task.cli.tools import show, show_schemas
 
     if form is not None:
-        show_schemas(_settings(config), form)
+        show_schemas(read_settings(config), form)
     else:
-        show(_settings(config), as_json)
+        show(read_settings(config), as_json)
 
 
 @app.command()
@@ -319,20 +316,13 @@ def core_config(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--core-version") from None
     if fragment:
-        print_fragment(_settings(None), template, agent, output, version)
+        print_fragment(read_settings(None), template, agent, output, version)
         return
     try:
         bits = int(mode, 8)
     except ValueError:
         raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
     print_config(template, output, bits, agent, version or NEWEST)
-
-
-def _settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:
-    from task.settings import load_settings
-
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return load_settings(config, given=chosen, workspace=workspace)
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import aiohttp
@@ -16,7 +15,6 @@ from task.cli.core_client import CoreClient, CoreError, Unreachable
 from task.cli.model_choice import (
     OLDEST,
     PULL,
-    ChosenModel,
     choose_model,
     chosen_of_dapr,
     chosen_of_ollama,
@@ -39,6 +37,9 @@ REFUSED = (401, 403)
 CORRECT, START = "Correct the setting that is named.", "Start it with `make run`."
 CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
+UNREACHED = (
+    "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines in."
+)
 NO_MODEL = (
     "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
     "(and OPENAI_BASE_URL for another provider), or DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core."
@@ -74,14 +75,14 @@ class Examined:
         return self._discovered
 
 
-Look = Callable[[Examined], Awaitable[Finding | list[Check] | None]]
+Look = Callable[[Examined], Awaitable[Finding | dict[str, Finding] | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A check: its name, what looks, and what to do where that finds a problem or raises SettingsError.
 
-    What looks finds None where there is nothing to check, and several rows where there are several things.
+    What looks finds None where there is nothing to check, and findings by name where there are several things.
     """
 
     name: str
@@ -94,15 +95,25 @@ class Row:
             found = await self.look(examined)
         except SettingsError as error:
             found = "bad", str(error)
-        if found is None or isinstance(found, list):
-            return found or []
-        state, text, *fix = found
-        return [Check(self.name, state, text, *(fix or ["" if state == "ok" else self.fix]))]
+        if not isinstance(found, dict):
+            found = {self.name: found} if found else {}
+        return [
+            Check(name, state, text, *(fix or ["" if state == "ok" else self.fix]))
+            for name, (state, text, *fix) in found.items()
+        ]
 
 
-def row(name: str, fix: str = CORRECT) -> Callable[[Look], Row]:
-    """The row whose check is the function."""
-    return partial(Row, name, fix)
+class Rows(list[Row]):
+    """Rows in the order of their definition."""
+
+    def row(self, name: str, fix: str = CORRECT) -> Callable[[Look], Row]:
+        """Add the row whose check is the decorated function."""
+
+        def added(look: Look) -> Row:
+            self.append(one := Row(name, fix, look))
+            return one
+
+        return added
 
 
 async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
@@ -111,143 +122,10 @@ async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
     return [check for row in rows for check in await row.checks(examined)]
 
 
-async def _answers(settings: Settings) -> bool:
-    async with aiohttp.ClientSession(timeout=HEALTH_TIMEOUT) as session:
-        return await answers(session, f"{base_url(settings.host, settings.port)}/health")
+SERVERS = Rows()
 
 
-@row("agent", START)
-async def agent_check(examined: Examined) -> Finding:
-    settings = examined.settings
-    if await _answers(settings):
-        return "ok", f"answers at {base_url(settings.host, settings.port)}"
-    if fault := port_fault(settings.host, settings.port):
-        return "bad", fault, "Stop that process, or choose another port with AGENT_PORT."
-    return "note", f"is not running; port {settings.port} is free"
-
-
-@row("core", "Set DIAL_API_KEY.")
-async def core_check(examined: Examined) -> Finding | list[Check]:
-    settings = examined.settings
-    address, ours = core_address(settings), core_is_ours(settings)
-    client = CoreClient(address, key_for(settings, address), CORE_TIMEOUT)
-    answering = Check("core", "ok", f"answers at {address}")
-    try:
-        await client.bucket()
-    except CoreError as error:
-        if error.status not in REFUSED:
-            fix = "Correct DIAL_ENDPOINT if that is not DIAL Core's address, or check Core's log."
-            return "bad", f"{address} answers: {error}", CORE_PORT if ours else fix
-        fix = "Set DIAL_API_KEY to a key this Core knows."
-        return [answering, Check("core key", "bad", f"{address} answers: {error}", fix)]
-    except Unreachable as error:
-        if not ours:
-            return "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core."
-        if fault := port_fault(settings.core.host, settings.core_port):
-            return "bad", fault, CORE_PORT
-        return "note", f"local Core is not running; port {settings.core_port} is free", START
-    rows = [answering, Check("core key", "ok", "accepted")]
-    try:
-        names = await client.deployments()
-        reached = await client.reaches(AGENT) if AGENT in names and await _answers(settings) else None
-    except (CoreError, Unreachable) as error:
-        return [*rows, Check("deployments", "bad", str(error), "Check Core's log.")]
-    wanted = [AGENT] if ours else [AGENT, settings.deployment_name]
-    if missing := [name for name in wanted if name not in names]:
-        found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
-        fixes = [REGISTER] if AGENT in missing else []
-        fixes += ["Correct DEPLOYMENT_NAME, or add the model."] if settings.deployment_name in missing else []
-        rows.append(Check("deployments", "bad", found, " ".join(fixes)))
-    else:
-        rows.append(Check("deployments", "ok", ", ".join(names)))
-    if reached:
-        rows.append(Check("core to agent", "ok", "Core reaches the agent"))
-    elif reached is not None:  # Core tried
-        found = "Core does not reach the agent at the address of its configuration"
-        fix = (
-            "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines "
-            "in."
-        )
-        rows.append(Check("core to agent", "bad", found, fix))
-    return [*rows, *missing_pictures(names, settings)]
-
-
-def missing_pictures(names: Sequence[str], settings: Settings) -> list[Check]:
-    """A row where none of the deployments that Core lists, `names`, makes pictures as the settings wish."""
-    painter = settings.deployments.image
-    if painter == "off" or painter in names:
-        return []
-    found = f"Core does not list {painter}, so image_generation_tool is not offered"
-    fix = f"Add {painter} to Core's configuration, or name another deployment, or `off`, with AGENT_DEPLOYMENTS__IMAGE."
-    return [Check(PICTURES, "note", found, fix)]
-
-
-@row("model")
-async def model_check(examined: Examined) -> Finding:
-    model = await choose_model(examined.settings)
-    found = f"{model.name}, because {model.reason}"
-    if model.rule == "demo":
-        return "note", f"{found} (a demo, not a real model)", NO_MODEL
-    if model.rule == "local" and embedded_model(examined.settings).found() is None:
-        return "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`."
-    if model.rule == "upstream":
-        return await _upstream(model, found)
-    if model.ollama is not None and not model.ollama.can("tools"):
-        return "note", found, f"`{PULL}` gets a model with tools."
-    return "ok", found
-
-
-async def _upstream(model: ChosenModel, found: str) -> Finding:
-    address, key = model.base_url or "", model.api_key
-    names, status = await upstream_models(address, key)
-    if model.name in names:
-        return "ok", found
-    if names:
-        listed = ", ".join(names[:8])
-        return "note", f"{found}; it does not list this model", f"Set DEPLOYMENT_NAME to one of: {listed}."
-    if (await upstream_models(f"{address}/v1", key))[0]:
-        return "bad", f"{found}; it lists no models there", f"Set OPENAI_BASE_URL={address}/v1."
-    if status is None:
-        return "bad", f"{found}; nothing answers there", "Start it, or correct OPENAI_BASE_URL."
-    if status in REFUSED:
-        return "bad", f"{found}; it refuses the key", "Set OPENAI_API_KEY to one that it knows."
-    return "bad", f"{found}; it lists no models (HTTP {status})", "Correct OPENAI_BASE_URL: most end in /v1."
-
-
-@row("ollama", "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
-async def ollama_check(examined: Examined) -> Finding | None:
-    settings = examined.settings
-    by_agent, by_core = (asked == "ollama" for asked in (settings.backend, settings.core.model))
-    found = await chosen_of_ollama(settings)
-    if found is None:
-        return ("bad", f"nothing answers at {settings.ollama_local}") if by_agent or by_core else None
-    server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
-    if found.model is None:
-        return "note", f"{server}, without a model", f"`{PULL}` gets one."
-    model, asked = found.model, settings.deployment_name
-    if by_agent and not model.is_named(asked):
-        fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {model.name}."
-        return "bad", f"{server}, without the agent's model {asked}", fix
-    can = ", ".join(sorted(model.capabilities or ())) or "capabilities unknown"
-    force = f"{found.loaded:,} tokens in force" if found.loaded else "not loaded"
-    text = f"{server}; {model.name}: {can}; context {model.context:,} tokens ({force})"
-    if found.outdated:
-        return "note", text, f"Update Ollama: versions before {OLDEST} cut long requests silently."
-    return "ok", text
-
-
-@row("dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
-async def dapr_check(examined: Examined) -> Finding | None:
-    if not BACKENDS[examined.settings.backend].sidecar:
-        return None
-    try:
-        found = await chosen_of_dapr(examined.settings)
-    except SettingsError as error:
-        return "bad", str(error), CORRECT
-    return ("bad", found.fault) if found.fault else ("ok", found.described)
-
-
-@row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
+@SERVERS.row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
 async def interpreter_check(examined: Examined) -> Finding:
     from task.product.parts import own_token
     from task.tools.mcp.mcp_client import MCPClient
@@ -288,4 +166,130 @@ async def _sandbox_tier(url: str) -> str | None:
         await server.close()
 
 
-SERVERS = (interpreter_check, agent_check, core_check, model_check, ollama_check, dapr_check)
+async def _answers(settings: Settings) -> bool:
+    async with aiohttp.ClientSession(timeout=HEALTH_TIMEOUT) as session:
+        return await answers(session, f"{base_url(settings.host, settings.port)}/health")
+
+
+@SERVERS.row("agent", START)
+async def agent_check(examined: Examined) -> Finding:
+    settings = examined.settings
+    if await _answers(settings):
+        return "ok", f"answers at {base_url(settings.host, settings.port)}"
+    if fault := port_fault(settings.host, settings.port):
+        return "bad", fault, "Stop that process, or choose another port with AGENT_PORT."
+    return "note", f"is not running; port {settings.port} is free"
+
+
+@SERVERS.row("core", "Set DIAL_API_KEY.")
+async def core_check(examined: Examined) -> Finding | dict[str, Finding]:
+    settings = examined.settings
+    address, ours = core_address(settings), core_is_ours(settings)
+    client = CoreClient(address, key_for(settings, address), CORE_TIMEOUT)
+    rows: dict[str, Finding] = {"core": ("ok", f"answers at {address}"), "core key": ("ok", "accepted")}
+    try:
+        await client.bucket()
+    except CoreError as error:
+        if error.status not in REFUSED:
+            fix = "Correct DIAL_ENDPOINT if that is not DIAL Core's address, or check Core's log."
+            return "bad", f"{address} answers: {error}", CORE_PORT if ours else fix
+        rows["core key"] = "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows."
+        return rows
+    except Unreachable as error:
+        if not ours:
+            return "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core."
+        if fault := port_fault(settings.core.host, settings.core_port):
+            return "bad", fault, CORE_PORT
+        return "note", f"local Core is not running; port {settings.core_port} is free", START
+    try:
+        names = await client.deployments()
+        reached = await client.reaches(AGENT) if AGENT in names and await _answers(settings) else None
+    except (CoreError, Unreachable) as error:
+        return {**rows, "deployments": ("bad", str(error), "Check Core's log.")}
+    wanted = [AGENT] if ours else [AGENT, settings.deployment_name]
+    if missing := [name for name in wanted if name not in names]:
+        found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
+        fixes = [REGISTER] if AGENT in missing else []
+        fixes += ["Correct DEPLOYMENT_NAME, or add the model."] if settings.deployment_name in missing else []
+        rows["deployments"] = "bad", found, " ".join(fixes)
+    else:
+        rows["deployments"] = "ok", ", ".join(names)
+    if reached:
+        rows["core to agent"] = "ok", "Core reaches the agent"
+    elif reached is not None:  # Core tried
+        found = "Core does not reach the agent at the address of its configuration"
+        rows["core to agent"] = "bad", found, UNREACHED
+    if pictures := missing_pictures(names, settings):
+        rows[PICTURES] = pictures
+    return rows
+
+
+def missing_pictures(names: Sequence[str], settings: Settings) -> tuple[State, str, str] | None:
+    """What is wrong where none of the deployments that Core lists, `names`, makes pictures as the settings wish."""
+    painter = settings.deployments.image
+    if painter == "off" or painter in names:
+        return None
+    found = f"Core does not list {painter}, so image_generation_tool is not offered"
+    fix = f"Add {painter} to Core's configuration, or name another deployment, or `off`, with AGENT_DEPLOYMENTS__IMAGE."
+    return "note", found, fix
+
+
+@SERVERS.row("model")
+async def model_check(examined: Examined) -> Finding:
+    model = await choose_model(examined.settings)
+    found = f"{model.name}, because {model.reason}"
+    if model.rule == "demo":
+        return "note", f"{found} (a demo, not a real model)", NO_MODEL
+    if model.rule == "local" and embedded_model(examined.settings).found() is None:
+        return "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`."
+    if model.ollama is not None and not model.ollama.can("tools"):
+        return "note", found, f"`{PULL}` gets a model with tools."
+    if model.rule != "upstream":
+        return "ok", found
+    address, key = model.base_url or "", model.api_key
+    names, status = await upstream_models(address, key)
+    if model.name in names:
+        return "ok", found
+    if names:
+        listed = ", ".join(names[:8])
+        return "note", f"{found}; it does not list this model", f"Set DEPLOYMENT_NAME to one of: {listed}."
+    if (await upstream_models(f"{address}/v1", key))[0]:
+        return "bad", f"{found}; it lists no models there", f"Set OPENAI_BASE_URL={address}/v1."
+    if status is None:
+        return "bad", f"{found}; nothing answers there", "Start it, or correct OPENAI_BASE_URL."
+    if status in REFUSED:
+        return "bad", f"{found}; it refuses the key", "Set OPENAI_API_KEY to one that it knows."
+    return "bad", f"{found}; it lists no models (HTTP {status})", "Correct OPENAI_BASE_URL: most end in /v1."
+
+
+@SERVERS.row("ollama", "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
+async def ollama_check(examined: Examined) -> Finding | None:
+    settings = examined.settings
+    by_agent, by_core = (asked == "ollama" for asked in (settings.backend, settings.core.model))
+    found = await chosen_of_ollama(settings)
+    if found is None:
+        return ("bad", f"nothing answers at {settings.ollama_local}") if by_agent or by_core else None
+    server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
+    if found.model is None:
+        return "note", f"{server}, without a model", f"`{PULL}` gets one."
+    model, asked = found.model, settings.deployment_name
+    if by_agent and not model.is_named(asked):
+        fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {model.name}."
+        return "bad", f"{server}, without the agent's model {asked}", fix
+    can = ", ".join(sorted(model.capabilities or ())) or "capabilities unknown"
+    force = f"{found.loaded:,} tokens in force" if found.loaded else "not loaded"
+    text = f"{server}; {model.name}: {can}; context {model.context:,} tokens ({force})"
+    if found.outdated:
+        return "note", text, f"Update Ollama: versions before {OLDEST} cut long requests silently."
+    return "ok", text
+
+
+@SERVERS.row("dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
+async def dapr_check(examined: Examined) -> Finding | None:
+    if not BACKENDS[examined.settings.backend].sidecar:
+        return None
+    try:
+        found = await chosen_of_dapr(examined.settings)
+    except SettingsError as error:
+        return "bad", str(error), CORRECT
+    return ("bad", found.fault) if found.fault else ("ok", found.described)

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.cli.checks import CORRECT, SERVERS, Check, Examined, Finding, checked, row
+from task.cli.checks import CORRECT, SERVERS, Check, Examined, Finding, Rows, checked
 from task.cli.tools import own_tools
 from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
@@ -53,6 +53,7 @@ SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
 TOOLS_OF_UP = ("execute_code",), ("duckduckgo_web_search", "fetch_page")  # of its interpreter, of its search server
 READ_DOCUMENT = "read_context_document"
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
+ROWS = Rows()  # in the order in which one would fix them
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 
 
@@ -82,10 +83,10 @@ def try_escapes(as_json: bool) -> int:
 
 async def results(settings: Settings, *names: str) -> list[Check]:
     """What the rows of these names find; without names, all rows."""
-    return await checked(settings, [one for one in ROWS if not names or one.name in names])
+    return await checked(settings, [row for row in (*ROWS, *SERVERS) if not names or row.name in names])
 
 
-@row("settings")
+@ROWS.row("settings")
 async def settings_check(examined: Examined) -> Finding:
     if names := examined.settings.for_the_console:
         found = f"every name and value is known; for the console only: {'; '.join(names)}"
@@ -93,13 +94,13 @@ async def settings_check(examined: Examined) -> Finding:
     return "ok", "every name and value is known"
 
 
-@row("python", "Use Python 3.11, 3.12 or 3.13.")
+@ROWS.row("python", "Use Python 3.11, 3.12 or 3.13.")
 async def python_check(_: Examined) -> Finding:
     usable = OLDEST_PYTHON <= sys.version_info[:2] < TOO_NEW
     return "ok" if usable else "bad", ".".join(map(str, sys.version_info[:3]))
 
 
-@row("data folder", "Set AGENT_DATA_DIR to a folder you may write to.")
+@ROWS.row("data folder", "Set AGENT_DATA_DIR to a folder you may write to.")
 async def data_folder_check(examined: Examined) -> Finding:
     folder = examined.settings.data_dir
     try:
@@ -110,7 +111,7 @@ async def data_folder_check(examined: Examined) -> Finding:
         return "bad", f"{folder}: {error.strerror}"
 
 
-@row("state secret", f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters.")
+@ROWS.row("state secret", f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters.")
 async def state_secret_check(examined: Examined) -> Finding:
     secret = examined.settings.state_secret
     if secret is None:
@@ -118,13 +119,13 @@ async def state_secret_check(examined: Examined) -> Finding:
     return ("note", "set, but short enough to guess") if len(secret) < SHORT_SECRET else ("ok", "set")
 
 
-@row("tools")
+@ROWS.row("tools")
 async def tools_check(examined: Examined) -> Finding:
     policy = policy_of(examined.settings)
     return "ok", ", ".join(tool.name for tool in own_tools(examined.settings) if policy.offers(tool.name))
 
 
-@row("workspaces")
+@ROWS.row("workspaces")
 async def workspaces_check(examined: Examined) -> Finding | None:
     settings, chosen = examined.settings, examined.settings.coding
     if not chosen.workspaces:
@@ -140,7 +141,7 @@ async def workspaces_check(examined: Examined) -> Finding | None:
     return "ok", f"{found}; every change asks"
 
 
-@row("search in documents")
+@ROWS.row("search in documents")
 async def documents_check(examined: Examined) -> Finding | None:
     rag = examined.settings.rag
     if not rag.enabled:
@@ -161,7 +162,7 @@ async def documents_check(examined: Examined) -> Finding | None:
     return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
 
 
-@row("store", "Correct AGENT_STORE__URL.")
+@ROWS.row("store", "Correct AGENT_STORE__URL.")
 async def store_check(examined: Examined) -> Finding:
     settings, url = examined.settings, str(examined.settings.store_options["url"])
     if url.startswith(SQLITE) and (new := _new_store(Path(url.removeprefix(SQLITE)))):
@@ -209,7 +210,7 @@ async def _disagreements(settings: Settings, database: Database) -> Sequence[str
     return await Processes(database, clock, fingerprint).disagreements()
 
 
-@row(
+@ROWS.row(
     "document index",
     "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory.",
 )
@@ -228,7 +229,7 @@ async def document_index_check(examined: Examined) -> Finding | None:
     )
 
 
-@row("redis")
+@ROWS.row("redis")
 async def redis_check(examined: Examined) -> Finding | None:
     redis = redis_of(examined.settings)
     if redis is None:
@@ -243,7 +244,7 @@ async def redis_check(examined: Examined) -> Finding | None:
     return "ok", f"can be read and written; agents connected: {agents}"
 
 
-@row(
+@ROWS.row(
     "permission rules",
     "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES.",
 )
@@ -283,7 +284,7 @@ async def _known_tools(examined: Examined) -> list[str] | None:
     return None
 
 
-@row("context", "Correct the path or the persona, or remove it.")
+@ROWS.row("context", "Correct the path or the persona, or remove it.")
 async def context_check(examined: Examined) -> Finding:
     manager = context_manager(examined.settings)
     if manager is None:
@@ -299,18 +300,17 @@ async def context_check(examined: Examined) -> Finding:
     return ("note", "; ".join([found, *warnings]), fix) if warnings else ("ok", found)
 
 
-@row("MCP servers", "Rename one of them.")
-async def mcp_servers_check(examined: Examined) -> list[Check]:
-    specs, issues = mcp_specs(examined.settings), dict[str, str]()
+@ROWS.row("MCP servers", "Rename one of them.")
+async def mcp_servers_check(examined: Examined) -> dict[str, Finding]:
+    specs, issues, rows = mcp_specs(examined.settings), dict[str, str](), dict[str, Finding]()
     with suppress(SettingsError):  # the row of the tools reports it
         issues = {issue.server: issue.summary for issue in (await examined.of_servers()).issues}
-    rows = list[Check]()
-    for name, spec in ((f"MCP server {spec.name}", spec) for spec in specs):
-        if spec.name in issues:
-            rows.append(Check(name, "bad", issues[spec.name], "Start it, or correct its address and key."))
-        else:
-            found = "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}"
-            rows.append(Check(name, "ok", found))
+    for spec in specs:
+        rows[f"MCP server {spec.name}"] = (
+            ("bad", issues[spec.name], "Start it, or correct its address and key.")
+            if spec.name in issues
+            else ("ok", "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}")
+        )
     return rows
 
 
@@ -321,7 +321,7 @@ async def _offered(examined: Examined) -> list[BaseTool]:
     return []
 
 
-@row("tool names", "Offer only one of them: a model mixes such names up.")
+@ROWS.row("tool names", "Offer only one of them: a model mixes such names up.")
 async def tool_names_check(examined: Examined) -> Finding | None:
     tools, alike = await _offered(examined), defaultdict[str, list[str]](list)
     for tool in tools:
@@ -337,7 +337,7 @@ async def tool_names_check(examined: Examined) -> Finding | None:
     return ("ok", f"{len(tools)}, all different") if tools else None
 
 
-@row("tool schemas", "Offer fewer tools, with `tools` of the MCP servers.")
+@ROWS.row("tool schemas", "Offer fewer tools, with `tools` of the MCP servers.")
 async def tool_schemas_check(examined: Examined) -> Finding | None:
     tools = await _offered(examined)
     sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in tools), reverse=True)
@@ -350,7 +350,9 @@ async def tool_schemas_check(examined: Examined) -> Finding | None:
     return "note" if total > HEAVY_TOOLS else "ok", found
 
 
-@row("system prompt", "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit.")
+@ROWS.row(
+    "system prompt", "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit."
+)
 async def system_prompt_check(examined: Examined) -> Finding:
     settings, context = examined.settings, 0
     with suppress(SettingsError):  # the row of the context reports it
@@ -361,7 +363,7 @@ async def system_prompt_check(examined: Examined) -> Finding:
     return "note" if total > HEAVY_PROMPT else "ok", found
 
 
-@row(
+@ROWS.row(
     "sandbox",
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows "
     "more.",
@@ -379,26 +381,3 @@ async def sandbox_check(_: Examined) -> Finding:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in tier["works"].items())
         return "note", f"none works, so Python code is not run ({reasons})"
     return "ok", f"{tier['name']} ({', '.join(tier['mechanisms'])})"
-
-
-# In the order in which one would fix them.
-ROWS = (
-    settings_check,
-    python_check,
-    data_folder_check,
-    state_secret_check,
-    tools_check,
-    workspaces_check,
-    documents_check,
-    store_check,
-    document_index_check,
-    redis_check,
-    rules_check,
-    context_check,
-    mcp_servers_check,
-    tool_names_check,
-    tool_schemas_check,
-    system_prompt_check,
-    sandbox_check,
-    *SERVERS,
-)

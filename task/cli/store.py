@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -37,11 +37,16 @@ Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long it may take, waiting included.")]
 
 
-def with_store(config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the store of the settings that the file leads to, do the work, close the store."""
+def read_settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:
+    """The settings that the file leads to, with the options of the command that are `given`, not None.
+
+    Raises:
+        SettingsError: a setting is unknown or malformed.
+    """
     from task.settings import load_settings
 
-    return on_store(load_settings(config), work)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return load_settings(config, given=chosen, workspace=workspace)
 
 
 def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -142,9 +147,7 @@ def check(config: Config = None) -> None:
 
 
 def _url(config: Path | None) -> str:
-    from task.settings import load_settings
-
-    return str(load_settings(config).store_options["url"])
+    return str(read_settings(config).store_options["url"])
 
 
 def _sqlite_file(url: str) -> Path:
@@ -248,7 +251,7 @@ def create(
     config: Config = None,
 ) -> None:
     """Create a key and print its secret, which is shown only once."""
-    key, secret = with_store(config, lambda store: store.keys.create(owner, label, operator=operator))
+    key, secret = on_store(read_settings(config), lambda store: store.keys.create(owner, label, operator=operator))
     print(f"{key.key_id} belongs to {owner}. The secret is shown only once:", file=sys.stderr)
     print(secret)
 
@@ -260,7 +263,7 @@ def list_keys(config: Config = None) -> None:
     from task.store.records import iso
 
     rows: list[tuple[str, ...]] = []
-    for key in with_store(config, lambda store: store.keys.list()):
+    for key in on_store(read_settings(config), lambda store: store.keys.list()):
         state = f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid"
         role = "operator" if key.operator else ""
         rows.append((key.key_id, key.owner, role, iso(key.created_at), state, key.label))
@@ -272,5 +275,5 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")], config: Config = None
 ) -> None:
     """Revoke a key permanently."""
-    with_store(config, lambda store: store.keys.revoke(key_id))
+    on_store(read_settings(config), lambda store: store.keys.revoke(key_id))
     print(f"{key_id} is revoked", file=sys.stderr)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task.cli import Exit
-from task.cli.store import Config, on_store
+from task.cli.store import Config, on_store, read_settings
 
 if TYPE_CHECKING:
     from task.coding.diffs import FileDiff
@@ -156,12 +156,9 @@ def undo(
 
 
 def _settings(config: Path | None, **given: Any) -> Settings:
-    from task.settings import load_settings
-
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files may be no text
     # A task may have written settings into this folder: they must not lead to another store.
-    chosen = {name: value for name, value in given.items() if value is not None}
-    settings = load_settings(config, given=chosen, workspace=Path.cwd())
+    settings = read_settings(config, Path.cwd(), **given)
     if settings.ignored:
         print(f"Not taken from this folder's own settings: {', '.join(settings.ignored)}.", file=sys.stderr)
     return settings

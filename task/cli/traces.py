@@ -14,7 +14,7 @@ import orjson
 import typer
 
 from task.cli import Exit
-from task.cli.store import Config, with_store
+from task.cli.store import Config, on_store, read_settings
 from task.conversation.messages import Message, Role
 from task.store.records import RunStatus, iso
 from task.store.trace_records import Rating, Trace, TraceFilter
@@ -71,7 +71,7 @@ def show_list(
     config: Config = None,
 ) -> None:
     """List traces, the newest first."""
-    page = with_store(config, lambda store: store.traces.list(None, limit, cursor, which))
+    page = on_store(read_settings(config), lambda store: store.traces.list(None, limit, cursor, which))
     rows = [_row(trace) for trace in page.items]
     print(columns(list(rows[0]), [list(row.values()) for row in rows]) if rows else "There are no traces.")
     if page.cursor is not None:
@@ -168,7 +168,7 @@ def export(
                 if (cursor := page.cursor) is None:
                     return found
 
-    found = with_store(config, write)
+    found = on_store(read_settings(config), write)
     if which.rating is not None:
         print(f"answers rated {which.rating}: {len(found)}", file=sys.stderr)
         if not all(found):
@@ -197,7 +197,7 @@ def compare(
     async def both(store: Store) -> tuple[Trace, Trace]:
         return await store.traces.get(None, one), await store.traces.get(None, other)
 
-    first, second = with_store(config, both)
+    first, second = on_store(read_settings(config), both)
     ours, theirs = ({**_row(trace), "TOKENS": _tokens(trace)} for trace in (first, second))
     compared = ("STATUS", "MODEL", "EXPERIMENT", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS")
     rows = [(name.lower(), ours[name], theirs[name]) for name in compared]
@@ -231,7 +231,7 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _trace(config: Path | None, trace_id: str) -> Trace:
-    return with_store(config, lambda store: store.traces.get(None, trace_id))
+    return on_store(read_settings(config), lambda store: store.traces.get(None, trace_id))
 
 
 def _rated(trace: Trace) -> dict[str, Any]:

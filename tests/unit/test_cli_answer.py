@@ -18,7 +18,7 @@ from rich.console import Console
 
 from task.cli.addresses import free_port, holder_of, usable_port
 from task.cli.ask import AnswerReader
-from task.cli.checks import Check, missing_pictures
+from task.cli.checks import PICTURES, Check, missing_pictures
 from task.cli.companions import companions
 from task.cli.model_choice import ChosenModel, Rule
 from task.cli.up import PrefixedLines, StartPlan, example, overview
@@ -141,7 +141,9 @@ def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> Non
     lines = "\n".join(printed(page=False, rule="dial", checks=[away, Check("model", "ok", "x")]))
     assert "Warning http://core:1 does not answer. Correct DIAL_ENDPOINT." in lines
     assert "core-config --fragment" in lines
-    lines = "\n".join(printed(page=False, rule="dial", checks=missing_pictures(["gpt-4o"], Settings())))
+    missing = missing_pictures(["gpt-4o"], Settings())
+    assert missing is not None
+    lines = "\n".join(printed(page=False, rule="dial", checks=[Check(PICTURES, *missing)]))
     assert "Warning Core does not list dall-e-3, so image_generation_tool is not offered." in lines
     lines = "\n".join(printed(page=False, rule="dial", checks=[Check("deployments", "ok", "general-purpose-agent")]))
     assert ("Warning" in lines, "Needed" in lines) == (False, False)
