@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -31,8 +32,8 @@ from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
 from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
-from task.product import Profile, Services
-from task.product.opening import new_seal, opened_bare
+from task.product import Profile, Services, opened
+from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
@@ -70,7 +71,7 @@ class GeneralPurposeAgent:
         self.tools = tools
         self._tools_dict = named(tools)
         self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
-        self._given, self._seal = opened, seal or new_seal()
+        self._given, self._seal = opened, seal or StateSeal(secrets.token_bytes(32))
         self._observer = observer or LoopObserver()
         self._limit = limit
 
@@ -210,7 +211,7 @@ class GeneralPurposeAgent:
 
     @cached_property
     def _opened(self) -> tuple[Services, Profile]:
-        return self._given or opened_bare(self.endpoint)
+        return self._given or opened(Settings.model_validate({"dial_endpoint": self.endpoint}))
 
 
 class FoldedChoice(ForwardingChoice):

@@ -132,7 +132,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         caller = identified(request)
         key = caller.core_key if caller is not None else request.api_key
         _, profile = self.opened
-        models, context = await profile.chat_models(key), profile.context
+        models = await profile.listed_models(key) if profile.backend.listed else []
+        context = profile.context
         personas = list(await context.personas()) if context is not None else []
         return configuration_schema(models, profile.model, personas, context.persona if context else "")
 

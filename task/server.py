@@ -22,7 +22,7 @@ from task.api.app import HttpApi, HttpOptions
 from task.api.failures import failure_of
 from task.api.guard import Observed
 from task.app import GeneralPurposeAgentApplication
-from task.dial.fast_chunks import dial_app, sdk_version
+from task.dial.fast_chunks import dial_app
 from task.dial.request import DialRoute
 from task.errors import SettingsError, StoreUnavailable, StoreVersionError
 from task.product import Profile, Services, check
@@ -79,7 +79,6 @@ def create_app(
 
     app = dial_app(
         fast=settings.fast_chunks,
-        sdk=sdk_version(),
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,

@@ -105,10 +105,6 @@ def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool =
     return [*repaired(messages[:start]), *before.history] if resuming else repaired(messages)
 
 
-def is_image(attachment: Attachment) -> bool:
-    return (attachment.type or "").startswith("image/")
-
-
 def user_message(incoming: Incoming) -> Message:
     """The user's message with its attachments, which are also listed at the end of the text."""
     files = incoming.attachments

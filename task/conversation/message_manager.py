@@ -23,7 +23,7 @@ from task.conversation.messages import (
     system,
     user,
 )
-from task.conversation.pruning import Budget, Summariser, cut, message_tokens, shortened, summary
+from task.conversation.pruning import Budget, Summariser, cut, fits, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
 _KEPT = ("reasoning_content", "attachments", "failed", "unsourced", "scrub_pii")
@@ -69,7 +69,6 @@ class MessageManager:
         self.config = _checked(config or {})
         self._clock, self._summarise = clock, summarise
         self._entries: list[_Entry] = []
-        self._tokens = 0
         self.extend([_message(item) for item in self.config.default_initial_messages])
 
     def __len__(self) -> int:
@@ -94,9 +93,7 @@ class MessageManager:
         """Add the messages of a run, in order."""
         now = self._clock()
         self._entries += [_Entry(message, now) for message in messages]
-        self._tokens += sum(map(message_tokens, messages))
-        if not self._budget.allows(len(self._entries), self._tokens):
-            self.prune_history()
+        self.prune_history()
 
     def conversation(self) -> list[Message]:
         """The history, valid for a model: every result has its call, every call its result.
@@ -142,23 +139,24 @@ class MessageManager:
 
     def prune_history(self, preserve_system: bool = True) -> None:
         """Shorten the history if it exceeds its limits; see `task.conversation.pruning`."""
-        if self._budget.allows(len(self._entries), self._tokens):
-            return
-        entries = {id(entry.message): entry for entry in self._entries}
         messages = [entry.message for entry in self._entries]
+        if fits(messages, self._budget):
+            return
+        times = {id(entry.message): entry.timestamp for entry in self._entries}
         summarises, room = self.config.pruning_strategy == "summarize", self._budget
         if summarises:
-            room = room.share(_AFTER_A_SUMMARY).without(1, self.config.summary_tokens)
+            room = room.share(_AFTER_A_SUMMARY, 1, self.config.summary_tokens)
         keep_system = preserve_system and self.config.prioritize_system_messages
         part = cut(messages, room, keep_system=keep_system)
         kept = list(part.kept)
         if summarises and part.dropped:
             kept = part.with_note(summary(part.dropped, self.config.summary_tokens, self._summarise))
-        times = [entries[id(message)].timestamp if id(message) in entries else self._clock() for message in kept]
-        self._hold(list(map(_Entry, shortened(kept, self._budget), times)))
+        brief = shortened(kept, self._budget)
+        now = self._clock()
+        self._entries = [_Entry(new, times.get(id(old), now)) for old, new in zip(kept, brief, strict=True)]
 
     def clear_history(self, preserve_system: bool = True) -> None:
-        self._hold([entry for entry in self._entries if preserve_system and entry.message.role is Role.SYSTEM])
+        self._entries = [entry for entry in self._entries if preserve_system and entry.message.role is Role.SYSTEM]
 
     def serialize(self) -> dict[str, Any]:
         """The history as JSON data."""
@@ -186,15 +184,11 @@ class MessageManager:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FrameworkError(f"This is not a saved history: {type(error).__name__} in its messages.") from error
         self.config = _checked({**self.config.model_dump(), **limits})
-        self._hold(entries)
+        self._entries = entries
 
     @property
     def _budget(self) -> Budget:
         return Budget(self.config.max_length, self.config.max_tokens)
-
-    def _hold(self, entries: list[_Entry]) -> None:
-        self._entries = entries
-        self._tokens = sum(message_tokens(entry.message) for entry in entries)
 
 
 def _checked(config: Mapping[str, Any]) -> HistoryConfig:

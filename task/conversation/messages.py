@@ -106,9 +106,13 @@ class Attachment:
         """Whether it is such a picture and a file in DIAL."""
         return self.is_picture and (self.url or "").startswith("files/")
 
+    @classmethod
+    def of(cls, item: Any) -> Attachment:
+        """One of the DIAL SDK; what it lacks is None."""
+        return cls(**{name: getattr(item, name, None) for name in cls.__slots__})
+
     def as_dict(self) -> dict[str, str]:
-        fields = ("type", "title", "data", "url", "reference_url", "reference_type")
-        return {name: value for name in fields if (value := getattr(self, name)) is not None}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
 @frozen_data
@@ -160,14 +164,9 @@ class Message:
             data["reasoning_content"] = self.reasoning_content
         if self.attachments:
             data["attachments"] = [attachment.as_dict() for attachment in self.attachments]
-        if self.failed:
-            data["failed"] = True
-        if self.unsourced:
-            data["unsourced"] = True
-        if self.scrub_pii:
-            data["scrub_pii"] = True
-        if self.memo:
-            data["memo"] = self.memo
+        for name in ("failed", "unsourced", "scrub_pii", "memo"):
+            if value := getattr(self, name):
+                data[name] = value
         return data
 
 

@@ -55,16 +55,11 @@ class Budget:
     messages: int | None = None
     tokens: int | None = None
 
-    def without(self, messages: int, tokens: int) -> Budget:
+    def share(self, part: float, messages: int = 0, tokens: int = 0) -> Budget:
+        """This part of the budget, less so many messages and tokens."""
         return Budget(
-            None if self.messages is None else max(self.messages - messages, 1),
-            None if self.tokens is None else max(self.tokens - tokens, 1),
-        )
-
-    def share(self, part: float) -> Budget:
-        return Budget(
-            None if self.messages is None else max(int(self.messages * part), 1),
-            None if self.tokens is None else max(int(self.tokens * part), 1),
+            None if self.messages is None else max(int(self.messages * part) - messages, 1),
+            None if self.tokens is None else max(int(self.tokens * part) - tokens, 1),
         )
 
     def allows(self, messages: int, tokens: int) -> bool:

@@ -40,7 +40,7 @@ from aidial_sdk.chat_completion.chunks import (
 from aidial_sdk.exceptions import RuntimeServerError
 from aidial_sdk.utils.errors import RUNTIME_ERROR_MESSAGE
 from aidial_sdk.utils.merge_chunks import merge
-from aidial_sdk.utils.streaming import ResponseStream, to_block_response
+from aidial_sdk.utils.streaming import to_block_response
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -61,13 +61,10 @@ Producer = Callable[[ChatRequest, ChatResponse], Coroutine[Any, Any, Any]]
 Queued = BaseChunk | ExceptionChunk | EndChunk
 
 
-def sdk_version() -> str:
-    return version("aidial-sdk")
-
-
-def dial_app(*, fast: bool, sdk: str, **options: Any) -> DIALApp:
-    """The SDK's application; as `FastDialApp` where that is wanted and fits the SDK's version `sdk`."""
-    return FastDialApp(**options) if fast and sdk.startswith(FITTING) else DIALApp(**options)
+def dial_app(*, fast: bool, sdk: str | None = None, **options: Any) -> DIALApp:
+    """The SDK's application; as `FastDialApp` where that is wanted and fits the SDK's version, the installed one."""
+    fits = fast and (sdk or version("aidial-sdk")).startswith(FITTING)
+    return FastDialApp(**options) if fits else DIALApp(**options)
 
 
 class FastDialApp(DIALApp):
@@ -83,7 +80,8 @@ class FastDialApp(DIALApp):
                 events = response.events(impl.chat_completion, heartbeat_interval)
                 answer: Response = ChunkStream(await anext(events), events)
             else:
-                block = await to_block_response(response._generate_stream(impl.chat_completion))
+                async with _running(response._run_producer(impl.chat_completion)):
+                    block = await to_block_response(response._generate_chunk_stream())
                 answer = Response(_json(block), media_type="application/json")
             for name, value in response.headers:
                 answer.headers.append(name, value)
@@ -200,11 +198,6 @@ class FastResponse(ChatResponse):
                     if isinstance(batch[-1], _ENDS):
                         return
                     batch = await chunks.gathered()
-
-    async def _generate_stream(self, producer: Producer) -> ResponseStream:
-        async with _running(self._run_producer(producer)):
-            async for chunk in self._generate_chunk_stream():
-                yield chunk
 
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
         if len(batch) == 1 and type(batch[0]) is ContentChunk and self.n == 1:

@@ -209,7 +209,7 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
             content = DialCustomContent.model_validate(custom)
         except ValidationError as error:
             raise InvalidRequest("The custom_content beside the messages is malformed.") from error
-        attachments = (*incoming[-1].attachments, *map(_attachment, content.attachments or ()))
+        attachments = (*incoming[-1].attachments, *map(Attachment.of, content.attachments or ()))
         incoming[-1] = replace(incoming[-1], attachments=attachments)
     return incoming
 
@@ -237,12 +237,8 @@ def _incoming(message: DialMessage) -> Incoming:
         )
     if custom is None:
         return Incoming(role, content, plain=called, scrub_pii=scrubs)
-    attachments = tuple(map(_attachment, custom.attachments or ()))
+    attachments = tuple(map(Attachment.of, custom.attachments or ()))
     return Incoming(role, content, attachments, custom.state, called, custom.form_value, scrubs)
-
-
-def _attachment(item: Any) -> Attachment:
-    return Attachment(item.type, item.title, item.data, item.url, item.reference_url, item.reference_type)
 
 
 class CallerLimit:

@@ -77,7 +77,7 @@ class ContextWindow:
             if fits(grown, room):
                 return grown
         # Cut deeper than needed: the following steps then only add to the same beginning, which providers cache.
-        part = cut(messages, room.share(CUT_TO).without(1, NOTE_TOKENS))
+        part = cut(messages, room.share(CUT_TO, 1, NOTE_TOKENS))
         logger.info("%d of %d messages were left out of a model's request", len(part.dropped), len(messages))
         kept = part.with_note(summary(part.dropped, NOTE_TOKENS)) if part.dropped else part.kept
         self._source, self._result = messages, shortened(kept, room)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -130,12 +129,15 @@ def folder_tools(settings: Settings, folder: Path) -> FolderTools:
         teps.file_write.max_file_size,
         frozenset(str(file.relative_to(folder)) for file in files if file.is_relative_to(folder)),
     )
-    workspace, machine = Workspace(folder, limits=limits), None
-    try:
-        directory = _directory(workspace, teps.bash.working_directory)
-    except SettingsError:
-        workspace.close()
-        raise
+    workspace, machine, directory = Workspace(folder, limits=limits), None, "."
+    if (chosen := teps.bash.working_directory) is not None:
+        try:
+            directory = located(workspace, str(chosen))
+            workspace.entries(directory)
+        except (ToolError, OSError) as error:
+            workspace.close()
+            fault = f"there is no folder {chosen} in {workspace.path}. Correct it."
+            raise SettingsError(f"AGENT_TEPS__BASH__WORKING_DIRECTORY: {fault}") from error
     if not teps.secure_mode:
         hidden = frozenset(str(file).lstrip("/") for file in files)
         machine = Workspace(Path("/"), limits=replace(limits, hidden=hidden))
@@ -145,18 +147,6 @@ def folder_tools(settings: Settings, folder: Path) -> FolderTools:
     workspaces = [workspace, *([machine] if machine is not None else [])]
     with_commands = framework_tools(workspace, commands, directory, machine)
     return FolderTools(folder, "", commands, with_commands, framework_tools(workspace, machine=machine), workspaces)
-
-
-def _directory(workspace: Workspace, chosen: Path | None) -> str:
-    if chosen is None:
-        return "."
-    with suppress(ToolError, OSError):
-        found = located(workspace, str(chosen))
-        workspace.entries(found)
-        return found
-    raise SettingsError(
-        f"AGENT_TEPS__BASH__WORKING_DIRECTORY: there is no folder {chosen} in {workspace.path}. Correct it."
-    )
 
 
 def _endings(extensions: list[str] | None) -> tuple[str, ...] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,16 +160,6 @@ def _profile(
         link_hosts=tuple(settings.permissions.link_hosts),
         painter=settings.deployments.image,
     )
-
-
-def opened_bare(endpoint: str) -> tuple[Services, Profile]:
-    """The same with default settings before one DIAL Core."""
-    return opened(Settings.model_validate({"dial_endpoint": endpoint}))
-
-
-def new_seal() -> StateSeal:
-    """A seal that only this process knows."""
-    return StateSeal(secrets.token_bytes(32))
 
 
 def telemetry_of(settings: Settings, metrics: PrometheusMetrics | None = None) -> Telemetry:

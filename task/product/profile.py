@@ -150,10 +150,6 @@ class Profile:
 
         return ContextWindow(limit, self.history_length)
 
-    async def chat_models(self, api_key: str) -> list[str]:
-        """The chat models that Core lists for the caller, without the one that makes pictures."""
-        return await self.listed_models(api_key) if self.backend.listed else []
-
     async def listed_models(self, api_key: str) -> list[str]:
         """The models to choose from, as their provider lists them; none where it does not."""
         found = await self.backend.models(api_key) if self.backend.models is not None else []

@@ -258,9 +258,9 @@ def as_tool_message(call: ToolCall, result: Any) -> Message:
     content = getattr(result, "content", result)
     shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
     foreign = getattr(getattr(result, "custom_content", None), "attachments", None) or ()
-    names = ("type", "title", "data", "url", "reference_url", "reference_type")
-    attachments = tuple(Attachment(**{name: getattr(item, name, None) for name in names}) for item in foreign)
-    return Message(Role.TOOL, shown, tool_call_id=call.id, name=call.function.name, attachments=attachments)
+    return Message(
+        Role.TOOL, shown, tool_call_id=call.id, name=call.function.name, attachments=tuple(map(Attachment.of, foreign))
+    )
 
 
 def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, Brief]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from task.conversation.inputs import is_image
 from task.conversation.messages import Message
 from task.errors import ToolError
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentAnswer, DeploymentSpec, DeploymentTool
@@ -56,7 +55,9 @@ class ImageGenerationTool(DeploymentTool):
         answer, deployment = await self._ask(arguments, tool_call_params), self._called.deployment
         # DIAL Chat distinguishes the attachments of a message by their titles.
         pictures = tuple(
-            replace(item, title=f"{TITLE} {uuid4().hex[:6]}") for item in answer.attachments if is_image(item)
+            replace(item, title=f"{TITLE} {uuid4().hex[:6]}")
+            for item in answer.attachments
+            if (item.type or "").startswith("image/")
         )
         if not pictures:
             quoted = f" It said: {answer.text[:_QUOTED_CHARS]}" if answer.text else ""
