@@ -233,9 +233,9 @@ class FoldedChoice(ForwardingChoice):
             self._started = asyncio.ensure_future(self._at_first())
         self._created += 1
         if self._created <= SHOWN:
-            return self._choice.create_stage(name)
+            return self._sink.create_stage(name)
         if self._group is None:
-            self._group = StageProcessor.open_stage(self._choice, TITLE)
+            self._group = StageProcessor.open_stage(self._sink, TITLE)
         step = _Step(self._group.create_stage(name))
         self._steps.append(step)
         return step

@@ -235,7 +235,7 @@ class JsonChoice(ForwardingChoice, ForwardingObserver):
 
     def append_content(self, content: str) -> None:
         if self._showing:
-            self._choice.append_content(content)
+            self._sink.append_content(content)
             return
         self._held += content
         if self._held.lstrip().startswith("{"):
@@ -254,4 +254,4 @@ class JsonChoice(ForwardingChoice, ForwardingObserver):
         text, self._held = self._held if self._spoke else self._held.lstrip("\n"), ""
         if text:
             self._spoke = True
-            self._choice.append_content(text)
+            self._sink.append_content(text)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from enum import StrEnum
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from task.output.links import Suspicion
 from task.output.sanitizer import MARKED, Defanger, defanged
@@ -47,6 +47,9 @@ class ChoiceSink(_Sink, Protocol):
     def set_state(self, state: dict[str, Any]) -> None: ...
 
 
+_S = TypeVar("_S", bound=_Sink)
+
+
 class NullChoice:
     """A choice and its stages that discard everything."""
 
@@ -70,8 +73,8 @@ class StageStatus(StrEnum):
     FAILED = "failed"
 
 
-class _Forwarding:
-    def __init__(self, sink: _Sink) -> None:
+class _Forwarding(Generic[_S]):
+    def __init__(self, sink: _S) -> None:
         self._sink = sink
 
     def append_content(self, content: str) -> None:
@@ -84,35 +87,27 @@ class _Forwarding:
         return self._sink.create_stage(name)
 
 
-class ForwardingChoice(_Forwarding):
-    """Passes everything on to `choice`; the base of choices that change a part of it."""
-
-    def __init__(self, choice: ChoiceSink) -> None:
-        super().__init__(choice)
-        self._choice = choice
+class ForwardingChoice(_Forwarding[ChoiceSink]):
+    """Passes everything on to a choice; the base of choices that change a part of it."""
 
     def append_reasoning_content(self, content: str) -> None:
-        self._choice.append_reasoning_content(content)
+        self._sink.append_reasoning_content(content)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._choice.set_state(state)
+        self._sink.set_state(state)
 
 
-class ForwardingStage(_Forwarding):
-    """Passes everything on to `stage`; the base of stages that change a part of it."""
-
-    def __init__(self, stage: StageSink) -> None:
-        super().__init__(stage)
-        self._stage = stage
+class ForwardingStage(_Forwarding[StageSink]):
+    """Passes everything on to a stage; the base of stages that change a part of it."""
 
     def open(self) -> None:
-        self._stage.open()
+        self._sink.open()
 
     def close(self, status: Any = StageStatus.COMPLETED) -> None:
-        self._stage.close(status)
+        self._sink.close(status)
 
     def append_name(self, name: str) -> None:
-        self._stage.append_name(name)
+        self._sink.append_name(name)
 
 
 class StageProcessor:
@@ -183,21 +178,21 @@ class DefangedStage(ForwardingStage):
         if self._left >= 0:
             raw = content.encode(errors="replace")
             fits = len(raw) <= self._left
-            self._stage.append_content(content if fits else raw[: self._left].decode(errors="ignore") + _REST)
+            self._sink.append_content(content if fits else raw[: self._left].decode(errors="ignore") + _REST)
             self._left -= len(raw)
 
     def append_name(self, name: str) -> None:
-        self._stage.append_name(defanged(name, self._suspicion))
+        self._sink.append_name(defanged(name, self._suspicion))
 
     def create_stage(self, name: str | None = None) -> StageSink:
         # A stage's name holds an argument of its call, and not every chat shows names as plain text.
         shown = name and defanged(name, self._suspicion)
-        return DefangedStage(self._stage.create_stage(shown), self._suspicion)
+        return DefangedStage(self._sink.create_stage(shown), self._suspicion)
 
     def close(self, status: Any = StageStatus.COMPLETED) -> None:
         if self._content is not None:
             self._content.close()
-        self._stage.close(status)
+        self._sink.close(status)
 
 
 class ProgressStages:
@@ -240,7 +235,7 @@ class DefangedChoice(ForwardingChoice):
     def create_stage(self, name: str | None = None) -> StageSink:
         self._content.pause()
         shown = name and defanged(name, self._suspicion)
-        return DefangedStage(self._choice.create_stage(shown), self._suspicion)
+        return DefangedStage(self._sink.create_stage(shown), self._suspicion)
 
     def close(self) -> None:
         """Show the text that was held back."""

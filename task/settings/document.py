@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -84,9 +83,7 @@ _CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
 class _Loader(yaml.SafeLoader):
     """Stops at a depth that no settings have: deeper nesting takes the parser seconds and exhausts the stack."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
+    _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._depth += 1
@@ -95,9 +92,6 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
-
-    def close(self) -> None:
-        self.dispose()
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -127,10 +121,10 @@ def parsed(text: str) -> Any:
         SettingsError: it is not YAML, names a key twice, or grows too large; what is wrong with the file.
     """
     try:
-        with closing(_Loader(text)) as loader:
-            node = loader.get_single_node()
-            _measure(node, {})
-            return loader.construct_document(node) if node is not None else None
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _measure(node, {})
+        return loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"is not valid YAML: {' '.join(str(error).split())}. Correct it.") from error
 

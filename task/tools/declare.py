@@ -97,9 +97,7 @@ def tool(
         TypeError: the function has no docstring, or a parameter without a schema.
     """
 
-    def decorated(function: Callable[..., Any]) -> DeclaredTool:
-        return DeclaredTool(function, name=name, effects=effects, timeout=timeout)
-
+    decorated = partial(DeclaredTool, name=name, effects=effects, timeout=timeout)
     return decorated if function is None else decorated(function)
 
 

@@ -55,14 +55,14 @@ class FSResult:
     detail: str
 
 
-def _outcome(
-    verb: str,
-) -> Callable[[Callable[Concatenate[Workspace, str, P], str]], Callable[Concatenate[Workspace, str, P], FSResult]]:
+_Work = Callable[Concatenate[Workspace, str, P], str]
+_Outcome = Callable[Concatenate[Workspace, str, P], FSResult]
+
+
+def _outcome(verb: str) -> Callable[[_Work[P]], _Outcome[P]]:
     """Turn what the work on a path returns or raises into a result; no exception leaves it."""
 
-    def decorated(
-        work: Callable[Concatenate[Workspace, str, P], str],
-    ) -> Callable[Concatenate[Workspace, str, P], FSResult]:
+    def decorated(work: _Work[P]) -> _Outcome[P]:
         @wraps(work)
         def attempted(workspace: Workspace, path: str, /, *args: P.args, **kwargs: P.kwargs) -> FSResult:
             try:
