@@ -77,11 +77,11 @@ def decision_schema(
         arguments = _closed({"type": "object", "properties": {}} | parameters, addresses)
         if card := CARDS.get(name):
             shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
+            # Small models repeat themselves endlessly.
+            limit = {"pattern": card.pattern} if card.pattern else {"maxLength": TEXT}
             for key, value in shown.items():
-                if key in card.patterns:
-                    shown[key] = value | {"pattern": card.patterns[key]}
-                elif value.get("type") == "string" and key != "code":  # small models repeat themselves endlessly
-                    shown[key] = value | {"maxLength": TEXT}
+                if value.get("type") == "string" and key != "code":
+                    shown[key] = value | limit
             arguments = closed_object(shown, arguments["required"])
         calls.append(closed_object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"]))
     if not calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -21,15 +21,15 @@ from task.prompts import SYSTEM_PROMPT
 class Card:
     """How one of the product's tools is presented: what it lets the assistant do, when to call it, and an example.
 
-    `arguments` are those of the call that answers the `question`; others are not offered. `patterns` restrict the text
-    of an argument.
+    `arguments` are those of the call that answers the `question`; others are not offered. Texts among them
+    match `pattern`.
     """
 
     can: str
     when: str
     question: str
     arguments: Mapping[str, Any]
-    patterns: Mapping[str, str] = field(default_factory=dict[str, str])
+    pattern: str = ""
 
 
 # Numbers, signs and the calculator's functions: otherwise small models write columns and variables into it.
@@ -51,7 +51,7 @@ CARDS: Mapping[str, Card] = {
         "any arithmetic",
         "How much is 15% of 80, plus its root?",
         {"expression": "0.15*80 + sqrt(80)"},
-        {"expression": ARITHMETIC},
+        ARITHMETIC,
     ),
     READER: Card(
         "read attached files",

@@ -192,15 +192,15 @@ class _Request:
 
     async def _chosen(self) -> AsyncGenerator[TextDelta | Waiting | ModelWarning]:
         # The JSON of the next step; it ends early where a reply is nearly as likely as the chosen tool.
-        addresses = addresses_in(self._messages)
-        ask = deciding(self._messages, addresses["file_url"], bool(self._earlier))
-        messages, head, bias = self._messages, "", [REPLY, self._model.reply_bias]
+        schema: dict[str, Any] | None
         if self._table:
             messages, ask, head, bias = self._table.messages, self._table.ask, HEAD, [CHART, CHART_BIAS]
-            schema: dict[str, Any] | None = self._table.schema()
+            schema = self._table.schema()
         else:
-            possible = unread(addresses, self._messages)
-            schema = decision_schema(self._tools, possible, self._options.tool_choice)
+            messages, head, bias = self._messages, "", [REPLY, self._model.reply_bias]
+            addresses = addresses_in(messages)
+            ask = deciding(messages, addresses["file_url"], bool(self._earlier))
+            schema = decision_schema(self._tools, unread(addresses, messages), self._options.tool_choice)
         if schema is None:
             return
         form = {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}}
@@ -238,11 +238,11 @@ class _Request:
             tool_choice=None,
             reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
+        messages, ask = self._messages, ANSWER if self._tools else None
         if self._table and self._table.computed:
-            answer = self.answer(self._table.messages, self._table.ask, options)
-        else:
-            answer = self.answer(self._messages, ANSWER if self._tools else None, options)
+            messages, ask = self._table.messages, self._table.ask
         # Having decided to reply, it may write a call all the same.
+        answer = self.answer(messages, ask, options)
         return with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
 
     async def answer(

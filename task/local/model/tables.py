@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -99,6 +99,7 @@ _DECIMAL_MARK = re.compile(r"(?<![\d.,])0([.,])|([.,])(?!\d{3}(?!\d))")
 _ISO, _DOTTED = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?"), re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}")
 # Without currencies and percent signs, but with an exponent; then with a point as the decimal sign
 _PLAIN = r"column.astype(str).str.replace(r'[^\d.,e+-]|e(?![-+]?\d)', '', regex=True)"
+_STRIPPED = r".replace(r'^\s+|\s+$', '', regex=True).dropna(how='all')"
 _DAY_FIRST = "column.astype(str).str.contains('.', regex=False).any()"
 _POINTED = {True: ".str.replace('.', '').str.replace(',', '.')", False: ".str.replace(',', '')"}
 
@@ -312,22 +313,31 @@ class Table:
 
 def table_of(name: str, text: str) -> Table | None:
     """The table in what the reader has made of the file `name`; None where there is none or more than one."""
-    suffix = PurePosixPath(name).suffix.lower()
+    if not is_table(name):
+        return None
     report = text.partition("\n")[0] if text.startswith("**Report**") else ""
     noted = {option: match[1] for option, pattern in _NOTED.items() if (match := re.search(pattern, report))}
     is_apart = "header in row" in report and "usecols" not in noted  # in too many columns
-    head, rows, sheet = _cells(suffix, text) if is_table(name) else ([], [], "")
+    suffix = PurePosixPath(name).suffix.lower()
+    head, rows, sheet = _cells(suffix, text)
     names = [name or f"column {place}" for place, name in enumerate(head, 1)]
     if not rows or len(set(names)) < len(names) or is_apart or _DAMAGED.search(report):
         return None
-    columns = [_column(name, [row[place] for row in rows]) for place, name in enumerate(names)]
+    columns = tuple(_column(name, [row[place] for row in rows]) for place, name in enumerate(names))
+    counted = re.search(r"(?<![\d,])([\d,]{1,20}) rows?, ", report)
+    size = counted[1] if counted else str(len(rows))
+    is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text
+    return Table(name, columns, size, _loading(name, suffix, sheet, columns, noted), is_whole)
+
+
+def _loading(name: str, suffix: str, sheet: str, columns: Sequence[Column], noted: Mapping[str, str]) -> str:
     if suffix == ".json":
         options: dict[str, Any] = {"dtype": False}
     else:
         sep = "\t" if suffix == ".tsv" else ","
         options = {"sheet_name": sheet} if sheet else {"sep": sep, "encoding": "utf-8", "skipinitialspace": True}
         # The header is skipped and named here: pandas would refuse longer rows, and change names.
-        options |= {"header": None, "names": names, "usecols": range(len(names))}
+        options |= {"header": None, "names": [column.name for column in columns], "usecols": range(len(columns))}
         options |= {option: _MARKS.get(value, value) for option, value in noted.items()}
         options |= {"skiprows": int(noted.get("skiprows", 1)), "dtype": "str"}
         options |= {"keep_default_na": False, "na_values": [""]}
@@ -336,11 +346,15 @@ def table_of(name: str, text: str) -> Table | None:
     marks = {"".join(mark) for mark in _DECIMAL_MARK.findall(amounts)}
     has_comma = "," in marks or (options.get("sep") == ";" and "," in amounts)
     arguments = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in options.items())])
-    loading = _loading(f"pd.{_LOADERS[suffix]}({arguments})", columns, has_comma and "." not in marks)
-    counted = re.search(r"(?<![\d,])([\d,]{1,20}) rows?, ", report)
-    size = counted[1] if counted else str(len(rows))
-    is_whole = size.replace(",", "") == str(len(rows)) and PAGES not in text
-    return Table(name, tuple(columns), size, loading, is_whole)
+    typed = {
+        "number": f"pd.to_numeric({_PLAIN}{_POINTED[has_comma and '.' not in marks]}, errors='coerce')",
+        "date": f"pd.to_datetime(column, format='mixed', dayfirst={_DAY_FIRST}, errors='coerce')",
+    }
+    lines = ["import pandas as pd", f"df = pd.{_LOADERS[suffix]}({arguments}){_STRIPPED}"]
+    for kind, expression in typed.items():
+        if named := [column.name for column in columns if column.kind == kind]:
+            lines.append(f"df[{named}] = df[{named}].apply(lambda column: {expression})")
+    return "\n".join(lines)
 
 
 def _cells(suffix: str, text: str) -> tuple[list[str], list[list[str]], str]:
@@ -360,19 +374,6 @@ def _cells(suffix: str, text: str) -> tuple[list[str], list[list[str]], str]:
     lines = (re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in found[-1][0].splitlines())
     head, _, *rows = ([cell.strip().replace("\\|", "|") for cell in line] for line in lines)
     return head, rows, sheets[-1] if sheets else ""
-
-
-def _loading(source: str, columns: Sequence[Column], has_comma: bool) -> str:
-    typed = {
-        "number": f"pd.to_numeric({_PLAIN}{_POINTED[has_comma]}, errors='coerce')",
-        "date": f"pd.to_datetime(column, format='mixed', dayfirst={_DAY_FIRST}, errors='coerce')",
-    }
-    stripped = r".replace(r'^\s+|\s+$', '', regex=True).dropna(how='all')"
-    lines = ["import pandas as pd", f"df = {source}{stripped}"]
-    for kind, expression in typed.items():
-        if names := [column.name for column in columns if column.kind == kind]:
-            lines.append(f"df[{names}] = df[{names}].apply(lambda column: {expression})")
-    return "\n".join(lines)
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:

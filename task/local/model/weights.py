@@ -32,14 +32,13 @@ OTHER_SOURCES = (
     "DIAL_ENDPOINT."
 )
 RUNTIME_BYTES = 34_000_000
-# One wheel for each kind of machine: Linux on x86_64 and on ARM, macOS on ARM.
-RUNTIME_SHA256 = (
-    "c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261",
-    "e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e",
-    "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
+# What pip may install, and nothing else: one wheel for each kind of machine, Linux on x86_64 and on ARM, macOS on ARM
+RUNTIME_REQUIREMENT = (
+    f"{RUNTIME}=={RUNTIME_VERSION}"
+    " --hash=sha256:c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261"
+    " --hash=sha256:e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e"
+    " --hash=sha256:4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781"
 )
-# What pip may install, and nothing else
-RUNTIME_REQUIREMENT = f"{RUNTIME}=={RUNTIME_VERSION}" + "".join(f" --hash=sha256:{digest}" for digest in RUNTIME_SHA256)
 # No sdist: building one would run its code. No cache: it would keep every byte twice.
 _PIP_OPTIONS = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet", "--progress-bar=off"]
 
@@ -114,8 +113,9 @@ class WeightStore:
 
     def states(self, name: str) -> list[Path]:
         """The saved states of the model of this name, whatever they depend on."""
-        files = self.folder.iterdir() if self.folder.is_dir() else ()
-        return [file for file in files if file.suffix in STATES and file.stem.rpartition("-")[0] == name]
+        return [
+            file for file in self.folder.glob("*") if file.suffix in STATES and file.stem.rpartition("-")[0] == name
+        ]
 
     def found(self, weights: Weights) -> Path | None:
         """The checked file; None when there is none, or it has changed since it was checked."""
