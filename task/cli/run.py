@@ -24,9 +24,9 @@ from task.product import opened
 from task.product.backends import BACKENDS
 from task.product.parts import command_limits
 from task.runs.events import TaskResult
+from task.runs.request import RunCaller
 from task.settings import Settings
 from task.store.store import Store
-from task.tools.models import Caller
 from task.tools.workspace.bounds import PROGRAM, refusal
 from task.tools.workspace.commands import Commands
 from task.tools.workspace.root import Workspace
@@ -228,9 +228,6 @@ async def coding_models(settings: Settings, owner: str) -> tuple[ModelAccess, Mo
 
 
 def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
-    async def principal() -> str:
-        return owner
-
     key = ""
     if BACKENDS[tree.backend].of_core:
         address = core_address(settings)
@@ -238,4 +235,4 @@ def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
     services, profile = opened(tree, tools=(), read_seconds=settings.request_timeout_s)
     host = urlsplit(profile.backend.address).netloc or profile.backend.address
     label = f"{tree.deployment_name} ({PRODUCTS[tree.backend]} at {host})"
-    return ModelAccess(services, profile, Caller(key, principal), label)
+    return ModelAccess(services, profile, RunCaller(owner, key).of_tools(), label)

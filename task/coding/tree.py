@@ -105,15 +105,18 @@ def opaque(entry: Entry, why: str) -> Entry:
 
 
 @contextmanager
-def opened_folder(top: int, path: str) -> Generator[int]:
-    """The folder at a path below `top`, followed through no link.
+def opened_folder(top: int, path: str, *, create: bool = False) -> Generator[int]:
+    """The folder at a path below `top`, followed through no link; with `create` it is made where there is none.
 
     Raises:
-        OSError: there is none.
+        OSError: there is none, or it cannot be made.
     """
     handle = os.dup(top)
     try:
         for name in filter(None, path.split("/")):
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=handle)
             inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
             os.close(handle)
             handle = inner

@@ -164,11 +164,7 @@ def _make(top: int, path: str, before: Entry, snapshots: Snapshots) -> None:
 @contextmanager
 def _parent(top: int, path: str, *, create: bool = False) -> Generator[tuple[int, str]]:
     above, _, name = path.rpartition("/")
-    parts = above.split("/") if above else []
-    for number in range(len(parts) if create else 0):
-        with opened_folder(top, "/".join(parts[:number])) as folder, suppress(FileExistsError):
-            os.mkdir(parts[number], dir_fd=folder)
-    with opened_folder(top, above) as folder:
+    with opened_folder(top, above, create=create) as folder:
         yield folder, name
 
 
