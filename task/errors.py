@@ -3,7 +3,7 @@
 AgentError
 ├── SettingsError          a setting is missing, unknown or malformed; stops the start with one line
 ├── InvalidRequest         the caller's mistake, found before a run starts or while it does
-│   ├── NotFound           it does not exist, or it belongs to somebody else
+│   ├── NotFound           it does not exist, or it belongs to another caller
 │   ├── Conflict           it has been changed since it was read, or it has ended
 │   └── TooManyRuns        the caller has as many runs in progress as one caller may have
 ├── ToolError              a tool could not do what the model asked; becomes a tool message
@@ -19,7 +19,7 @@ from os import urandom
 
 
 class AgentError(Exception):
-    """Base of all deliberate errors; its text may be shown to people."""
+    """Base of all deliberate errors; its text may be shown to users."""
 
 
 class SettingsError(AgentError):
@@ -67,7 +67,7 @@ class ProviderError(AgentError):
 
     `status_code` is the HTTP status (None if the connection itself failed), `code` the provider's own code if it sent
     one, `text` the provider's message for the log, `retry_after` is in seconds. `server` names who was asked, for
-    people; `address` is where, for the log.
+    users; `address` is where, for the log.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ def new_reference() -> str:
 
 
 def reference_of(error: BaseException) -> str:
-    """The reference of this error: the same in the log, in the trace and in all that people see of it."""
+    """The reference of this error: the same in the log, in the trace and in all that users see of it."""
     return error.__dict__.setdefault("reference", new_reference())
 
 
 def with_reference(sentence: str, reference: str) -> str:
-    """The sentence for people, with the reference at its end unless it has it already."""
+    """The sentence for users, with the reference at its end unless it has it already."""
     return sentence if reference in sentence else f"{sentence} (error reference: {reference})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +42,8 @@ async def with_pictures(services: Services, profile: Profile, messages: Sequence
     ]
 
 
-def _made(messages: Sequence[Message]) -> dict[int, list[Attachment]]:
-    # The latest pictures of answers, by the position of the question after them.
+def _made(messages: Sequence[Message]) -> list[tuple[int, Attachment]]:
+    # The latest pictures of answers, the newest first, each behind the position of the question after it.
     found, question = dict[str, tuple[int, Attachment]](), None
     for place in range(len(messages) - 1, -1, -1):
         if messages[place].role is Role.USER:
@@ -52,19 +52,15 @@ def _made(messages: Sequence[Message]) -> dict[int, list[Attachment]]:
             for item in reversed(messages[place].attachments):
                 if item.is_stored_picture and item.url is not None and len(found) < MOST_MADE:
                     found.setdefault(item.url, (question, item))
-    by_question = dict[int, list[Attachment]]()
-    for place, item in reversed(found.values()):
-        by_question.setdefault(place, []).append(item)
-    return by_question
+    return list(found.values())
 
 
 async def _seen(
-    files: DialFiles, backend: Backend, messages: Sequence[Message], made: Mapping[int, Sequence[Attachment]], key: str
+    files: DialFiles, backend: Backend, messages: Sequence[Message], made: Sequence[tuple[int, Attachment]], key: str
 ) -> list[Message]:
-    shown = list(messages)
-    readable = await _readable(files, made, key)
+    shown, readable = list[Message](), await _readable(files, made, key)
     for place, message in enumerate(messages):
-        own = [item for item in made.get(place, ()) if item.url in readable]
+        own = readable.get(place, [])
         parts = [_text("\n".join([SHOWN_AGAIN, *(f"- {item.url}" for item in own)]))] if own else []
         for item in (*own, *_asked_with(message)):
             try:
@@ -73,24 +69,24 @@ async def _seen(
                 logger.warning("a picture was left out: %s", error)
                 continue
             parts += [{"type": "image_url", "image_url": {"url": url}}] if url else []
-        shown[place] = replace(message, content=[*_parts(message), *parts]) if parts else message
+        shown.append(replace(message, content=[*_parts(message), *parts]) if parts else message)
     return shown
 
 
-async def _readable(files: DialFiles, made: Mapping[int, Sequence[Attachment]], key: str) -> set[str]:
-    # DIAL Core refuses a whole request because of one file that was deleted. Newest first, within the room.
-    async def size(url: str) -> int | None:
+async def _readable(files: DialFiles, made: Sequence[tuple[int, Attachment]], key: str) -> dict[int, list[Attachment]]:
+    # By question. DIAL Core refuses a whole request because of one file that was deleted.
+    async def size(item: Attachment) -> int | None:
         try:
-            return (await files.metadata(url, key)).size or 0
+            return (await files.metadata(item.url or "", key)).size or 0
         except ToolError as error:
             logger.warning("a picture of an earlier answer was left out: %s", error)
             return None
 
-    urls = [item.url for place in sorted(made, reverse=True) for item in reversed(made[place]) if item.url]
-    readable, room = set[str](), MADE_BYTES
-    for url, found in zip(urls, await asyncio.gather(*map(size, urls)), strict=True):
+    readable, room = dict[int, list[Attachment]](), MADE_BYTES
+    sizes = await asyncio.gather(*(size(item) for _, item in made))
+    for (place, item), found in zip(made, sizes, strict=True):
         if found is not None and found <= room:
-            readable.add(url)
+            readable.setdefault(place, []).insert(0, item)
             room -= found
     return readable
 
@@ -98,8 +94,10 @@ async def _readable(files: DialFiles, made: Mapping[int, Sequence[Attachment]], 
 async def _image_url(files: DialFiles, image: Attachment, api_key: str, *, fetched: bool) -> str | None:
     if image.data is not None:
         return f"data:{image.type};base64,{image.data}"
-    if image.url is None or "://" in image.url or image.url.startswith("data:"):
-        return image.url if image.url and image.url.startswith("data:") else None
+    if image.url is None or image.url.startswith("data:"):
+        return image.url
+    if "://" in image.url:
+        return None
     if fetched:
         files.check(image.url, api_key)
         return image.url

@@ -14,13 +14,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from task.cli.checks import CORRECT, SERVERS, Check, Examined, Finding, Rows, checked
-from task.cli.tools import own_tools
+from task.cli.tools import own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
 from task.conversation.state import StateSeal
@@ -66,12 +63,8 @@ def run(config: Path | None, as_json: bool) -> int:
     if as_json:
         print(json.dumps([asdict(check) for check in checks], ensure_ascii=False))
     else:
-        table = Table(box=SIMPLE)
-        for heading in ("", "Check", "Found", "Fix"):
-            table.add_column(heading, overflow="fold")
-        for check in checks:
-            table.add_row(Text(*MARKS[check.state]), check.name, Text(check.found), Text(check.fix))
-        Console(highlight=False).print(table)
+        rows = [(Text(*MARKS[one.state]), Text(one.name), Text(one.found), Text(one.fix)) for one in checks]
+        print_table(("", "Check", "Found", "Fix"), rows)
     return 1 if any(check.state == "bad" for check in checks) else 0
 
 

@@ -134,13 +134,21 @@ def undo(
     config: Config = None,
 ) -> None:
     """Make all that a task has changed in its folder what it was before."""
+    from task.cli.run import OWNER
     from task.coding.checkpoints import Checkpoints, held_alone
-    from task.errors import Conflict
+    from task.coding.state import tasks
+    from task.errors import Conflict, NotFound
 
     settings = _settings(config)
 
     async def work(store: Store) -> tuple[TaskState, Undoing, Sequence[str]]:
-        task = await (_task(store, run_id) if run_id is not None else _last_here(store))
+        if run_id is not None:
+            task = await _task(store, run_id)
+        else:
+            here = (await tasks(store, OWNER, Path.cwd().resolve())).items
+            task = next((task for task in here if task.undone_at is None and task.checkpoints), None)
+            if task is None:
+                raise NotFound("No run has changed this folder; name one that `dial-agent tasks list` shows.")
         with held_alone(task.workspace):
             checkpoints = await Checkpoints.open(store, task, settings.data_dir)
             plan = await checkpoints.planned_undo()
@@ -169,17 +177,6 @@ async def _task(store: Store, run_id: str) -> TaskState:
     from task.coding.state import task_of
 
     return await task_of(store, OWNER, run_id)
-
-
-async def _last_here(store: Store) -> TaskState:
-    from task.cli.run import OWNER
-    from task.coding.state import tasks
-    from task.errors import NotFound
-
-    for task in (await tasks(store, OWNER, Path.cwd().resolve())).items:
-        if task.undone_at is None and task.checkpoints:
-            return task
-    raise NotFound("No run has changed this folder; name one that `dial-agent tasks list` shows.")
 
 
 def listing(tasks: Sequence[TaskState], now: float, width: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,17 +44,23 @@ def show(settings: Settings, as_json: bool) -> None:
     if as_json:
         _print_json([asdict(tool) for tool in tools])
         return
-    table = Table(box=SIMPLE)
-    for heading in ("Tool", "From", "Effects", "Description"):
-        table.add_column(heading, overflow="fold")
+    rows = list[Sequence[Text]]()
     for tool in tools:
         names, summary = "\nalso ".join([tool.name, *tool.aliases]), tool.description.strip().split("\n\n")[0]
         effects = ", ".join(tool.effects) or "none"
-        table.add_row(Text(names), Text(tool.source), effects, Text(" ".join(summary.split())))
-    console = Console(highlight=False)
-    console.print(table)
-    for sentence in sentences:
-        console.print(Text(sentence))
+        rows.append([*map(Text, (names, tool.source, effects, " ".join(summary.split())))])
+    print_table(("Tool", "From", "Effects", "Description"), rows, sentences)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Text]], sentences: Sequence[str] = ()) -> None:
+    """Print the rows under their headings, and the sentences below them."""
+    table, console = Table(box=SIMPLE), Console(highlight=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    for item in (table, *map(Text, sentences)):
+        console.print(item)
 
 
 def show_schemas(settings: Settings, form: Format) -> None:
