@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import cache, partial
@@ -35,6 +35,18 @@ async def run_to_completion(work: Coroutine[Any, Any, _Result]) -> _Result:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
+        raise
+
+
+async def together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
+    """The results of all; the error of the first that fails ends the others, and is raised as it is."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:  # a TaskGroup would raise a group
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         raise
 
 

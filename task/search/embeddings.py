@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cachetools import TTLCache
 
+from task.closing import together
 from task.core_client.models import Caller
 from task.embedding.client import Observer, Progress
 from task.embedding.environment import State
@@ -154,13 +155,7 @@ class RemoteEmbeddings:
                     if observer is not None:
                         observer(Progress(total - len(texts) + len(rows), total))
 
-        tasks = [asyncio.create_task(work()) for _ in range(AT_ONCE)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        await together(work() for _ in range(AT_ONCE))
         return rows
 
     async def _fetched(self, texts: dict[bytes, str], caller: Caller | None) -> dict[bytes, NDArray[np.float32]]:

@@ -186,22 +186,20 @@ def process_environment() -> dict[str, str]:
 def _built(known: Sequence[Setting], sources: SettingSources, extra: Mapping[str, Any]) -> Settings:
     # `extra` is weaker than any source. Empty variables count as not set.
     names = {CONFIG_VARIABLE, *(setting.variable for setting in known)}
-    found: dict[str, dict[str, Any]] = {}
+    found: list[Mapping[str, Any]] = []
     for label, variables in ((".env", sources.dotenv), ("the environment", sources.environment)):
         for name in variables:
             if name.upper().startswith(PREFIX) and name not in names:
                 near = nearest(name.upper(), names)
                 raise SettingsError(f"{name} in {label} is not a setting; the nearest is {near}. Rename or unset it.")
-        tree = found[label] = {}
         values = {name.upper(): value for name, value in variables.items() if value}
+        tree = Translation(label)
         for setting in known:
             if setting.variable in values:
-                inner: dict[str, Any] = tree
-                for part in setting.path[:-1]:
-                    inner = inner.setdefault(part, {})
-                inner[setting.path[-1]] = values[setting.variable]
+                tree.put(setting.key, values[setting.variable], setting.variable)
+        found.append(tree.content)
     try:
-        return Settings(**reduce(_merged, (extra, sources.document.content, *found.values(), sources.given), {}))
+        return Settings(**reduce(_merged, (extra, sources.document.content, *found, sources.given), {}))
     except ValidationError as error:
         raise SettingsError(_explained(error, known, sources)) from error
 

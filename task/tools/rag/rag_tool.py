@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from task.closing import close_all
+from task.closing import close_all, together
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
 from task.core_client.files import UnpooledFiles
@@ -37,7 +37,6 @@ from task.tools.toolbox import request_arguments
 
 SECONDS = 900.0
 MAX_FILES = 10
-_Result = TypeVar("_Result")
 _DESCRIPTION = (
     "Answer a question from long documents attached to the conversation: searches them by meaning and words, and "
     "returns an answer with numbered sources. Best for finding a fact or passage; says so when the documents do not "
@@ -150,7 +149,7 @@ class RagTool(DescribedTool):
         report = StageReport(params.stage)
         report.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
         requester = await requester_of(params.caller, params.api_key, params.conversation_id)
-        opened = await _together(self._shelf.open(url, requester) for url in urls)
+        opened = await together(self._shelf.open(url, requester) for url in urls)
         readable = [item for item in opened if item.document.chunks]
         if not readable:
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
@@ -183,9 +182,9 @@ class RagTool(DescribedTool):
             report.read_whole(documents)
             return whole(documents)
         report.indexing(opened)
-        indexes = await _together(self._shelf.indexed(item, report.progress(item), caller) for item in opened)
+        indexes = await together(self._shelf.indexed(item, report.progress(item), caller) for item in opened)
         [vector] = await self._embedder.embed([question], caller=caller)
-        cosines = await _together(
+        cosines = await together(
             self._shelf.similarities(item, index, vector, report.progress(item), caller)
             for item, index in zip(opened, indexes, strict=True)
         )
@@ -206,18 +205,6 @@ class RagTool(DescribedTool):
 
         async with new_session() as session:
             yield DialChatModel(session, self._endpoint, deployment, caller.api_key, headers=caller.headers)
-
-
-async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
-    # Unlike in a TaskGroup, the error of the one that fails is raised as it is.
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        raise
 
 
 def _notes(opened: Sequence[Opened]) -> list[str]:
