@@ -126,7 +126,7 @@ async def _companions(settings: Settings, session: aiohttp.ClientSession) -> dic
 def _chat(controller: FrameworkController, prompt: str | None, resume: str | None) -> int:
     if not controller.caller.core_key:
         controller.notes.append(NO_CORE)
-    if refused := controller.product.refused:
+    if refused := controller.product.tools.refused:
         controller.notes.append(NO_FILES.format(reason=refused))
     if resume is not None:
         controller.resume(resume)

@@ -239,9 +239,10 @@ def decided(
     answered_elsewhere: Callable[[], bool] = lambda: False,
 ) -> Answer | None:
     """The user's answer to a card; None: none in time, no terminal, or it was answered elsewhere."""
-    grant = str(card.get("grant_description", "")) if product.remembers else ""
+    teps = product.settings.teps
+    grant = str(card.get("grant_description", "")) if teps.remember_confirmations else ""
     question = PermissionQuestion(request, {**card, "grant_description": grant}, code, grant)
-    answer = ui.ask_permission(question, product.confirmation_seconds, answered_elsewhere)
+    answer = ui.ask_permission(question, teps.confirmation_seconds, answered_elsewhere)
     # "always" needs something that can be granted
     return replace(answer, always=False) if answer is not None and answer.always and not grant else answer
 

@@ -43,8 +43,6 @@ class Incoming:
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 
-Turns = Mapping[int, TurnState]
-
 
 def decision_of(item: Incoming, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     """The decision about the waiting calls with these codes that a message consists of.
@@ -66,7 +64,9 @@ def _may_decide(item: Incoming) -> bool:
     return not isinstance(item.content, list) or all(part.get("type") == "text" for part in item.content)
 
 
-def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool = False) -> list[Message]:
+def conversation(
+    incoming: Sequence[Incoming], turns: Mapping[int, TurnState], *, resuming: bool = False
+) -> list[Message]:
     """The whole conversation as a model must see it, without a system prompt.
 
     `turns` is what the messages' states hold, by the messages' position. With `resuming` the last message decides about
@@ -237,6 +237,9 @@ class Answer:
         return "always" if self.always else self.reason
 
 
+_NOT_CHOSEN = Answer(False, NOT_CHOSEN, by_user=False)
+
+
 def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer, ...] | None:
     """One answer for each waiting call, in the order of their `codes`; None: this decides nothing about them.
 
@@ -246,7 +249,7 @@ def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Answer
     from_text, from_form = None, _of_form(form_value, len(codes))
     found = _decision(text)
     if found and codes and found.keys() <= {_EVERY, *codes}:
-        rest = found.get(_EVERY, Answer(False, NOT_CHOSEN, by_user=False))
+        rest = found.get(_EVERY, _NOT_CHOSEN)
         from_text = tuple(found.get(code, rest) for code in codes)
     if from_form is None:
         return from_text
@@ -301,8 +304,7 @@ def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
         return (Answer.of(choice),) * count
     checked = fields.get(CALLS)
     numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
-    rest = Answer(False, NOT_CHOSEN, by_user=False)
-    return tuple(Answer.of(choice) if str(number) in numbers else rest for number in range(1, count + 1))
+    return tuple(Answer.of(choice) if str(number) in numbers else _NOT_CHOSEN for number in range(1, count + 1))
 
 
 def _decision(text: str) -> Mapping[str, Answer] | None:

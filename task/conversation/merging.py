@@ -9,10 +9,7 @@ from itertools import takewhile
 
 import orjson
 
-from task.conversation.messages import Message, Role
-
-INSTRUCTIONS = (Role.SYSTEM, Role.DEVELOPER)
-ANSWERING = (Role.ASSISTANT, Role.TOOL)
+from task.conversation.messages import ANSWERING, INSTRUCTIONS, Message, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from task.conversation.messages import (
 from task.conversation.pruning import Budget, Summariser, cut, fits, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
+# Beside what is documented: files, and the reasoning that some providers want back beside the calls.
 _KEPT = ("reasoning_content", "attachments", "failed", "unsourced", "scrub_pii")
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away
 
@@ -160,12 +161,11 @@ class MessageManager:
 
     def serialize(self) -> dict[str, Any]:
         """The history as JSON data."""
-        # Beside what is documented: files, and the reasoning that some providers want back beside the calls.
-        kept = [
-            {key: value for key, value in entry.message.as_stored().items() if key in _KEPT} for entry in self._entries
-        ]
+        messages = list(map(_documented, self._entries))
+        for shown, entry in zip(messages, self._entries, strict=True):
+            shown |= {key: value for key, value in entry.message.as_stored().items() if key in _KEPT}
         return {
-            "messages": [_documented(entry) | more for entry, more in zip(self._entries, kept, strict=True)],
+            "messages": messages,
             "max_history_length": self.config.max_length,
             "pruning_strategy": self.config.pruning_strategy,
             "prioritize_system_messages": self.config.prioritize_system_messages,

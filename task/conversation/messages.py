@@ -30,6 +30,10 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+INSTRUCTIONS = (Role.SYSTEM, Role.DEVELOPER)
+ANSWERING = (Role.ASSISTANT, Role.TOOL)
+
+
 @frozen_data
 class FunctionCall:
     """The function part of a call; `arguments` is always valid JSON text of an object."""

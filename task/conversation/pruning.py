@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from task.conversation.messages import Message, Role, ToolCall, assistant, unanswered
+from task.conversation.messages import INSTRUCTIONS, Message, Role, ToolCall, assistant, unanswered
 
 # Common tokenizers need one token for about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
 # that need more: an overestimated conversation is shortened a little early, an underestimated one is refused.
@@ -21,7 +21,6 @@ TokenCounter = Callable[[Message], int]
 Summariser = Callable[[Sequence[Message], int], str]  # messages and tokens -> their summary
 SHORTENED = "\n[... shortened to fit the model's context; call the tool again if the rest is needed ...]\n"
 _KEPT_CHARS = (8_000, 2_000, 400)
-_SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 HEADER = "[Summary of earlier messages, which were left out to fit the model's context]"
 EARLIER = "- (more came before)"
 _LINE = 240
@@ -151,8 +150,8 @@ def _kept_places(
 
     roles = [unit[0].role for unit in units]
     users = [place for place, role in enumerate(roles) if role is Role.USER]
-    systems = [place for place, role in enumerate(roles) if keep_system and role in _SYSTEM]
-    others = [place for place, role in enumerate(roles) if not keep_system or role not in _SYSTEM]
+    systems = [place for place, role in enumerate(roles) if keep_system and role in INSTRUCTIONS]
+    others = [place for place, role in enumerate(roles) if not keep_system or role not in INSTRUCTIONS]
     question = users[-1] if users else 0
     keep([*systems[:1], *users[-1:]], always=True)
     # The model has not seen the results of the last step yet: without them it would repeat the calls.

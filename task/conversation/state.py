@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from task.conversation.messages import CUT, Message, Role, message_from
+from task.conversation.messages import ANSWERING, CUT, Message, Role, message_from
 from task.conversation.pruning import Budget, cut, shortened
 from task.conversation.sources import number_of
 
@@ -21,7 +21,6 @@ _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", 
 MAX_BYTES = 200_000
 # The state of an answer without tool calls, unsigned: forging it gives no more than writing the user's messages.
 NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
-_KEPT_ROLES = (Role.ASSISTANT, Role.TOOL)
 _LONGEST_TEXT = 2_000  # beside calls, in a state without room
 _SHORTENED = f"\n{CUT}shortened in the saved history; call the tool again if the rest is needed]"
 
@@ -110,7 +109,7 @@ class StateSeal:
             raise StateRejected("the signature does not fit")
         try:
             history = tuple(map(message_from, body[TOOL_CALL_HISTORY_KEY]))
-            if other := next((item.role for item in history if item.role not in _KEPT_ROLES), None):
+            if other := next((item.role for item in history if item.role not in ANSWERING), None):
                 raise ValueError(f"a tool history does not contain a {other} message")
             return TurnState(
                 history,

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.approvals.questions import button, buttons
 from task.conversation.inputs import CALLER, Incoming, forwarded
-from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
+from task.conversation.messages import INSTRUCTIONS, Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -37,7 +37,7 @@ MODES = (
     "writes, executes or contacts a server. read_only: no tool may write or execute anything."
 )
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
-_ASKING = (Role.USER, Role.SYSTEM, Role.DEVELOPER)  # a system message alone is a question too, as for OpenAI
+_ASKING = (Role.USER, *INSTRUCTIONS)  # a system message alone is a question too, as for OpenAI
 _ELSEWHERE = {"messages", "model", "stream", "stream_options", "n", "custom_fields", "custom_content"}
 _READ = _FROM_HEADERS | REQUEST_FIELDS | _ELSEWHERE
 _OPTIONS = {*REQUEST_FIELDS, "tool_choice"}

@@ -30,25 +30,17 @@ _REST = Rule("allow", trusted=True)
 class ConsoleProduct:
     """What the console and `TEPSManager` work with.
 
-    `confirmation_seconds` is how long the user is waited for, `remembers` whether more than one call at once may be
-    allowed, `upload_bytes` the size of the largest file that is uploaded.
+    `settings` are those that it was made from.
     """
 
     services: Services
     profile: Profile
     tools: FolderTools
-    confirmation_seconds: float
-    remembers: bool
-    upload_bytes: int
+    settings: Settings
 
     @property
     def folder(self) -> Path:
         return self.tools.folder
-
-    @property
-    def refused(self) -> str:
-        """Why the tools cannot work in the folder; empty if they can."""
-        return self.tools.refused
 
     async def close(self) -> None:
         await self.tools.close()
@@ -74,8 +66,7 @@ async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
         aliases=FRAMEWORK,
         rules=replace(profile.rules, policy=policy),
     )
-    remembers, upload_bytes = teps.remember_confirmations, settings.limits.max_upload_bytes
-    return ConsoleProduct(services, profile, tools, teps.confirmation_seconds, remembers, upload_bytes)
+    return ConsoleProduct(services, profile, tools, settings)
 
 
 @dataclass(frozen=True, slots=True)

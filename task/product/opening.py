@@ -22,8 +22,8 @@ from task.product.backends import BACKENDS, Backend
 from task.product.parts import (
     check_workspaces,
     command_limits,
+    context_manager,
     default_tools,
-    live_context,
     mcp_specs,
     policy_of,
     redis_of,
@@ -99,7 +99,10 @@ def opened(
     Raises:
         SettingsError: the context's definition or a tool of the settings cannot be used, or two tools have one name.
     """
-    context, redis, endpoint = live_context(settings), redis_of(settings), settings.dial_endpoint
+    redis, endpoint, context = redis_of(settings), settings.dial_endpoint, None
+    if (manager := context_manager(settings)) is not None:
+        manager.log_warnings()
+        context = LiveContext(manager, settings.context.persona)
     telemetry = telemetry_of(settings, metrics)
     session = new_session(read_seconds, traced=telemetry.spans is not None)
     try:

@@ -11,7 +11,6 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from task.context.dcm_manager import ContextOptions, DCMManager
-from task.context.prompt import LiveContext
 from task.core_client.files import DialFiles, UnpooledFiles
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
@@ -272,18 +271,6 @@ def workspace_of(settings: Settings, principal: str) -> Path | None:
     """The folder in which this principal, as a door names it, gets the workspace tools; None: none."""
     owner = principal.removeprefix("http:").removeprefix("dial:")
     return next((item.path for item in settings.coding.workspaces if owner in item.owners), None)
-
-
-def live_context(settings: Settings) -> LiveContext | None:
-    """The context that a server uses, its warnings logged.
-
-    Raises: as `context_manager`.
-    """
-    manager = context_manager(settings)
-    if manager is None:
-        return None
-    manager.log_warnings()
-    return LiveContext(manager, settings.context.persona)
 
 
 def context_manager(settings: Settings) -> DCMManager | None:

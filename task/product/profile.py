@@ -175,10 +175,8 @@ async def available(
     services: Services, profile: Profile, tools: Sequence[BaseTool], api_key: str
 ) -> Sequence[BaseTool]:
     """The tools without the one that makes pictures, where Core does not list its deployment for the caller."""
-    paints = any(isinstance(tool, ImageGenerationTool) for tool in tools)
-    if not paints or not await services.listings.lacks(profile.painter, api_key):
-        return tools
-    return [tool for tool in tools if not isinstance(tool, ImageGenerationTool)]
+    others = [tool for tool in tools if not isinstance(tool, ImageGenerationTool)]
+    return others if len(others) < len(tools) and await services.listings.lacks(profile.painter, api_key) else tools
 
 
 async def offered(services: Services, profile: Profile) -> tuple[list[BaseTool], tuple[Issue, ...]]:

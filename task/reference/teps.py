@@ -205,7 +205,9 @@ class TEPSManager:
         call = request.call
         with self._asking:  # of several threads' questions each has its own answer
             self.request_permission(card, request=request.shown(card))
-            answer = self.answer or Answer(False, NO_ANSWER.format(seconds=self._ready().confirmation_seconds))
+            answer = self.answer or Answer(
+                False, NO_ANSWER.format(seconds=self._ready().settings.teps.confirmation_seconds)
+            )
         if answer.allowed and answer.arguments is not None:
             call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
             changed = run_blocking(self._called, call)

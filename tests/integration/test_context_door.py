@@ -12,7 +12,7 @@ from task.llm.base import Usage
 from task.llm.dial import ModelListings
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
-from task.product.parts import live_context
+from task.product.parts import context_manager
 from task.server import create_app
 from task.settings import Settings
 from task.store.trace_records import Trace
@@ -59,7 +59,7 @@ def test_a_context_that_cannot_be_used_stops_the_start(tmp_path: Path, chosen: d
 
 
 def test_without_a_definition_there_is_no_context() -> None:
-    assert live_context(Settings()) is None
+    assert context_manager(Settings()) is None
 
 
 @pytest.mark.fault("history: a conversation longer than the model takes")
