@@ -15,7 +15,6 @@ from task.cli import Exit
 from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.local.model.weights import (
-    CATALOGUE,
     CODER,
     OTHER_SOURCES,
     RUNTIME_BYTES,
@@ -67,23 +66,21 @@ def run_list(settings: Settings) -> int:
     console, store = _console(), weight_store(settings)
     if own := own_file(settings):
         console.print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
-    for weights in CATALOGUE:
-        path, done = store.found(weights), store.done_bytes(weights)
-        state = f"here: {path}" if path else f"{done / weights.size:.0%} downloaded" if done else "not downloaded"
-        console.print(f"{weights.name}  {weights.size / 1e9:.2f} GB  {weights.licence}  {state}")
+    path, done = store.found(CODER), store.done_bytes(CODER)
+    state = f"here: {path}" if path else f"{done / CODER.size:.0%} downloaded" if done else "not downloaded"
+    console.print(f"{CODER.name}  {CODER.size / 1e9:.2f} GB  {CODER.licence}  {state}")
     return 0
 
 
 def run_remove(settings: Settings) -> int:
     """Delete what was downloaded; a file of the user's own stays."""
     console, store = _console(), weight_store(settings)
-    for weights in CATALOGUE:
-        with store.lock(weights.name, wait=False) as ours:
-            if not ours:
-                console.print(f"{weights.name} is being downloaded by another process; stop that first.")
-                return 1
-            freed = store.remove(weights)
-            console.print(f"{weights.name}: {freed / 1e9:.2f} GB removed." if freed else f"{weights.name} is not here.")
+    with store.lock(CODER.name, wait=False) as ours:
+        if not ours:
+            console.print(f"{CODER.name} is being downloaded by another process; stop that first.")
+            return 1
+        freed = store.remove(CODER)
+        console.print(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
     return 0
 
 

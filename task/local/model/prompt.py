@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from task.conversation.messages import Message, Role, assistant, system, user
+from task.conversation.messages import Message, Role, system, user
 from task.conversation.pruning import Budget, pruned
 from task.llm.base import ToolSchema
 from task.permissions.names import ALIASES
@@ -135,14 +135,14 @@ def rendered(
     The beginning is the same for every conversation: `head`, or without one that of these tools. It replaces the
     product's own system prompt, which small models do not follow; other system prompts come after it.
     """
-    prompts = [message.text().replace(SYSTEM_PROMPT, "").strip() for message in messages if message.role in _SYSTEM]
-    own = [prompt for prompt in prompts if prompt]
+    prompts = [head or prefix(tools)] if tools else []
+    prompts += [message.text().replace(SYSTEM_PROMPT, "").strip() for message in messages if message.role in _SYSTEM]
+    beginning = "\n\n".join(filter(None, prompts))
     plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
-    heads = [head or prefix(tools), *own] if tools else own
-    before = [system("\n\n".join(heads))] if heads else []
     plain += [Message(tail_role, tail)] if tail else []
     # Adjacent messages of one role as one: chat templates expect alternating roles
     runs = groupby(plain, key=lambda message: message.role)
+    before = [system(beginning)] if beginning else []
     return [*before, *(Message(role, "\n\n".join(message.text() for message in run)) for role, run in runs)]
 
 
@@ -207,10 +207,10 @@ def _short(message: Message, limit: int) -> Message:
 
 
 def _plain(message: Message) -> Message:
-    if message.role is Role.TOOL:
-        return user(f"Result of {message.name or 'the call'}:\n{message.text()}")
-    if not message.tool_calls:
-        return Message(message.role, message.text())
-    calls = [{"tool": call.name, "arguments": orjson.Fragment(call.function.arguments)} for call in message.tool_calls]
     text = message.text()
-    return assistant((f"{text}\n" if text else "") + orjson.dumps(calls).decode())
+    if message.role is Role.TOOL:
+        return user(f"Result of {message.name or 'the call'}:\n{text}")
+    calls = [{"tool": call.name, "arguments": orjson.Fragment(call.function.arguments)} for call in message.tool_calls]
+    if calls:
+        text = (f"{text}\n" if text else "") + orjson.dumps(calls).decode()
+    return Message(message.role, text)

@@ -89,7 +89,6 @@ CODER = Weights(
         for n, size in enumerate([PIECE_BYTES] * 21 + [16_315_968], 1)
     ),
 )
-CATALOGUE = (CODER,)
 
 
 @dataclass(frozen=True, slots=True)
