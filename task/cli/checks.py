@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import aiohttp
 
@@ -21,14 +21,11 @@ from task.cli.model_choice import (
     embedded_model,
     upstream_models,
 )
-from task.cli.tools import SERVER_SECONDS, discover_tools, own_tools
+from task.cli.tools import SERVER_SECONDS, Examined
 from task.errors import SettingsError, ToolError
 from task.processes import answers
 from task.product.backends import BACKENDS
 from task.settings import Settings
-
-if TYPE_CHECKING:
-    from task.tools.mcp.hub import Discovered
 
 HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 CORE_TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
@@ -58,21 +55,6 @@ class Check:
     state: State
     found: str
     fix: str = ""
-
-
-class Examined:
-    """The settings that are checked, and what their MCP servers offer, asked once."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._discovered: Discovered | None = None
-
-    async def of_servers(self) -> Discovered:
-        """The tools of the MCP servers beside the agent's own. Raises SettingsError."""
-        if self._discovered is None:
-            taken = {tool.name for tool in own_tools(self.settings)}
-            self._discovered = await discover_tools(self.settings, taken)
-        return self._discovered
 
 
 Look = Callable[[Examined], Awaitable[Finding | dict[str, Finding] | None]]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from task.cli.checks import CORRECT, SERVERS, Check, Examined, Finding, Rows, checked
-from task.cli.tools import own_tools, print_table
+from task.cli.checks import CORRECT, SERVERS, Check, Finding, Rows, checked
+from task.cli.tools import Examined, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
 from task.conversation.state import StateSeal
@@ -309,8 +309,7 @@ async def mcp_servers_check(examined: Examined) -> dict[str, Finding]:
 
 async def _offered(examined: Examined) -> list[BaseTool]:
     with suppress(SettingsError):  # the rows of the rules, the tools and the servers report it
-        policy, tools = policy_of(examined.settings), own_tools(examined.settings)
-        return [tool for tool in (*tools, *(await examined.of_servers()).tools) if policy.offers(tool.name)]
+        return await examined.offered()
     return []
 
 

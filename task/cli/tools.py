@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,11 @@ def show_schemas(settings: Settings, form: Format) -> None:
     """Print the schemas of the tools as one JSON array; what is wrong with servers goes to standard error."""
     from task.tools.base import in_format
 
-    tools, found = asyncio.run(_offered(settings))
+    async def listed() -> tuple[list[BaseTool], Discovered]:
+        examined = Examined(settings)
+        return await examined.offered(), await examined.of_servers()
+
+    tools, found = asyncio.run(listed())
     _print_json([in_format(tool.schema, form) for tool in tools])
     for issue in found.issues:
         print(f"{issue.summary}.", file=sys.stderr)
@@ -83,21 +87,20 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     Raises:
         SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
-    from task.cli.checks import checked, interpreter_check
+    from task.cli.checks import interpreter_check
     from task.product.parts import mcp_specs
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
-    offered, found = await _offered(settings)
-    tools: list[ListedTool] = []
-    for tool in offered:
+    examined, tools = Examined(settings), list[ListedTool]()
+    for tool in await examined.offered():
         source = f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
         source = "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else source
         aliases = sorted(names_of(tool.name) - {tool.name})
         tools.append(ListedTool(tool.name, tool.description, sorted(tool.effects), source, aliases))
-    [python] = await checked(settings, [interpreter_check])
+    [python] = await interpreter_check.checks(examined)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
-    sentences += [f"{issue.summary}." for issue in found.issues]
+    sentences += [f"{issue.summary}." for issue in (await examined.of_servers()).issues]
     if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:
         sentences.append(f"The tools of {', '.join(forwarding)} depend on each caller's own key.")
     missing = ["Python"] if settings.pyinterpreter_mcp_url is None else []
@@ -126,28 +129,37 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     return tools
 
 
-async def _offered(settings: Settings) -> tuple[list[BaseTool], Discovered]:
-    from task.product.parts import policy_of
+class Examined:
+    """The settings that are looked at, and what their MCP servers offer, asked once."""
 
-    own, policy = own_tools(settings), policy_of(settings)
-    found = await discover_tools(settings, {tool.name for tool in own})
-    return [tool for tool in [*own, *found.tools] if policy.offers(tool.name)], found
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._discovered: Discovered | None = None
 
+    async def of_servers(self) -> Discovered:
+        """The tools that the MCP servers offer beside the agent's own, and what is wrong with the others.
 
-async def discover_tools(settings: Settings, taken: Collection[str]) -> Discovered:
-    """The tools that the MCP servers offer beside those whose names are `taken`, and what is wrong with the others.
+        Raises:
+            SettingsError: two servers have one name, or a tool of `AGENT_TOOL_PATHS` cannot be loaded.
+        """
+        from task.product.parts import mcp_specs
+        from task.tools.mcp.hub import MCPHub
 
-    Raises:
-        SettingsError: two servers have one name.
-    """
-    from task.product.parts import mcp_specs
-    from task.tools.mcp.hub import MCPHub
+        if self._discovered is None:
+            taken = {tool.name for tool in own_tools(self.settings)}
+            hub = MCPHub(mcp_specs(self.settings), patience=SERVER_SECONDS)
+            try:
+                self._discovered = await hub.discover(None, taken)
+            finally:
+                await hub.close()
+        return self._discovered
 
-    hub = MCPHub(mcp_specs(settings), patience=SERVER_SECONDS)
-    try:
-        return await hub.discover(None, taken)
-    finally:
-        await hub.close()
+    async def offered(self) -> list[BaseTool]:
+        """The agent's own tools and those of servers that the policy offers. Raises SettingsError."""
+        from task.product.parts import policy_of
+
+        own, policy = own_tools(self.settings), policy_of(self.settings)
+        return [tool for tool in (*own, *(await self.of_servers()).tools) if policy.offers(tool.name)]
 
 
 async def offered_tools(agent_url: str) -> list[str] | None:
