@@ -20,7 +20,7 @@ from task.cli.store import Config, on_store, read_settings
 if TYPE_CHECKING:
     from task.coding.diffs import FileDiff
     from task.coding.state import TaskState
-    from task.coding.undo import Undoing
+    from task.coding.undo import UndoPlan
     from task.settings import Settings
     from task.store.store import Store
 
@@ -141,7 +141,7 @@ def undo(
 
     settings = _settings(config)
 
-    async def work(store: Store) -> tuple[TaskState, Undoing, Sequence[str]]:
+    async def work(store: Store) -> tuple[TaskState, UndoPlan, Sequence[str]]:
         if run_id is not None:
             task = await _task(store, run_id)
         else:
@@ -232,7 +232,7 @@ def details(task: TaskState, diffs: Sequence[FileDiff], width: int | None) -> st
     return "\n".join(lines)
 
 
-def undone(task: TaskState, plan: Undoing, stayed: Sequence[str]) -> str:
+def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
     """What was restored, and what was not."""
     from task.permissions.icerc import plain
 

@@ -20,7 +20,7 @@ from task.store.records import RunStatus, iso
 from task.store.trace_records import Rating, Trace, TraceFilter
 
 if TYPE_CHECKING:
-    from task.runs.replay import Parting
+    from task.runs.replay import Divergence
     from task.store.store import Store
 
 PAGE = 200
@@ -180,10 +180,10 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
     import asyncio
 
-    from task.runs.replay import parting, replayed
+    from task.runs.replay import divergence, replayed
 
     trace = _trace(config, trace_id)
-    _end_where_they_part(parting(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
+    _end_where_they_differ(divergence(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
     print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
 
 
@@ -192,7 +192,7 @@ def compare(
     one: TraceId, other: Annotated[str, typer.Argument(metavar="OTHER", help="Another's id.")], config: Config = None
 ) -> None:
     """Show where two runs differ; exit code 1 when they do."""
-    from task.runs.replay import parting
+    from task.runs.replay import divergence
 
     async def both(store: Store) -> tuple[Trace, Trace]:
         return await store.traces.get(None, one), await store.traces.get(None, other)
@@ -202,21 +202,21 @@ def compare(
     compared = ("STATUS", "MODEL", "EXPERIMENT", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS")
     rows = [(name.lower(), ours[name], theirs[name]) for name in compared]
     print(columns(("", first.trace_id, second.trace_id), rows))
-    _end_where_they_part(parting(first, second), one, other)
+    _end_where_they_differ(divergence(first, second), one, other)
     print("\nBoth runs are the same, turn by turn.")
 
 
-def _end_where_they_part(parted: Parting | None, one: str, other: str) -> None:
-    if parted is not None:
-        print(difference(parted, one, other))
+def _end_where_they_differ(found: Divergence | None, one: str, other: str) -> None:
+    if found is not None:
+        print(difference(found, one, other))
         raise typer.Exit(Exit.FAILED)
 
 
-def difference(parted: Parting, one: str, other: str) -> str:
-    """Where two runs part, and what differs there."""
-    place = {"end": "one run has no further turn", "status": "they end differently"}.get(parted.what, parted.what)
-    lines = [f"\nThey differ from turn {parted.turn + 1}: {place}"]
-    for name, value in ((one, parted.one), (other, parted.other)):
+def difference(found: Divergence, one: str, other: str) -> str:
+    """Where two runs first differ, and what differs there."""
+    place = {"end": "one run has no further turn", "status": "they end differently"}.get(found.what, found.what)
+    lines = [f"\nThey differ from turn {found.turn + 1}: {place}"]
+    for name, value in ((one, found.one), (other, found.other)):
         text = value if isinstance(value, str) else orjson.dumps(value).decode()
         lines.append(f"  {name}: {_one_line(text, 1000)}")
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from task.coding.diffs import FileDiff, file_diffs
 from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, make_private
 from task.coding.state import TaskState, record
 from task.coding.tree import is_index
-from task.coding.undo import Leg, Undoing, planned_undo, run_changes, undo, with_tail
+from task.coding.undo import Leg, UndoPlan, planned_undo, run_changes, undo, with_tail
 from task.errors import Conflict
 from task.runs.events import Undone
 from task.store.processes import BEAT_SECONDS
@@ -56,8 +56,8 @@ def held_alone(workspace: Path) -> Generator[None]:
 class Checkpoints:
     """The snapshots of a task's folder, taken in its order; `run` is as it was before this process continues it.
 
-    Each of the `legs` is what the folder was when the task was begun or continued, and what it was in the end.
-    Whoever takes snapshots or undoes, uses `held_alone`.
+    Each of the `legs` is what the folder was when the task was started or continued, and what it was in the end.
+    Callers that take snapshots or undo are inside `held_alone`.
     """
 
     store: Store
@@ -142,8 +142,8 @@ class Checkpoints:
         changes, _ = run_changes(self.legs)
         return await asyncio.to_thread(file_diffs, changes, self.snapshots.content)
 
-    async def planned_undo(self) -> Undoing:
-        """What taking the task back comes to, as the folder is now.
+    async def planned_undo(self) -> UndoPlan:
+        """What undoing the task would change in the folder as it is now.
 
         Raises:
             Conflict: the task is in progress.
@@ -153,11 +153,11 @@ class Checkpoints:
             raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
         await self.keep_tail()
         if not self.legs:
-            return Undoing({})
+            return UndoPlan({})
         now = await asyncio.to_thread(self.snapshots.look, self.legs[-1][1])
         return await asyncio.to_thread(planned_undo, self.legs, now, self.snapshots)
 
-    async def undo(self, plan: Undoing, *, force: bool = False) -> Undone:
+    async def undo(self, plan: UndoPlan, *, force: bool = False) -> Undone:
         """Take the task back.
 
         Raises:

@@ -62,7 +62,7 @@ class Coder:
     """The agent that carries plans out, with what its process shares.
 
     `ask` puts calls to the user; `keep` is awaited before every request to the model, when all calls of the step before
-    it have ended. Who follows the run gets its events through `emit` and `observer`.
+    it have ended. The run reports its events to `emit` and `observer`.
     """
 
     services: Services
@@ -128,7 +128,7 @@ class _Follower(ForwardingObserver):
         super().warned(text)
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        """A turn's end: the run may go on after an answer, so who runs the coder reports the end."""
+        """Only a turn has ended: the run may continue after an answer, and the coder's caller reports its end."""
 
 
 class PlanStepTool(DescribedTool):

@@ -281,7 +281,7 @@ class Work:
             self._unkept = str(error)
 
     async def _keep_calls(self, _: Grants) -> None:
-        # Before a call is decided and runs: who continues the task after a kill is to know that it may have run.
+        # Before a call is decided and runs: after a kill, the process that continues must know that it may have run.
         if self._progress is not None and len(self._progress.messages) != len(self._saved):
             self._keep_conversation(self._progress)
         await self.store.runs.save(self.run.run_id)

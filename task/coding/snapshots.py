@@ -91,7 +91,7 @@ class Snapshots:
             raise SnapshotError(f"{self.workspace} cannot be read: {error.strerror}.") from error
 
     def keep(self, tree: Snapshot) -> Snapshot:
-        """Keep a tree whose contents are kept already, under the id that its entries come to."""
+        """Keep a tree whose contents are kept already, under the id that is the digest of its entries."""
         lines = [(path, item.kind, item.mode, item.content) for path, item in sorted(tree.entries.items())]
         snapshot = replace(tree, id=hashlib.sha256(json.dumps(lines).encode()).hexdigest())
         # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
@@ -183,7 +183,7 @@ class Snapshots:
         return replace(found, content=digest)
 
     def _write(self, folder: str, name: str, content: bytes) -> None:
-        # Written beside and renamed: whoever is killed meanwhile leaves no half content under its digest.
+        # Written beside and renamed: a process that is killed meanwhile leaves no partial content under its digest.
         place = self.folder / folder
         make_private(place)
         beside = place / f".{uuid4().hex}"

@@ -33,8 +33,8 @@ STATUSES: Mapping[TaskResult, EndStatus] = {
 class TaskState:
     """A task up to its latest event.
 
-    `checkpoints` are the snapshots of its folder, each with whether the task was begun or continued there. `result` is
-    None while it works, and after its process was killed.
+    `checkpoints` are the snapshots of its folder, each with whether the task was started or continued there.
+    `result` is None while it works, and after its process was killed.
     """
 
     run: Run

@@ -27,9 +27,11 @@ Leg = tuple[Snapshot, Snapshot]
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
-    """What undo does: `steps` are the paths with what is there now and what was there before the run. `others` were
-    changed by others since the run, `lost` cannot be made again, with the reason."""
+class UndoPlan:
+    """What undo will change: `steps` are the paths with what is there now and what was there before the run.
+
+    Others have changed `others` since the run; `lost` cannot be made again, for the reason given.
+    """
 
     steps: Pairs
     others: tuple[str, ...] = ()
@@ -66,8 +68,8 @@ def with_tail(last: Snapshot, now: Snapshot, alive_ns: int) -> Snapshot:
     return replace(now, id="", entries=entries)
 
 
-def planned_undo(legs: Sequence[Leg], now: Snapshot, snapshots: Snapshots) -> Undoing:
-    """What taking the run back comes to, as the tree is now."""
+def planned_undo(legs: Sequence[Leg], now: Snapshot, snapshots: Snapshots) -> UndoPlan:
+    """What undoing the run would change in the tree as it is now."""
     changes, between = run_changes(legs)
     steps: dict[str, tuple[Entry | None, Entry | None]] = {}
     others, lost = list[str](), dict[str, str]()
@@ -81,10 +83,10 @@ def planned_undo(legs: Sequence[Leg], now: Snapshot, snapshots: Snapshots) -> Un
         steps[path] = (there, before)
         if path in between or not (there == after or _same_index(path, there, after, snapshots)):
             others.append(path)
-    return Undoing(steps, tuple(others), lost)
+    return UndoPlan(steps, tuple(others), lost)
 
 
-def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[str, ...]:
+def undo(plan: UndoPlan, snapshots: Snapshots, *, force: bool = False) -> tuple[str, ...]:
     """Make the paths what they were; the folders that stay because of what others put into them.
 
     Interrupted, it is simply called again.

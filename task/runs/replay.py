@@ -36,7 +36,7 @@ ENDLESS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """The first turn that differs between two runs, counted from 0, and what differs in it.
 
     `what` is "role", "content", "calls", "status", or "end" where one of them has no further turn.
@@ -74,16 +74,16 @@ async def replayed(trace: Trace) -> Trace:
     return observer.trace()
 
 
-def parting(one: Trace, other: Trace) -> Parting | None:
-    """Where the runs part, ids, times and durations aside; None when they are the same."""
+def divergence(one: Trace, other: Trace) -> Divergence | None:
+    """Where the runs first differ, ids, times and durations aside; None when they are the same."""
     for place, (mine, theirs) in enumerate(zip_longest(one.turns, other.turns)):
         if mine is None or theirs is None:
-            return Parting(place, "end", mine and _compared(mine), theirs and _compared(theirs))
+            return Divergence(place, "end", mine and _compared(mine), theirs and _compared(theirs))
         for what, value in _compared(mine).items():
             if value != (other_value := _compared(theirs)[what]):
-                return Parting(place, what, value, other_value)
+                return Divergence(place, what, value, other_value)
     if one.status != other.status:
-        return Parting(len(one.turns), "status", one.status, other.status)
+        return Divergence(len(one.turns), "status", one.status, other.status)
     return None
 
 

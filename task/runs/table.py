@@ -96,7 +96,7 @@ class Preparing:
         The messages may repeat what the session holds.
 
         Raises:
-            NotFound: the caller has no such session, or there is no question of that code.
+            NotFound: the caller has no such session, or there is no question with that code.
             Conflict: the session has ended; or the answer is about a question that is closed, was answered
                 otherwise, or names none of several that are open.
         """

@@ -24,7 +24,7 @@ from task.conversation.inputs import Answer
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, NotFound, SettingsError, StoreUnavailable
 from task.llm.scripted import says, wants
-from task.runs.replay import parting, replayed
+from task.runs.replay import divergence, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import CONNECTIONS, PostgresDatabase, open_database
 from task.store.records import Prompt, SessionFilter
@@ -148,7 +148,7 @@ async def test_traces_are_stored_listed_and_replayed(pair: tuple[Store, Store]) 
     one, other = pair
     trace = await traced(one, wants("calculator", expression="25*47"), says("1175"))
     assert await other.traces.get(OWNER, trace.trace_id) == trace
-    assert parting(trace, await replayed(trace)) is None
+    assert divergence(trace, await replayed(trace)) is None
     page = await other.traces.list(OWNER, limit=1)
     assert ([found.trace_id for found in page.items], page.cursor) == ([trace.trace_id], None)
 

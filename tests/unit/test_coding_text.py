@@ -8,7 +8,7 @@ from task.cli.tasks import details, listing, undone
 from task.coding.diffs import FileDiff
 from task.coding.state import TaskState
 from task.coding.tree import Entry
-from task.coding.undo import Undoing
+from task.coding.undo import UndoPlan
 from task.runs.events import TaskResult
 from task.store.records import Run, RunStatus
 
@@ -33,7 +33,7 @@ def test_a_listing_for_a_file_is_not_cut() -> None:
 
 def test_a_task_and_a_path_cannot_write_to_the_terminal() -> None:
     assert "\x1b" not in listing([task(text="\x1b[2J")], NOW, 60)
-    plan = Undoing({"a\x1b[2J\nb": (Entry("file", 0o644), None)})
+    plan = UndoPlan({"a\x1b[2J\nb": (Entry("file", 0o644), None)})
     assert undone(task(), plan, []).splitlines()[0] == "  removed   a\\x1b[2J b"
 
 
@@ -44,7 +44,7 @@ def test_results_are_words() -> None:
 
 
 def test_what_was_not_restored_is_named_with_its_reason() -> None:
-    text = undone(task(), Undoing({}, lost={"data.bin": "too large"}), ["made"])
+    text = undone(task(), UndoPlan({}, lost={"data.bin": "too large"}), ["made"])
     assert "data.bin is not restored: too large to be kept." in text
     assert "made stays: there is something of somebody else in it." in text
 

@@ -18,7 +18,7 @@ from task.llm.scripted import Reply, says, wants
 from task.loop import Limits
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
-from task.runs.replay import parting, replayed
+from task.runs.replay import divergence, replayed
 from task.runs.traces import TraceObserver, TraceStart
 from task.store import tables
 from task.store.store import DAY, Retention, Store
@@ -153,7 +153,7 @@ async def test_decisions_of_the_gate_are_kept(store: Store) -> None:
         "look": ("deferred", "no rule", ""), "touch": ("denied", "not here", ""), "hear": ("allowed", "", "rule 3"),
     }  # fmt: skip
     assert next(item.card for item in trace.decisions if item.tool == "look")
-    assert parting(trace, await replayed(trace)) is None
+    assert divergence(trace, await replayed(trace)) is None
 
 
 async def test_without_content_a_trace_keeps_no_texts(store: Store, tmp_path: Path) -> None:
@@ -223,21 +223,21 @@ async def test_traces_are_found_by_what_they_are(store: Store) -> None:
 async def test_a_replay_does_the_same_again(store: Store, replies: tuple[Reply, ...]) -> None:
     trace = await traced(store, *replies, limits=Limits(steps=3))
     again = await replayed(trace)
-    assert parting(trace, again) is None
+    assert divergence(trace, again) is None
     assert (again.status, again.total_tokens) == (trace.status, trace.total_tokens)
 
 
 async def test_a_comparison_names_the_first_turn_that_differs(store: Store) -> None:
     one = await traced(store, *COUNTS)
     other = await traced(store, wants("calculator", expression="25+47"), says("72"))
-    found = parting(one, other)
+    found = divergence(one, other)
     assert found is not None
     assert (found.turn, found.what) == (1, "calls")
     assert found.one == [{"name": "calculator", "arguments": {"expression": "25*47"}}]
     assert found.other == [{"name": "calculator", "arguments": {"expression": "25+47"}}]
     shorter = await traced(store, says("1175"))
-    assert (parting(shorter, await traced(store, says("1176"))) or found).what == "content"
-    assert parting(one, await traced(store, *COUNTS)) is None
+    assert (divergence(shorter, await traced(store, says("1176"))) or found).what == "content"
+    assert divergence(one, await traced(store, *COUNTS)) is None
 
 
 async def test_a_long_run_is_saved_while_it_lasts(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_earlier_messages_of_a_resumed_turn_belong_to_its_trace(store: Sto
     asked = [user("hi"), assistant("hello"), user("25*47?")]
     trace = await traced(store, *COUNTS, asked=asked, history=7)
     assert (trace.asked, trace.history) == (3, 7)
-    assert parting(trace, await replayed(trace)) is None
+    assert divergence(trace, await replayed(trace)) is None
 
 
 async def listed(store: Store, owner: str | None = OWNER, **which: Any) -> set[str]:
