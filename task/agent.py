@@ -32,8 +32,8 @@ from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
 from task.loop import LoopObserver, RunOutcome
 from task.output.sinks import ChoiceSink, ForwardingChoice, ForwardingStage, StageProcessor, StageSink, StageStatus
-from task.product import Profile, Services, opened
-from task.settings import Settings
+from task.product import Profile, Services
+from task.product.opening import opened_bare
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
@@ -211,7 +211,7 @@ class GeneralPurposeAgent:
 
     @cached_property
     def _opened(self) -> tuple[Services, Profile]:
-        return self._given or opened(Settings.model_validate({"dial_endpoint": self.endpoint}))
+        return self._given or opened_bare(self.endpoint)
 
 
 class FoldedChoice(ForwardingChoice):

@@ -165,6 +165,11 @@ def _profile(
     )
 
 
+def opened_bare(endpoint: str) -> tuple[Services, Profile]:
+    """The same with default settings before one DIAL Core."""
+    return opened(Settings.model_validate({"dial_endpoint": endpoint}))
+
+
 def telemetry_of(settings: Settings, metrics: PrometheusMetrics | None = None) -> Telemetry:
     """Spans where the settings name a collector; `metrics` are for a process that serves them.
 
