@@ -47,9 +47,9 @@ class DeploymentToolSettings(Section):
     description: str = Field(min_length=1)
     deployment: str = Field(min_length=1)
     prompt: str = Field(default="prompt", pattern=r"^[a-zA-Z0-9_-]{1,64}$")
-    arguments: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    configuration: dict[str, Any] = Field(default_factory=dict[str, Any])
-    attachments: list[str] = Field(default_factory=list[str])
+    arguments: dict[str, dict[str, Any]] = Field({})
+    configuration: dict[str, Any] = Field({})
+    attachments: list[str] = Field([])
     seconds: float = Field(default=120, gt=0, le=3600)
 
     @model_validator(mode="after")
@@ -85,13 +85,13 @@ class McpServerSettings(Section):
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")
     url: ServerUrl | None = None
     token: SecretStr | None = None
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: dict[str, str] = Field({})
     command: str | None = Field(default=None, min_length=1)
-    args: list[str] = Field(default_factory=list[str])
-    env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    read: list[Folder] = Field(default_factory=list[Path])
-    write: list[Folder] = Field(default_factory=list[Path])
-    hosts: list[str] = Field(default_factory=list[str])
+    args: list[str] = Field([])
+    env: dict[str, SecretStr] = Field({})
+    read: list[Folder] = Field([])
+    write: list[Folder] = Field([])
+    hosts: list[str] = Field([])
     tools: list[str] | None = None
     forward_key: bool = False
     seconds: float = Field(default=120, gt=0, le=3600)
