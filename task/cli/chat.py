@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from task.cli import Exit
 from task.cli.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
-from task.cli.companions import HOST
+from task.cli.companions import HOST, servers_token
 from task.cli.model_choice import choose_model
 from task.cli.run import IGNORED
 from task.console.configuration import ConfigurationManager
@@ -28,7 +28,6 @@ from task.llm.dial import ModelListings
 from task.processes import answers
 from task.product.backends import BACKENDS
 from task.settings import Settings
-from task.settings.installation import installation_secret
 
 NO_MODEL = (
     "No model is connected: start the product with `make run` or `dial-agent up`, run Ollama, or name a model, for "
@@ -118,8 +117,8 @@ async def _companions(settings: Settings, session: aiohttp.ClientSession) -> dic
         address = base_url(HOST, port)
         if url is None and port and await answers(session, f"{address}/health"):
             found[name] = f"{address}/mcp"
-    if found and settings.mcp_token is None:
-        found["mcp_token"] = SecretStr(installation_secret(settings.data_dir / "mcp.key"))
+    if found:
+        found["mcp_token"] = SecretStr(servers_token(settings))
     return found
 
 

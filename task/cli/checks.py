@@ -21,7 +21,7 @@ from task.cli.model_choice import (
     embedded_model,
     upstream_models,
 )
-from task.cli.tools import SERVER_SECONDS, Examined
+from task.cli.tools import SERVER_SECONDS, Inspection
 from task.errors import SettingsError, ToolError
 from task.processes import answers
 from task.product.backends import BACKENDS
@@ -57,7 +57,7 @@ class Check:
     fix: str = ""
 
 
-Look = Callable[[Examined], Awaitable[Finding | dict[str, Finding] | None]]
+Look = Callable[[Inspection], Awaitable[Finding | dict[str, Finding] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class Row:
     fix: str
     look: Look
 
-    async def checks(self, examined: Examined) -> list[Check]:
+    async def checks(self, inspection: Inspection) -> list[Check]:
         """What it finds."""
         try:
-            found = await self.look(examined)
+            found = await self.look(inspection)
         except SettingsError as error:
             found = "bad", str(error)
         if not isinstance(found, dict):
@@ -100,20 +100,20 @@ class Rows(list[Row]):
 
 async def checked(settings: Settings, rows: Sequence[Row]) -> list[Check]:
     """What the rows find, in their order."""
-    examined = Examined(settings)
-    return [check for row in rows for check in await row.checks(examined)]
+    inspection = Inspection(settings)
+    return [check for row in rows for check in await row.checks(inspection)]
 
 
 SERVERS = Rows()
 
 
 @SERVERS.row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
-async def interpreter_check(examined: Examined) -> Finding:
+async def interpreter_check(inspection: Inspection) -> Finding:
     from task.product.parts import own_token
     from task.tools.mcp.mcp_client import MCPClient
     from task.tools.mcp.results import Fault, MCPFailure
 
-    settings = examined.settings
+    settings = inspection.settings
     if (url := settings.pyinterpreter_mcp_url) is None:
         obstacle = interpreter_obstacle(settings)  # its own sentence has the fix
         return (
@@ -154,8 +154,8 @@ async def _answers(settings: Settings) -> bool:
 
 
 @SERVERS.row("agent", START)
-async def agent_check(examined: Examined) -> Finding:
-    settings = examined.settings
+async def agent_check(inspection: Inspection) -> Finding:
+    settings = inspection.settings
     if await _answers(settings):
         return "ok", f"answers at {base_url(settings.host, settings.port)}"
     if fault := port_fault(settings.host, settings.port):
@@ -164,8 +164,8 @@ async def agent_check(examined: Examined) -> Finding:
 
 
 @SERVERS.row("core", "Set DIAL_API_KEY.")
-async def core_check(examined: Examined) -> Finding | dict[str, Finding]:
-    settings = examined.settings
+async def core_check(inspection: Inspection) -> Finding | dict[str, Finding]:
+    settings = inspection.settings
     address, ours = core_address(settings), core_is_ours(settings)
     client = CoreClient(address, key_for(settings, address), CORE_TIMEOUT)
     rows: dict[str, Finding] = {"core": ("ok", f"answers at {address}"), "core key": ("ok", "accepted")}
@@ -217,12 +217,12 @@ def missing_pictures(names: Sequence[str], settings: Settings) -> tuple[State, s
 
 
 @SERVERS.row("model")
-async def model_check(examined: Examined) -> Finding:
-    model = await choose_model(examined.settings)
+async def model_check(inspection: Inspection) -> Finding:
+    model = await choose_model(inspection.settings)
     found = f"{model.name}, because {model.reason}"
     if model.rule == "demo":
         return "note", f"{found} (a demo, not a real model)", NO_MODEL
-    if model.rule == "local" and embedded_model(examined.settings).found() is None:
+    if model.rule == "local" and embedded_model(inspection.settings).found() is None:
         return "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`."
     if model.ollama is not None and not model.ollama.can("tools"):
         return "note", found, f"`{PULL}` gets a model with tools."
@@ -245,8 +245,8 @@ async def model_check(examined: Examined) -> Finding:
 
 
 @SERVERS.row("ollama", "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
-async def ollama_check(examined: Examined) -> Finding | None:
-    settings = examined.settings
+async def ollama_check(inspection: Inspection) -> Finding | None:
+    settings = inspection.settings
     by_agent, by_core = (asked == "ollama" for asked in (settings.backend, settings.core.model))
     found = await chosen_of_ollama(settings)
     if found is None:
@@ -267,11 +267,11 @@ async def ollama_check(examined: Examined) -> Finding | None:
 
 
 @SERVERS.row("dapr", "Start the sidecar with a conversation component; see docs/dapr.md.")
-async def dapr_check(examined: Examined) -> Finding | None:
-    if not BACKENDS[examined.settings.backend].sidecar:
+async def dapr_check(inspection: Inspection) -> Finding | None:
+    if not BACKENDS[inspection.settings.backend].sidecar:
         return None
     try:
-        found = await chosen_of_dapr(examined.settings)
+        found = await chosen_of_dapr(inspection.settings)
     except SettingsError as error:
         return "bad", str(error), CORRECT
     return ("bad", found.fault) if found.fault else ("ok", found.described)

@@ -102,9 +102,18 @@ def companion_environment(started: Sequence[Companion], settings: Settings) -> d
     """
     if not started:
         return {}
-    given = settings.mcp_token
-    token = given.get_secret_value() if given else installation_secret(settings.data_dir / "mcp.key")
-    return {TOKEN_VARIABLE: token, **{server.variable: f"{server.url}/mcp" for server in started}}
+    return {TOKEN_VARIABLE: servers_token(settings), **{server.variable: f"{server.url}/mcp" for server in started}}
+
+
+def servers_token(settings: Settings) -> str:
+    """The token that the servers ask of their callers: that of the settings, else this installation's own.
+
+    Raises:
+        SettingsError: the data folder cannot be written.
+    """
+    if settings.mcp_token is not None:
+        return settings.mcp_token.get_secret_value()
+    return installation_secret(settings.data_dir / "mcp.key")
 
 
 def interpreter_obstacle(settings: Settings) -> str | None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from task.cli.checks import CORRECT, SERVERS, Check, Finding, Rows, checked
-from task.cli.tools import Examined, own_tools, print_table
+from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
+from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
 from task.conversation.state import StateSeal
@@ -47,7 +47,7 @@ SHORT_SECRET = 16  # characters
 STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
-TOOLS_OF_UP = ("execute_code",), ("duckduckgo_web_search", "fetch_page")  # of its interpreter, of its search server
+SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 READ_DOCUMENT = "read_context_document"
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 ROWS = Rows()  # in the order in which one would fix them
@@ -80,22 +80,22 @@ async def results(settings: Settings, *names: str) -> list[Check]:
 
 
 @ROWS.row("settings")
-async def settings_check(examined: Examined) -> Finding:
-    if names := examined.settings.for_the_console:
+async def settings_check(inspection: Inspection) -> Finding:
+    if names := inspection.settings.for_the_console:
         found = f"every name and value is known; for the console only: {'; '.join(names)}"
         return "note", found, "Do not rely on them in the other doors."
     return "ok", "every name and value is known"
 
 
 @ROWS.row("python", "Use Python 3.11, 3.12 or 3.13.")
-async def python_check(_: Examined) -> Finding:
+async def python_check(_: Inspection) -> Finding:
     usable = OLDEST_PYTHON <= sys.version_info[:2] < TOO_NEW
     return "ok" if usable else "bad", ".".join(map(str, sys.version_info[:3]))
 
 
 @ROWS.row("data folder", "Set AGENT_DATA_DIR to a folder you may write to.")
-async def data_folder_check(examined: Examined) -> Finding:
-    folder = examined.settings.data_dir
+async def data_folder_check(inspection: Inspection) -> Finding:
+    folder = inspection.settings.data_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -105,22 +105,22 @@ async def data_folder_check(examined: Examined) -> Finding:
 
 
 @ROWS.row("state secret", f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters.")
-async def state_secret_check(examined: Examined) -> Finding:
-    secret = examined.settings.state_secret
+async def state_secret_check(inspection: Inspection) -> Finding:
+    secret = inspection.settings.state_secret
     if secret is None:
         return "ok", "generated once per installation", "Several replicas need the same AGENT_STATE_SECRET."
     return ("note", "set, but short enough to guess") if len(secret) < SHORT_SECRET else ("ok", "set")
 
 
 @ROWS.row("tools")
-async def tools_check(examined: Examined) -> Finding:
-    policy = policy_of(examined.settings)
-    return "ok", ", ".join(tool.name for tool in own_tools(examined.settings) if policy.offers(tool.name))
+async def tools_check(inspection: Inspection) -> Finding:
+    policy = policy_of(inspection.settings)
+    return "ok", ", ".join(tool.name for tool in own_tools(inspection.settings) if policy.offers(tool.name))
 
 
 @ROWS.row("workspaces")
-async def workspaces_check(examined: Examined) -> Finding | None:
-    settings, chosen = examined.settings, examined.settings.coding
+async def workspaces_check(inspection: Inspection) -> Finding | None:
+    settings, chosen = inspection.settings, inspection.settings.coding
     if not chosen.workspaces:
         return None
     check_workspaces(settings)
@@ -135,8 +135,8 @@ async def workspaces_check(examined: Examined) -> Finding | None:
 
 
 @ROWS.row("search in documents")
-async def documents_check(examined: Examined) -> Finding | None:
-    rag = examined.settings.rag
+async def documents_check(inspection: Inspection) -> Finding | None:
+    rag = inspection.settings.rag
     if not rag.enabled:
         return None
     if rag.embeddings:
@@ -156,8 +156,8 @@ async def documents_check(examined: Examined) -> Finding | None:
 
 
 @ROWS.row("store", "Correct AGENT_STORE__URL.")
-async def store_check(examined: Examined) -> Finding:
-    settings, url = examined.settings, str(examined.settings.store_options["url"])
+async def store_check(inspection: Inspection) -> Finding:
+    settings, url = inspection.settings, str(inspection.settings.store_options["url"])
     if url.startswith(SQLITE) and (new := _new_store(Path(url.removeprefix(SQLITE)))):
         return new
     database = open_database(url, STORE_SECONDS)
@@ -207,11 +207,11 @@ async def _disagreements(settings: Settings, database: Database) -> Sequence[str
     "document index",
     "Correct AGENT_RAG__INDEX_URL, or let an administrator run CREATE EXTENSION vector. Until then: in memory.",
 )
-async def document_index_check(examined: Examined) -> Finding | None:
-    rag = examined.settings.rag
+async def document_index_check(inspection: Inspection) -> Finding | None:
+    rag = inspection.settings.rag
     if not rag.enabled or rag.index_url is None:
         return None
-    memory = MemoryVectors(Readings(UnpooledFiles(examined.settings.dial_endpoint)))
+    memory = MemoryVectors(Readings(UnpooledFiles(inspection.settings.dial_endpoint)))
     vectors = PgVectors(rag.index_url.get_secret_value(), memory, seconds=rag.cache_seconds)
     try:
         reason = await vectors.fault()
@@ -223,8 +223,8 @@ async def document_index_check(examined: Examined) -> Finding | None:
 
 
 @ROWS.row("redis")
-async def redis_check(examined: Examined) -> Finding | None:
-    redis = redis_of(examined.settings)
+async def redis_check(inspection: Inspection) -> Finding | None:
+    redis = redis_of(inspection.settings)
     if redis is None:
         return None
     try:
@@ -241,9 +241,9 @@ async def redis_check(examined: Examined) -> Finding | None:
     "permission rules",
     "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES.",
 )
-async def rules_check(examined: Examined) -> Finding:
-    settings = examined.settings
-    policy, known, own = policy_of(settings), await _known_tools(examined), len(settings.permissions.rules)
+async def rules_check(inspection: Inspection) -> Finding:
+    settings = inspection.settings
+    policy, known, own = policy_of(settings), await _known_tools(inspection), len(settings.permissions.rules)
     wrong = [
         f"rule {dead.number} ({dead.rule.describe()}) never decides: {dead.reason}"
         for dead in dead_rules(policy.rules, known)
@@ -265,39 +265,38 @@ async def rules_check(examined: Examined) -> Finding:
     return "ok", f"{own} of your own, {len(builtin) if settings.permissions.default_rules else 0} of the product's"
 
 
-async def _known_tools(examined: Examined) -> list[str] | None:
+async def _known_tools(inspection: Inspection) -> list[str] | None:
     # None where not all are known: a server is away, or lists them for each caller.
-    settings = examined.settings
+    settings = inspection.settings
     with suppress(SettingsError):  # the rows of the tools and of the servers report it
-        own, found = own_tools(settings), await examined.of_servers()
+        own, found = own_tools(settings), await inspection.of_servers()
         if not found.issues and not any(spec.forward_key for spec in mcp_specs(settings)):
-            interpreter, search = TOOLS_OF_UP
             names = [tool.name for tool in (*own, *found.tools)]
-            return [*names, *WORKSPACE_TOOLS, *interpreter, *(() if settings.ddg_mcp_url else search)]
+            return [*names, *WORKSPACE_TOOLS, CODE_TOOL, *(() if settings.ddg_mcp_url else SEARCH_TOOLS)]
     return None
 
 
 @ROWS.row("context", "Correct the path or the persona, or remove it.")
-async def context_check(examined: Examined) -> Finding:
-    manager = context_manager(examined.settings)
+async def context_check(inspection: Inspection) -> Finding:
+    manager = context_manager(inspection.settings)
     if manager is None:
         return "ok", "none"
     personas, warnings = manager.persona_ids(), list(manager.warnings)
     found = f"{len(manager.documents) - len(personas)} documents, {len(personas)} personas"
-    if left_out := context_prompt(manager, examined.settings.context.persona).left_out:
+    if left_out := context_prompt(manager, inspection.settings.context.persona).left_out:
         found += f"; read by {READ_DOCUMENT}: {', '.join(left_out)}"
         with suppress(SettingsError):  # the row of the rules reports it
-            if not policy_of(examined.settings).offers(READ_DOCUMENT):
+            if not policy_of(inspection.settings).offers(READ_DOCUMENT):
                 warnings.append(f"{READ_DOCUMENT} is not among the allowed tools")
     fix = f"Correct {manager.path.name}, or the files and settings it needs."
     return ("note", "; ".join([found, *warnings]), fix) if warnings else ("ok", found)
 
 
 @ROWS.row("MCP servers", "Rename one of them.")
-async def mcp_servers_check(examined: Examined) -> dict[str, Finding]:
-    specs, issues, rows = mcp_specs(examined.settings), dict[str, str](), dict[str, Finding]()
+async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
+    specs, issues, rows = mcp_specs(inspection.settings), dict[str, str](), dict[str, Finding]()
     with suppress(SettingsError):  # the row of the tools reports it
-        issues = {issue.server: issue.summary for issue in (await examined.of_servers()).issues}
+        issues = {issue.server: issue.summary for issue in (await inspection.of_servers()).issues}
     for spec in specs:
         rows[f"MCP server {spec.name}"] = (
             ("bad", issues[spec.name], "Start it, or correct its address and key.")
@@ -307,15 +306,15 @@ async def mcp_servers_check(examined: Examined) -> dict[str, Finding]:
     return rows
 
 
-async def _offered(examined: Examined) -> list[BaseTool]:
+async def _offered(inspection: Inspection) -> list[BaseTool]:
     with suppress(SettingsError):  # the rows of the rules, the tools and the servers report it
-        return await examined.offered()
+        return await inspection.offered()
     return []
 
 
 @ROWS.row("tool names", "Offer only one of them: a model mixes such names up.")
-async def tool_names_check(examined: Examined) -> Finding | None:
-    tools, alike = await _offered(examined), defaultdict[str, list[str]](list)
+async def tool_names_check(inspection: Inspection) -> Finding | None:
+    tools, alike = await _offered(inspection), defaultdict[str, list[str]](list)
     for tool in tools:
         alike[tool.name.casefold().replace("-", "_")].append(tool.name)
     clashes = [f"{' and '.join(names)} differ in case or dashes only" for names in alike.values() if len(names) > 1]
@@ -330,8 +329,8 @@ async def tool_names_check(examined: Examined) -> Finding | None:
 
 
 @ROWS.row("tool schemas", "Offer fewer tools, with `tools` of the MCP servers.")
-async def tool_schemas_check(examined: Examined) -> Finding | None:
-    tools = await _offered(examined)
+async def tool_schemas_check(inspection: Inspection) -> Finding | None:
+    tools = await _offered(inspection)
     sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in tools), reverse=True)
     if not sizes:
         return None
@@ -345,8 +344,8 @@ async def tool_schemas_check(examined: Examined) -> Finding | None:
 @ROWS.row(
     "system prompt", "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit."
 )
-async def system_prompt_check(examined: Examined) -> Finding:
-    settings, context = examined.settings, 0
+async def system_prompt_check(inspection: Inspection) -> Finding:
+    settings, context = inspection.settings, 0
     with suppress(SettingsError):  # the row of the context reports it
         if manager := context_manager(settings):
             context = text_tokens(context_prompt(manager, settings.context.persona).text)
@@ -360,7 +359,7 @@ async def system_prompt_check(examined: Examined) -> Finding:
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows "
     "more.",
 )
-async def sandbox_check(_: Examined) -> Finding:
+async def sandbox_check(_: Inspection) -> Finding:
     probe = [*SANDBOX, "--probe"]
     try:
         done = await asyncio.to_thread(subprocess.run, probe, capture_output=True, timeout=SANDBOX_SECONDS, check=False)

@@ -68,8 +68,8 @@ def show_schemas(settings: Settings, form: Format) -> None:
     from task.tools.base import in_format
 
     async def listed() -> tuple[list[BaseTool], Discovered]:
-        examined = Examined(settings)
-        return await examined.offered(), await examined.of_servers()
+        inspection = Inspection(settings)
+        return await inspection.offered(), await inspection.of_servers()
 
     tools, found = asyncio.run(listed())
     _print_json([in_format(tool.schema, form) for tool in tools])
@@ -92,15 +92,15 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
-    examined, tools = Examined(settings), list[ListedTool]()
-    for tool in await examined.offered():
+    inspection, tools = Inspection(settings), list[ListedTool]()
+    for tool in await inspection.offered():
         source = f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
         source = "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else source
         aliases = sorted(names_of(tool.name) - {tool.name})
         tools.append(ListedTool(tool.name, tool.description, sorted(tool.effects), source, aliases))
-    [python] = await interpreter_check.checks(examined)
+    [python] = await interpreter_check.checks(inspection)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
-    sentences += [f"{issue.summary}." for issue in (await examined.of_servers()).issues]
+    sentences += [f"{issue.summary}." for issue in (await inspection.of_servers()).issues]
     if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:
         sentences.append(f"The tools of {', '.join(forwarding)} depend on each caller's own key.")
     missing = ["Python"] if settings.pyinterpreter_mcp_url is None else []
@@ -129,7 +129,7 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     return tools
 
 
-class Examined:
+class Inspection:
     """The settings that are looked at, and what their MCP servers offer, asked once."""
 
     def __init__(self, settings: Settings) -> None:

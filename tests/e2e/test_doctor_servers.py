@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from task.cli.app import app
 from task.cli.checks import Check
 from task.cli.doctor import results
-from task.cli.tools import Examined, list_with_servers, show_schemas
+from task.cli.tools import Inspection, list_with_servers, show_schemas
 from task.settings import Settings, load_settings
 from task.tools.base import Format
 from task.tools.mcp.hub import MCPHub, ServerSpec
@@ -191,7 +191,7 @@ async def test_a_person_at_the_terminal_waits_less_for_a_silent_server_than_a_re
         hub = MCPHub([ServerSpec("silent", url)])
         request = asyncio.create_task(hub.discover())
         listed = Settings.model_validate({"mcp_servers": [{"name": "silent", "url": url}]})
-        found = await asyncio.wait_for(Examined(listed).of_servers(), 30)
+        found = await asyncio.wait_for(Inspection(listed).of_servers(), 30)
         assert not request.done()
         request.cancel()
         await hub.close()
