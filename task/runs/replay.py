@@ -68,7 +68,12 @@ async def replayed(trace: Trace) -> Trace:
     names = {call["name"] for turn in trace.turns for call in turn.tool_calls}
     tools = [_RecordedTool(name, results) for name in sorted(names)]
     toolbox = Toolbox(tools, _RecordedGate(trace.decisions))
-    loop = ToolLoop(model, toolbox, Limits(steps=_steps(trace)), observer)
+    steps = ENDLESS
+    if trace.status == "limited":  # the number of steps stands for whichever limit stopped the run
+        made = {call.call_id for call in trace.tool_calls}  # calls in the last answer are not made
+        answers = (turn for turn in trace.turns[trace.asked :] if turn.role == "assistant")
+        steps = sum(any(call["id"] in made for call in turn.tool_calls) for turn in answers)
+    loop = ToolLoop(model, toolbox, Limits(steps=steps), observer)
     async with asyncio.timeout(SECONDS):
         await loop.run(asked, NullChoice(), Caller("", nobody))
     return observer.trace()
@@ -139,15 +144,6 @@ def _replies(trace: Trace) -> list[Reply]:
     if trace.status == "failed":
         replies.append(Reply((*broken, ProviderError(trace.error or "the model failed"))))
     return replies
-
-
-def _steps(trace: Trace) -> int:
-    # The number of steps stands for whichever limit stopped the run.
-    if trace.status != "limited":
-        return ENDLESS
-    made = {call.call_id for call in trace.tool_calls}  # calls in the last answer are not made
-    answers = (turn for turn in trace.turns[trace.asked :] if turn.role == "assistant")
-    return sum(any(call["id"] in made for call in turn.tool_calls) for turn in answers)
 
 
 class _RecordedTool(DescribedTool):
