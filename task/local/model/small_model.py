@@ -67,7 +67,8 @@ class Line:
 
     def __init__(self, waiting: int = 8) -> None:
         self._waiting = waiting
-        self._places: list[asyncio.Event] = []  # each is set whenever the line has moved
+        self._places: list[object] = []
+        self._moved = asyncio.Event()  # a new one after each move
 
     @contextmanager
     def place(self) -> Generator[AsyncGenerator[Waiting]]:
@@ -79,25 +80,23 @@ class Line:
         if len(self._places) > self._waiting:
             text = BUSY.format(waiting=self._waiting)
             raise ProviderError(text, status_code=503, code="busy", display_message=text)
-        place = asyncio.Event()
+        place = object()
         self._places.append(place)
         try:
             yield self._turn(place)
         finally:
             self._places.remove(place)
-            for other in self._places:
-                other.set()
+            self._moved.set()
+            self._moved = asyncio.Event()
 
-    async def _turn(self, place: asyncio.Event) -> AsyncGenerator[Waiting]:
+    async def _turn(self, place: object) -> AsyncGenerator[Waiting]:
         reported = 0
-        while True:
-            place.clear()  # before looking: the line may move while a position is reported
-            if not (ahead := self._places.index(place)):
-                return
+        while ahead := self._places.index(place):
+            moved = self._moved  # of now: the line may move while a position is reported
             if ahead != reported:
                 reported = ahead
                 yield Waiting(f"Waiting for the local model: {ahead} ahead of this request")
-            await place.wait()
+            await moved.wait()
 
 
 @dataclass(frozen=True, slots=True)
