@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 
 from task.api.identity import ApiCaller
 from task.api.schemas import UNKNOWN_TYPE, Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
-from task.conversation.inputs import Incoming, user_message
+from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 
@@ -287,7 +287,7 @@ async def _with_files(shelf: FileShelf, caller: ApiCaller, content: Sequence[Par
                 files.append(Attachment(found.content_type, given.filename or found.filename, url=found.url))
     is_plain = all(part["type"] == "text" for part in parts)
     text = "\n".join(part["text"] for part in parts) if is_plain else parts
-    return user_message(Incoming(Role.USER, text, tuple(files)))
+    return user_message(Message(Role.USER, text, attachments=tuple(files)))
 
 
 def _text(content: str | Sequence[TextPart | RefusalPart] | None) -> str:

@@ -14,7 +14,7 @@ from mimetypes import guess_extension, guess_type
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from task.conversation.inputs import Incoming, user_message
+from task.conversation.inputs import user_message
 from task.conversation.messages import Attachment, Message, Role
 from task.core_client.files import DialFiles
 from task.errors import InvalidRequest, ToolError
@@ -43,7 +43,8 @@ def message_with(text: str, files: Sequence[AttachedFile]) -> Message:
     """The user's message with these files."""
     local = [f"- {file.name}" for file in files if file.stored is None]
     whole = "\n\n".join(filter(None, (text, "\n".join([IN_FOLDER, *local]) if local else "")))
-    return user_message(Incoming(Role.USER, whole, tuple(file.stored for file in files if file.stored is not None)))
+    stored = tuple(file.stored for file in files if file.stored is not None)
+    return user_message(Message(Role.USER, whole, attachments=stored))
 
 
 def mentioned(text: str, folder: Path) -> list[Path]:

@@ -25,19 +25,12 @@ from task.conversation.state import NO_TOOLS, TurnState
 
 
 @frozen_data
-class Incoming:
-    """One message of a request with DIAL's additions to its text; `state` and `form_value` are not validated."""
+class Incoming(Message):
+    """One message of a request with DIAL's additions; `state` and `form_value` are not validated."""
 
-    role: Role
-    content: str | list[dict[str, Any]] | None = None
-    attachments: tuple[Attachment, ...] = ()
     state: Mapping[str, Any] | None = None
     plain: Message | None = None  # an assistant or tool message that came with calls, as it is
     form_value: Any = None
-    scrub_pii: bool = False
-
-    def text(self) -> str:
-        return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
 
 
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
@@ -105,18 +98,16 @@ def conversation(
     return [*repaired(messages[:start]), *before.history] if resuming else repaired(messages)
 
 
-def user_message(incoming: Incoming) -> Message:
+def user_message(message: Message) -> Message:
     """The user's message with its attachments, which are also listed at the end of the text."""
-    files = incoming.attachments
-    if not files:
-        content = incoming.content if incoming.content is not None else ""
-        return Message(incoming.role, content, scrub_pii=incoming.scrub_pii)
-    note = attachment_note(files)
-    if isinstance(incoming.content, list):
-        content: str | list[dict[str, Any]] = [*incoming.content, {"type": "text", "text": note}]
-    else:
-        content = "\n\n".join(filter(None, (incoming.content, note)))
-    return Message(incoming.role, content, attachments=files, scrub_pii=incoming.scrub_pii)
+    files, content = message.attachments, message.content if message.content is not None else ""
+    if files:
+        note = attachment_note(files)
+        if isinstance(content, list):
+            content = [*content, {"type": "text", "text": note}]
+        else:
+            content = f"{content}\n\n{note}" if content else note
+    return Message(message.role, content, attachments=files, scrub_pii=message.scrub_pii)
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:

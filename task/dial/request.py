@@ -237,8 +237,8 @@ def _incoming(message: DialMessage) -> Incoming:
         )
     if custom is None:
         return Incoming(role, content, plain=called, scrub_pii=scrubs)
-    attachments = tuple(map(Attachment.of, custom.attachments or ()))
-    return Incoming(role, content, attachments, custom.state, called, custom.form_value, scrubs)
+    files, state, form = tuple(map(Attachment.of, custom.attachments or ())), custom.state, custom.form_value
+    return Incoming(role, content, attachments=files, scrub_pii=scrubs, state=state, plain=called, form_value=form)
 
 
 class CallerLimit:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from task.coding.coder import Coder, Progress
-from task.conversation.inputs import Answer, Incoming, user_message
-from task.conversation.messages import Attachment, Role
+from task.conversation.inputs import Answer, user_message
+from task.conversation.messages import Attachment, Message, Role
 from task.loop import Spent
 from task.product import Profile, Services, opened
 from task.settings import load_settings
@@ -93,7 +93,7 @@ class Conversation:
         else:
             attached = tuple(Attachment(**item) for item in files)
             self.start = len(self.progress.messages)
-            self.progress.messages.append(user_message(Incoming(Role.USER, text, attached)))
+            self.progress.messages.append(user_message(Message(Role.USER, text, attachments=attached)))
             self.progress.spent = Spent()
             self.task = asyncio.create_task(self._work())
         return await self.shown.get()
