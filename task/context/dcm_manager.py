@@ -52,7 +52,7 @@ class DCMManager:
         self.documents: dict[str, Reference] = {}
         self._definition: Definition | None = None
         self._seen: tuple[Stamp | None, ...] = ()
-        self._texts: LRUCache[Path, tuple[Stamp, str]] = LRUCache(max(self.options.cached_documents, 1))
+        self._texts: LRUCache[Path, tuple[Stamp | None, str]] = LRUCache(max(self.options.cached_documents, 1))
 
     def initialize(self) -> None:
         """Read the definition and every document it names.
@@ -62,7 +62,8 @@ class DCMManager:
         """
         try:
             self.path = self.path.absolute()
-            text, stamp = self._read_text(self.path.resolve())
+            stamp = _stamp_of(self.path)
+            text = self._read_text(self.path.resolve())
             self._definition = definition = parse(text, self.options.section_pattern)
         except (_Unreadable, OSError, RuntimeError) as error:
             raise DCMInitError(f"The context definition {self.path} cannot be used: {error}.") from error
@@ -152,10 +153,9 @@ class DCMManager:
 
     def _document(self, reference: Reference) -> str:
         path = self._located(reference)
-        kept = self._texts.get(path)
-        if kept is None or kept[0] != _stamp_of(path):
-            text, stamp = self._read_text(path)
-            kept = stamp, text
+        kept, stamp = self._texts.get(path), _stamp_of(path)  # before it is read: it may change meanwhile
+        if kept is None or kept[0] != stamp:
+            kept = stamp, self._read_text(path)
             if self.options.cached_documents:
                 self._texts[path] = kept
         return kept[1]
@@ -187,7 +187,7 @@ class DCMManager:
             raise _Unreadable("it is the definition itself, which would contain itself")
         return real
 
-    def _read_text(self, path: Path) -> tuple[str, Stamp]:
+    def _read_text(self, path: Path) -> str:
         limit = self.options.max_document_bytes
         try:
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_BLOCKING)) as file:
@@ -206,7 +206,7 @@ class DCMManager:
             raise _Unreadable("it is not UTF-8 text") from None
         if "\0" in text:
             raise _Unreadable("it is a binary file, not text")
-        return text, _stamp(state)
+        return text
 
 
 class _Unreadable(Exception):
@@ -232,10 +232,7 @@ def _reason(error: Exception) -> str:
 
 def _stamp_of(path: Path) -> Stamp | None:
     try:
-        return _stamp(path.stat())
+        state = path.stat()
     except OSError:
         return None
-
-
-def _stamp(state: os.stat_result) -> Stamp:
     return state.st_mtime_ns, state.st_size, state.st_ino
