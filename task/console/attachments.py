@@ -43,8 +43,7 @@ def message_with(text: str, files: Sequence[AttachedFile]) -> Message:
     """The user's message with these files."""
     local = [f"- {file.name}" for file in files if file.stored is None]
     whole = "\n\n".join(filter(None, (text, "\n".join([IN_FOLDER, *local]) if local else "")))
-    stored = tuple(file.stored for file in files if file.stored is not None)
-    return user_message(Message(Role.USER, whole, attachments=stored))
+    return user_message(Message(Role.USER, whole, attachments=tuple(file.stored for file in files if file.stored)))
 
 
 def mentioned(text: str, folder: Path) -> list[Path]:

@@ -202,12 +202,10 @@ class TEPSManager:
 
     def _decided(self, request: ToolRequest, asked: Pending) -> Message:
         card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
-        call = request.call
+        call, teps = request.call, self._ready().settings.teps
         with self._asking:  # of several threads' questions each has its own answer
             self.request_permission(card, request=request.shown(card))
-            answer = self.answer or Answer(
-                False, NO_ANSWER.format(seconds=self._ready().settings.teps.confirmation_seconds)
-            )
+            answer = self.answer or Answer(False, NO_ANSWER.format(seconds=teps.confirmation_seconds))
         if answer.allowed and answer.arguments is not None:
             call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
             changed = run_blocking(self._called, call)
