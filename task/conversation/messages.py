@@ -119,6 +119,13 @@ class Attachment:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class CustomContent:
+    """DIAL's additions to a message."""
+
+    attachments: tuple[Attachment, ...]
+
+
 @frozen_data
 class Message:
     """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls. `attachments` are
@@ -140,6 +147,11 @@ class Message:
     unsourced: bool = False
     scrub_pii: bool = False
     memo: str = ""
+
+    @property
+    def custom_content(self) -> CustomContent | None:
+        """The documented place of a tool's attachments."""
+        return CustomContent(self.attachments) if self.attachments else None
 
     def text(self) -> str:
         """The message's text; the text parts joined if content is a list."""

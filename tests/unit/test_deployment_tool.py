@@ -133,7 +133,8 @@ async def test_files_of_the_answer_go_to_the_person_as_they_are_and_the_model_le
     citation = {"title": "[1] a.pdf", "type": "text/markdown", "data": "quoted", "reference_url": "files/b/a.pdf"}
     asked = await call(attaching(PICTURE, citation, text="Two things"), TRANSLATOR)
     assert [item.as_dict() for item in asked.choice.attachments] == [PICTURE]  # an answer that cites carries the other
-    assert [item.as_dict() for item in asked.message.attachments] == [PICTURE, citation]
+    assert asked.message.custom_content is not None
+    assert [item.as_dict() for item in asked.message.custom_content.attachments] == [PICTURE, citation]
     assert asked.message.text() == f"Two things\n\nAttached files:\n- Image (image/png): {PICTURE['url']}"
 
 
