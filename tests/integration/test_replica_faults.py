@@ -39,7 +39,8 @@ AWAY = {
 EFFECTS = {
     "kill": BROKEN_OFF | AWAY,
     "roll_out": BROKEN_OFF | AWAY,
-    "restart_database": AWAY | {"an error in the stream"},
+    # A run that reads the store meanwhile: the same failure in a stream and among the events of a run.
+    "restart_database": AWAY | {"an error in the stream", "failed (store_unavailable)"},
     "lose_redis": set[str](),
     "freeze": set[str](),
     "cut_off": AWAY,
