@@ -1,4 +1,4 @@
-"""What comes from the user: the messages of a request, and answers about waiting calls by words, form or terminal."""
+"""What comes from the user: the messages of a request, and answers about waiting calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of chat models: a stream of deltas for messages and tool schemas, folded into one message."""
+"""Chat models: a stream of deltas for messages and tool schemas, and its fold into one message."""
 
 from __future__ import annotations
 

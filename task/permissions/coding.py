@@ -41,7 +41,7 @@ def coding_policy(policy: Policy, *, yes: bool = False) -> Policy:
 
 
 def is_listed(line: str, root: str) -> bool:
-    """Whether a command line in the workspace at `root` runs documented commands only, and leads nowhere else."""
+    """Whether a command line in the workspace at `root` runs documented commands only, and stays there."""
     call = ToolCall("listed", FunctionCall("shell_run", json.dumps({"cmd": line})))
     request = CallRequest(call, {"cmd": line}, frozenset({Effect.EXECUTE}), workspace=WorkspaceAccess(root))
     return any(rule.command and rule.fits(CallFacts(request)) for rule in CODING_RULES)

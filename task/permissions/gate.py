@@ -1,4 +1,4 @@
-"""Decide about a call: by the rules, then by what outside text makes dangerous, then by grants, else by the user."""
+"""Decide about a call: by rules, then what outside text makes dangerous, then grants, else the user."""
 
 from __future__ import annotations
 

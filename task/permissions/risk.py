@@ -1,4 +1,4 @@
-"""Assess how much harm a call could do, from the parsed call and never from the model's description of it."""
+"""Assess the harm a call could do, from the parsed call and never from the model's words about it."""
 
 from __future__ import annotations
 

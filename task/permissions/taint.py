@@ -1,4 +1,4 @@
-"""The conversation as the gate sees it: whether it contains text from outside, and which URLs it vouches for."""
+"""The conversation as the gate sees it: its text from outside, its addresses, and the URLs it vouches for."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ _DROPPED = _Dropped({0x5C: "/"})
 
 
 def folded(text: str) -> str:
-    """The text as addresses in it are compared: no case, blank, invisible character, or other way of writing one."""
+    """The text as its addresses are compared: no case, blanks, invisible characters or other spellings."""
     if text.isascii() and not ("%" in text or "&" in text or "\\" in text or "xn--" in text):
         compact = "".join(text.split())
         if compact.isprintable():

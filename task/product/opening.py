@@ -107,9 +107,8 @@ def opened(
     session = new_session(read_seconds, traced=telemetry.spans is not None)
     try:
         files, listings = DialFiles(endpoint, session=session), ModelListings(session, endpoint)
-        store = StoreAccess(
-            **settings.store_options, redis=redis, fingerprint=seal.fingerprint if seal is not None else None
-        )
+        fingerprint = seal.fingerprint if seal is not None else None
+        store = StoreAccess(**settings.store_options, redis=redis, fingerprint=fingerprint)
         backend = BACKENDS[settings.backend].open(settings, session, listings)
         own = default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
         mcp = MCPHub(mcp_specs(settings), files, redis=redis)

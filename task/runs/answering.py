@@ -47,12 +47,8 @@ async def answer(
     observer: LoopObserver,
     store: Store,
 ) -> tuple[RunOutcome, str | None]:
-    """Answer into `choice`: the outcome, and the session in which the run can be continued.
-
-    Failures and cancellations are outcomes.
-    """
-    outcome = RunOutcome("cancelled", (), Usage())
-    session_id = run.session_id
+    """Answer into `choice`: the outcome, also of a failure, and the session in which the run can be continued."""
+    outcome, session_id = RunOutcome("cancelled", (), Usage()), run.session_id
     try:
         owner, options = request.caller.owner, request.options
         approvals = RunApprovals(store, profile.rules, owner, session_id, run.run_id, request.answered)

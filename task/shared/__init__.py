@@ -1,1 +1,1 @@
-"""What replicas share: one Redis with limits, listings, documents and listeners, or the store in its place."""
+"""What replicas share, through one Redis or the store in its place."""

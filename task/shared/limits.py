@@ -1,4 +1,4 @@
-"""Rate limits: a bucket for each name, in Redis while that can be used, else where the process keeps its own."""
+"""Rate limits: a bucket for each name, in Redis while that works, else in the process."""
 
 from __future__ import annotations
 

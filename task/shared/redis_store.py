@@ -185,7 +185,7 @@ class RedisStore:
         return MARK_SECONDS - left / 1000 if left is not None and left >= 0 else None
 
     async def replicas(self) -> int | None:
-        """How many agents are connected, after a look at whether this Redis can be read and written; see `fault`."""
+        """How many agents are connected, after a look whether this Redis works; see `fault`."""
         mine = f"look:{uuid4().hex}"
         await self.mark(mine)
         await self._run("write", lambda redis: redis.delete(f"{SHARED}mark:{mine}"), self._short)

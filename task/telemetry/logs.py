@@ -1,4 +1,4 @@
-"""Where log lines go, as text or as JSON joined to their request and its trace, and a bound for those that repeat."""
+"""Where log lines go, as text or as JSON joined to their request and trace, and a bound on repeats."""
 
 from __future__ import annotations
 

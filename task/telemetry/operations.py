@@ -38,7 +38,7 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """The id of a request, the caller's own if it sent a plain one, and the id of the caller's trace, if it has one."""
+    """The id of a request, the caller's own if it is a plain one, and that of the caller's trace, if any."""
 
     request_id: str
     trace_id: str | None = None

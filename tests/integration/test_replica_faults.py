@@ -39,8 +39,7 @@ AWAY = {
 EFFECTS = {
     "kill": BROKEN_OFF | AWAY,
     "roll_out": BROKEN_OFF | AWAY,
-    # A run that reads the store meanwhile: the same failure in a stream and among the events of a run.
-    "restart_database": AWAY | {"an error in the stream", "failed (store_unavailable)"},
+    "restart_database": AWAY | {"an error in the stream"},
     "lose_redis": set[str](),
     "freeze": set[str](),
     "cut_off": AWAY,
