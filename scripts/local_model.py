@@ -111,15 +111,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Seconds from a start to the first word of a short question, and again when warm; bytes of memory.
-
-    `first` is that of the very first start, without a state saved by an earlier one; 0: not measured.
-    """
+    """Seconds from a start to the first word of a short question, and again when warm; bytes of memory."""
 
     cold: float
     warm: float
     memory: int
-    first: float = 0.0
 
 
 async def verdict(model: ChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
@@ -149,22 +145,13 @@ async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
         return Speed(cold, perf_counter() - started, _memory(process.pid or 0))
 
 
-async def saved_state(model: EmbeddedModel) -> Path:
-    """Write the state file again that every start except the very first finds."""
-    async with ModelProcess(model, print) as process:
-        state = await process.save_state()
-    if state is None:
-        raise AgentError("The model's server wrote no state.")
-    return state
-
-
 def table(verdicts: Sequence[Verdict], measured: Speed | None, cores: int) -> str:
     """The measured part of the page; without `measured`, as on a busy machine, it has no speed."""
     right = sum(item.right for item in verdicts)
     needing = [item for item in verdicts if item.prompt.tools]
     speed = measured and (
-        f"On {cores} cores: first word {measured.first:.1f} s after the very first start, {measured.cold:.1f} s after "
-        f"later ones, {measured.warm:.1f} s warm; {measured.memory / 1e9:.2f} GB of memory."
+        f"On {cores} cores: first word {measured.cold:.1f} s after the start, {measured.warm:.1f} s warm; "
+        f"{measured.memory / 1e9:.2f} GB of memory."
     )
     lines = [
         f"Right: {right} of {len(verdicts)} ({sum(item.right for item in needing)} of {len(needing)} that need a tool, "
@@ -224,10 +211,7 @@ async def _measure(with_speed: bool) -> str:
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)
     measured = None
     if with_speed:
-        model.state(model.found() or Path()).unlink(missing_ok=True)
-        first = await speed(model, DEFAULT_TOOLS)
-        await saved_state(model)
-        measured = replace(await speed(model, DEFAULT_TOOLS), first=first.cold)
+        measured = await speed(model, DEFAULT_TOOLS)
     return table(verdicts, measured, os.cpu_count() or 1)
 
 

@@ -91,7 +91,7 @@ def embedded_source(model: EmbeddedModel) -> ConnectedModel:
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
-        async with ModelProcess(model, logger.warning, saves_states=True) as process:
+        async with ModelProcess(model, logger.warning, warms_up=True) as process:
             yield process.chat
 
     return ConnectedModel(

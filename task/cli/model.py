@@ -51,8 +51,7 @@ def run_pull(settings: Settings) -> int:
             with _progress(console) as report:
                 pull(CODER, store, index.fetch, report)
     except WeightsUnavailable as error:
-        text = str(error)
-        console.print(text if OTHER_SOURCES in text else f"{text} {OTHER_SOURCES}", style="red")
+        console.print(f"{error} {OTHER_SOURCES}", style="red")
         return 1
     except KeyboardInterrupt:
         console.print("Stopped. The next `dial-agent model pull` continues where this one ended.")

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from task.cli.core import embedded_source
-from task.conversation.messages import user
-from task.local.model.process import EmbeddedModel, ModelProcess
+from task.local.model.process import EmbeddedModel
+from task.local.model.prompt import predicted_prefix
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import content_of, embedded
 from tests.support.llama_peer import PROGRAM, USAGE
@@ -208,24 +208,12 @@ async def test_a_process_that_could_not_be_started_is_started_later(
         assert (await answer_of(core))[0] == "Hello from the peer."
 
 
-async def test_the_state_after_warming_up_is_saved_for_the_next_process(tmp_path: Path) -> None:
-    model = embedded(tmp_path, {})
-    file = model.found()
-    assert file is not None
-    state, older = model.state(file), model.store.folder / f"{model.name}-0123.state"
-    older.write_bytes(b"outdated")
-    async with core_with(model, tmp_path):
-        await until(state.is_file)
-    assert model.store.states(model.name) == [state]
-    file.write_bytes(content_of({"prose": ["Another model."]}))
-    assert model.state(file) != state
-
-
-@pytest.mark.fault("local model: a damaged copy of what was read beforehand")
-@pytest.mark.parametrize(("content", "stays"), [("worked out", True), ("too old", False), ("damaged", False)])
-async def test_a_state_that_cannot_be_restored_is_renamed(tmp_path: Path, content: str, stays: bool) -> None:
-    model = embedded(tmp_path, {})
-    state = model.state(tmp_path / "small-model.gguf")
-    state.write_text(content)
-    async with asyncio.timeout(20), ModelProcess(model, print) as process, process.chat.having_read([user("Hi")]):
-        assert state.is_file() == stays
+async def test_each_process_reads_the_common_beginning_of_conversations_before_the_first_question(
+    tmp_path: Path,
+) -> None:
+    requests = tmp_path / "small-model.gguf.requests"
+    async with core_with(embedded(tmp_path, {}), tmp_path):
+        await until(requests.is_file)
+        await until(lambda: requests.read_bytes().endswith(b"\n"))
+    [warm_up] = map(json.loads, requests.read_text().splitlines())
+    assert warm_up["messages"] == [{"role": "system", "content": predicted_prefix().text()}]

@@ -10,9 +10,8 @@ The "weights" are GGUF's four letters and then JSON:
     fails: text            it prints this and ends at once
     chats: text            it prints this before it is ready
 
-Every request for an answer is a line in `FILE.requests`. A state is saved as llama.cpp does it, as "worked out"; one
-of other content cannot be restored, and "damaged" ends the process. When a client disconnects during an answer,
-`FILE.gone` is written.
+Every request for an answer is a line in `FILE.requests`. When a client disconnects during an answer, `FILE.gone` is
+written.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ PROGRAM = (sys.executable, str(Path(__file__)))
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option in ("--model", "--runtime", "--context", "--threads", "--state"):
+    for option in ("--model", "--runtime", "--context", "--threads"):
         parser.add_argument(option, required=True)
     options = parser.parse_args()
-    file, states = Path(options.model), Path(options.state).parent
+    file = Path(options.model)
     script = json.loads(file.read_bytes()[4:])
     if "fails" in script:
         sys.exit(script["fails"])
     print(script.get("chats", ""))
     time.sleep(script.get("load", 0))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(file, states, script))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(file, script))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"serving at http://127.0.0.1:{server.server_port}", flush=True)
     sys.stdin.buffer.read()
     os._exit(0)
 
 
-def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
+def _handler(file: Path, script: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
     decisions, prose = iter(script.get("decisions", ())), iter(script.get("prose", ()))
     mark = file.with_suffix(".died")
 
@@ -65,9 +64,6 @@ def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPR
             if self.headers.get("Authorization") != f"Bearer {os.environ['EMBEDDED_MODEL_KEY']}":
                 self.send_error(401)
                 return
-            if self.path.startswith("/slots/0?action="):
-                self._slot(self.path.rpartition("=")[2], states / json.loads(body)["filename"])
-                return
             with Path(f"{file}.requests").open("ab") as log:
                 log.write(body + b"\n")
             self.send_response(200)
@@ -77,15 +73,6 @@ def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPR
                 self._answer(json.loads(body))
             except OSError:
                 Path(f"{file}.gone").write_text("gone")
-
-        def _slot(self, action: str, state: Path) -> None:
-            if action == "save":
-                state.write_bytes(b"worked out")
-            elif state.read_bytes() == b"damaged":
-                os._exit(1)
-            fits = state.read_bytes() == b"worked out"
-            self.send_response(200 if fits else 400)
-            self.end_headers()
 
         def _answer(self, request: dict[str, Any]) -> None:
             if "response_format" in request:

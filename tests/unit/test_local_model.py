@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -224,20 +224,7 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
     assert [answer.message().content for answer in answers] == ["Done."] * 3
     assert waited[0] == []
     assert "1 ahead of this request" in waited[1][-1]
-    assert waited[2] == [
-        "Waiting for the local model: 2 ahead of this request",
-        "Waiting for the local model: 1 ahead of this request",
-    ]
-
-
-async def test_a_line_that_moves_while_a_position_is_reported_keeps_moving() -> None:
-    line, before = Line(), ExitStack()
-    before.enter_context(line.place())
-    with line.place() as turn:
-        assert await anext(turn) == Waiting("Waiting for the local model: 1 ahead of this request")
-        before.close()
-        async with asyncio.timeout(20):
-            assert await anext(turn, None) is None
+    assert waited[2] == ["Waiting for the local model: 2 ahead of this request"]
 
 
 async def test_a_client_that_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
@@ -263,8 +250,7 @@ async def test_warming_up_reads_the_common_beginning_of_conversations(session: a
 
     async with openai_upstream(says("."), same_beginning) as peer:
         model = served_by(peer, session)
-        async with model.having_read([predicted_prefix()]):
-            pass
+        await model.read([predicted_prefix()])
         await answered(model)
     assert peer.requests[0].body["max_tokens"] == 1
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
 import sys
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -32,7 +29,6 @@ PROGRAM = (sys.executable, str(Path(__file__).with_name("server.py")))
 PROFILE = replace(BASIC, streams_usage=True, refused=frozenset({"reasoning_effort", "top_logprobs"}))
 PAUSES = (0.3, 2.0)  # seconds before the retries: what restarts the process must have noticed that it died
 POLL_SECONDS = 1.0
-SLOT_TIMEOUT = aiohttp.ClientTimeout(total=20)
 LOADING = "The local model is being loaded"
 MISSING = "Waiting for the local model's weights"
 NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
@@ -68,31 +64,23 @@ class EmbeddedModel:
             return None
         return self.file if self.weights is None else self.store.found(self.weights)
 
-    def state(self, file: Path) -> Path:
-        """Where the state after the common beginning of conversations is saved, named by all that it depends on."""
-        found = file.stat()
-        origin = (self.store.runtime.name, found.st_size, found.st_mtime_ns, self.context)
-        digest = hashlib.sha256(f"{origin}\n{predicted_prefix().text()}".encode()).hexdigest()
-        return self.store.folder / f"{self.name}-{digest[:16]}.state"
-
 
 class ModelProcess:
     """The process of one embedded model, kept running between entering and leaving.
 
-    `saves_states`: each process that starts is warmed up, and its state is saved for later ones.
+    `warms_up`: each process that starts reads the common beginning of conversations before the first question comes.
     """
 
-    def __init__(self, model: EmbeddedModel, log: Callable[[str], None], *, saves_states: bool = False) -> None:
-        bias = model.weights.reply_bias if model.weights else 0.0
-        line = Line(model.queue)
+    def __init__(self, model: EmbeddedModel, log: Callable[[str], None], *, warms_up: bool = False) -> None:
+        bias, line = model.weights.reply_bias if model.weights else 0.0, Line(model.queue)
         self.chat = SmallModel(
             self.engine, model.name, model.context, model.answer_tokens, bias, pauses=PAUSES, line=line
         )
-        self._model, self._log, self._saves_states = model, log, saves_states
+        self._model, self._log, self._warms_up = model, log, warms_up
         self._key = secrets.token_urlsafe(24)
         self._ready = asyncio.Event()
         self._address = ""
-        self._output: deque[str] = deque(maxlen=5)
+        self._last_line = ""  # that the process has printed
         self._child: Child | None = None
 
     async def __aenter__(self) -> ModelProcess:
@@ -125,8 +113,8 @@ class ModelProcess:
             if reason == MISSING and waited >= self._model.appear_seconds:
                 raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
             if reason == LOADING and waited >= self._model.load_seconds:
-                last = "".join(f": {line}" for line in list(self._output)[-1:])
-                raise ProviderError(NO_START, code="not_started", text=f"{NO_START}{last}", display_message=NO_START)
+                text = f"{NO_START} {self._last_line}".rstrip()
+                raise ProviderError(NO_START, code="not_started", text=text, display_message=NO_START)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._ready.wait()
@@ -141,41 +129,6 @@ class ModelProcess:
         with store.lock(weights.name, wait=False) as idle:
             percent = 100 * store.done_bytes(weights) // weights.size
             return MISSING if idle else f"The local model is being downloaded: {percent // 10 * 10} %"
-
-    async def save_state(self) -> Path | None:
-        """Let the model read the common beginning of conversations and save the state after it, which holds nothing of
-        a conversation, in place of all others.
-
-        None: it could not be saved, which costs only time; the next question reports what is wrong with the model.
-        """
-        with suppress(ProviderError, OSError):
-            async with self.chat.having_read([predicted_prefix()]):
-                if (file := self._model.found()) is None:
-                    return None
-                state = self._model.state(file)
-                new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
-                if not await self._slot("save", new):
-                    return None
-            new.replace(state)
-            for other in self._model.store.states(self._model.name):
-                if other != state:
-                    other.unlink(missing_ok=True)
-            return state
-        return None
-
-    async def _slot(self, action: str, file: Path) -> bool:
-        # In slot 0 the server works on one request at a time. It closes connections that have streamed, which a pool
-        # may not have noticed yet: this one is new.
-        headers, jar = {"Authorization": f"Bearer {self._key}"}, aiohttp.DummyCookieJar()
-        url = f"{self._address}/slots/0?action={action}"
-        try:
-            async with (
-                aiohttp.ClientSession(headers=headers, timeout=SLOT_TIMEOUT, cookie_jar=jar) as session,
-                session.post(url, json={"filename": file.name}) as response,
-            ):
-                return response.status == HTTPStatus.OK
-        except (aiohttp.ClientError, TimeoutError):
-            return False
 
     async def _keep(self) -> None:
         restarts, failures = self._model.restarts, 0
@@ -195,7 +148,7 @@ class ModelProcess:
 
     async def _run(self, file: Path) -> int:
         model, serving = self._model, asyncio.get_running_loop().create_future()
-        files = ("--model", str(file), "--runtime", str(model.store.runtime), "--state", str(model.state(file)))
+        files = ("--model", str(file), "--runtime", str(model.store.runtime))
         threads = model.threads or os.cpu_count() or 1
         command = (*model.program, *files, "--context", str(model.context), "--threads", str(threads))
 
@@ -203,11 +156,11 @@ class ModelProcess:
             if line.strip().startswith(READY) and not serving.done():
                 serving.set_result(line.strip().removeprefix(READY))
             elif line.strip():
-                self._output.append(line.strip())
+                self._last_line = line.strip()
 
         environment = {"PATH": os.defpath, KEY_VARIABLE: self._key}
         child = self._child = await Child.start(Program("local model", command, environment, held=True), received)
-        watcher = asyncio.create_task(self._watch(child, file, serving))
+        watcher = asyncio.create_task(self._watch(child, serving))
         try:
             return await asyncio.shield(child.exited)
         finally:
@@ -216,30 +169,27 @@ class ModelProcess:
             child.kill()
             await asyncio.wait({child.exited})
 
-    async def _watch(self, child: Child, file: Path, serving: asyncio.Future[str]) -> None:
-        # Ready once its saved state is restored; killed when it fails to answer three times in a row: a process that
-        # hangs does not recover.
+    async def _watch(self, child: Child, serving: asyncio.Future[str]) -> None:
+        # Killed when it fails to answer three times in a row: a process that hangs does not recover.
         self._address = await serving
-        # llama.cpp aborts on a damaged file. So it is renamed before it is read: the next start then ignores it.
-        state = self._model.state(file)
-        taken = state.with_suffix(".taken")
-        with suppress(OSError):
-            state.replace(taken)
-            if await self._slot("restore", taken):
-                taken.replace(state)
         self._ready.set()
         failures, limit = 0, aiohttp.ClientTimeout(total=self._model.probe_seconds)
         async with (
             asyncio.TaskGroup() as tasks,
             aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session,
         ):
-            if self._saves_states:
-                tasks.create_task(self.save_state())
+            if self._warms_up:
+                tasks.create_task(self._warm_up())
             while failures < 3:
                 await asyncio.sleep(self._model.probe_seconds)
                 failures = 0 if await answers(session, f"{self._address}/health") else failures + 1
             self._log("the local model's process does not answer and is killed")
             child.kill()
+
+    async def _warm_up(self) -> None:
+        # Without it the first question only waits longer, and reports what is wrong with the model.
+        with suppress(ProviderError):
+            await self.chat.read([predicted_prefix()])
 
 
 def server_model(session: aiohttp.ClientSession, address: str, key: str, name: str) -> ChatModel:

@@ -19,7 +19,7 @@ BATCH = 64  # tokens computed between checks for a cancelled request, so that it
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for option, kind in {"model": Path, "runtime": Path, "context": int, "threads": int, "state": Path}.items():
+    for option, kind in {"model": Path, "runtime": Path, "context": int, "threads": int}.items():
         parser.add_argument(f"--{option}", type=kind, required=True)
     options = parser.parse_args()
     sys.path.append(str(options.runtime))
@@ -38,7 +38,6 @@ def main() -> None:
     parameters.api_keys = [os.environ[KEY_VARIABLE]]
     parameters.cors_origins = ""
     parameters.endpoint_slots = False
-    parameters.slot_save_path = f"{options.state.parent}{os.sep}"
     parameters.verbosity = 1
     server = llama.Server(parameters)
     print(f"{READY}{server.listening_address}", flush=True)

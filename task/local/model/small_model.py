@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,36 +67,26 @@ class Line:
 
     def __init__(self, waiting: int = 8) -> None:
         self._waiting = waiting
-        self._places: list[object] = []
-        self._moved = asyncio.Event()  # a new one after each move
+        self._requests = 0
+        self._serving = asyncio.Lock()  # wakes in the order of arrival
 
-    @contextmanager
-    def place(self) -> Generator[AsyncGenerator[Waiting]]:
-        """A place at the end, left with the block: reports its position whenever that changes, until it is the first.
+    async def turn(self) -> AsyncGenerator[Waiting | None]:
+        """How many are ahead, then None as soon as it is this request's turn, which lasts until the generator closes.
 
         Raises:
             ProviderError: the line is full.
         """
-        if len(self._places) > self._waiting:
+        if self._requests > self._waiting:
             text = BUSY.format(waiting=self._waiting)
             raise ProviderError(text, status_code=503, code="busy", display_message=text)
-        place = object()
-        self._places.append(place)
+        self._requests += 1
         try:
-            yield self._turn(place)
+            if self._requests > 1:
+                yield Waiting(f"Waiting for the local model: {self._requests - 1} ahead of this request")
+            async with self._serving:
+                yield None
         finally:
-            self._places.remove(place)
-            self._moved.set()
-            self._moved = asyncio.Event()
-
-    async def _turn(self, place: object) -> AsyncGenerator[Waiting]:
-        reported = 0
-        while ahead := self._places.index(place):
-            moved = self._moved  # of now: the line may move while a position is reported
-            if ahead != reported:
-                reported = ahead
-                yield Waiting(f"Waiting for the local model: {ahead} ahead of this request")
-            await moved.wait()
+            self._requests -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +111,25 @@ class SmallModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
-        with self.line.place() as turn:
+        async with aclosing(self.line.turn()) as turn:
             async for waiting in turn:
-                yield waiting
-            usable = () if options.tool_choice == "none" else offered(tools)
-            async with aclosing(_Request(self, messages, usable, options).deltas()) as deltas:
-                async for delta in deltas:
-                    yield delta
+                if waiting:
+                    yield waiting
+                    continue
+                usable = () if options.tool_choice == "none" else offered(tools)
+                async with aclosing(_Request(self, messages, usable, options).deltas()) as deltas:
+                    async for delta in deltas:
+                        yield delta
 
-    @asynccontextmanager
-    async def having_read(self, messages: Sequence[Message]) -> AsyncGenerator[None]:
-        """Let the engine read the beginning of a conversation; no request is served until the block is left.
+    async def read(self, messages: Sequence[Message]) -> None:
+        """Let the engine read the beginning of a conversation, so that one that continues it starts sooner.
 
         Raises:
             ProviderError: the model does not run.
         """
-        with self.line.place() as turn:
-            async for _ in turn:
-                pass
-            options = ModelOptions(max_tokens=1)
-            async for _ in _Request(self, messages, (), options).answer(messages, None, options):
-                pass
-            yield
+        options = ModelOptions(max_tokens=1, tool_choice="none")
+        async for _ in self.stream(messages, (), options):
+            pass
 
 
 class _Request:

