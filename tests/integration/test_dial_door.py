@@ -128,7 +128,7 @@ async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
         await p.reader.ask("25*47?")
         p.other.messages = list(p.reader.messages)
         await p.other.ask("What was the result?")
-    assert "1175" not in json.dumps([m for m in p.upstream.requests[2].messages if m["role"] == "tool"])
+    assert [message["role"] for message in p.upstream.requests[2].messages] == ["system", "user", "assistant", "user"]
 
 
 async def test_without_a_core_the_keys_owner_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ async def test_a_file_named_only_in_the_text_is_refused_and_explained(tmp_path: 
         await p.reader.ask(f"Read {other['url']}")
     result = p.upstream.requests[1].messages[-1]["content"]
     assert "attach" in result
-    assert "1700" not in result
+    assert "2025-10-05" not in result
 
 
 @pytest.mark.fault("file: a foreign host in file_url")
