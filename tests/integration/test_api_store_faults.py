@@ -21,8 +21,7 @@ from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
 from tests.support.replies import Reply
 from tests.support.stores import opened
-from tests.support.upstream import Upstream, dripping, hanging, openai_upstream
-from tests.support.upstream_faults import never_answering
+from tests.support.upstream import Upstream, dripping, hanging, never_answering, openai_upstream
 from tests.support.waiting import until
 
 

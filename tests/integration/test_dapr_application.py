@@ -23,7 +23,6 @@ from task.llm.scripted import says, wants
 from task.llm.transport import Retries
 from task.reference.conversation_input import ConversationInput, inputs_of
 from task.tools.toolset import ToolSet
-from tests.support.api_client import LOOKUP
 from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, in_openais_shape, scripted_peer
 from tests.support.documented import tool_calling_examples
 from tests.support.http_api import Api, http_api, key_of
@@ -124,33 +123,6 @@ async def test_with_a_wrong_key_the_application_learns_that(process: Process, tm
         assert api.upstream.requests == []
     assert caught.value.status_code == 401
     assert "dga-wrong" not in f"{caught.value} {caught.value.display_message} {caught.value.text}"
-
-
-async def test_texts_several_inputs_and_a_response_format_go_through(process: Process, tmp_path: Path) -> None:
-    shape = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    wanted = {"type": "json_schema", "json_schema": {"name": "count", "schema": shape}}
-    async with (
-        http_api(says("ok"), says('{"n": 1}'), tmp_path=tmp_path) as api,
-        sidecar_before(api, "none", process) as peer,
-    ):
-        marked = user("Write to ann@example.com")
-        plain = await asked(peer, user("one"), assistant("?"), marked)
-        shaped = await asked(peer, user("?"), extra={"response_format": wanted})
-        first, second = api.upstream.requests
-    assert (plain.text, shaped.text) == ("ok", '{"n": 1}')
-    assert roles(first) == ["user", "assistant", "user"]
-    assert second.body["response_format"]["json_schema"]["schema"]["properties"]["n"]["type"] == "integer"
-    assert (first.body["temperature"], "max_tokens" in first.body) == (0, False)
-
-
-async def test_a_forced_tool_of_the_application_is_called_and_answered(process: Process, tmp_path: Path) -> None:
-    script = wants("lookup", name="Ann"), says("Ann is 30.")
-    async with http_api(*script, tmp_path=tmp_path) as api, sidecar_before(api, "none", process) as peer:
-        made = (await asked(peer, user("Ann?"), tools=[LOOKUP], tool_choice="required")).message()
-        [call] = made.tool_calls
-        final = await asked(peer, user("Ann?"), made, tool_message(call, "30"), tools=[LOOKUP])
-        assert api.upstream.requests[0].body["tool_choice"] == "required"
-    assert final.text == "Ann is 30."
 
 
 EXAMPLES = tool_calling_examples()

@@ -12,24 +12,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.coding.planner import Plan, planned
-from task.llm.scripted import says, wants
-from task.product import opened
-from task.settings import Settings
-from task.tools.models import Caller, nobody
-from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, refusal, scripted_peer
-from tests.support.dapr_peer import response_format
+from task.llm.scripted import says
+from tests.support.dapr import DaprPeer, answer, dapr_process, scripted_peer
 from tests.support.http_api import Api, http_api, said
 from tests.support.mcp_processes import ServerProcess
 from tests.support.product import DEPLOYMENT, product
 
 MARKED = {"role": "user", "content": "I am a@b.de.", "scrub_pii": True}
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
 Process = tuple[ServerProcess, int]
-WEATHER = {
-    "type": "function",
-    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +35,6 @@ async def agent(process: Process, folder: Path, *answers: Any, **settings: Any) 
         http_api(tmp_path=folder, backend="dapr", dapr_grpc_endpoint=peer.address, **settings) as api,
     ):
         yield api, peer
-
-
-async def test_a_call_of_the_callers_own_tool_is_handed_out_as_the_design_writes_it(
-    process: Process, tmp_path: Path
-) -> None:
-    async with agent(process, tmp_path, wants("get_weather", city="Rome"), says("Sunny.")) as (api, peer):
-        first = (await api.complete("Weather?", tools=[WEATHER])).json["choices"][0]
-        (call,) = first["message"]["tool_calls"]
-        result = {"role": "tool", "tool_call_id": call["id"], "content": '{"sky": "clear"}'}
-        body = {"messages": [said("Weather?"), first["message"], result], "tools": [WEATHER]}
-        second = (await api.post("/v1/chat/completions", body)).json["choices"][0]["message"]["content"]
-        seen = await peer.seen()
-    assert (first["finish_reason"], first["message"]["content"]) == ("tool_calls", None)
-    assert (call["type"], call["function"]) == ("function", {"name": "get_weather", "arguments": '{"city": "Rome"}'})
-    assert second == "Sunny."
-    assert seen.prompts[1][-1]["content"] == '{"sky": "clear"}'
 
 
 @pytest.mark.fault("dapr: options that Dapr cannot carry")
@@ -150,26 +124,6 @@ async def test_other_providers_are_not_sent_it(tmp_path: Path) -> None:
     assert not any("scrub_pii" in str(body) for body in sent)
 
 
-@pytest.mark.fault("dapr: a picture")
-async def test_a_picture_becomes_a_sentence(process: Process, tmp_path: Path) -> None:
-    question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, PICTURE]}
-    async with agent(process, tmp_path) as (api, peer):
-        reply = await api.post("/v1/chat/completions", {"messages": [question]})
-        assert "cannot see pictures" in (await peer.seen()).prompts[0][-1]["content"]
-    assert reply.status == 200
-
-
-@pytest.mark.fault("dapr: arguments that are not JSON, from a component that always calls")
-async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(process: Process, tmp_path: Path) -> None:
-    async with agent(process, tmp_path, http={"steps": 3}) as (api, peer):
-        await peer.script(components={"echo": "conversation.echo"})
-        reply = await api.complete("Hi")
-        seen = await peer.seen()
-    assert reply.status == 200
-    assert reply.json["trace"]["error"]
-    assert len(seen.requests) <= 4
-
-
 @pytest.mark.fault("dapr: a request above 4 MiB")
 async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_and_stays_marked(
     process: Process, tmp_path: Path
@@ -186,30 +140,3 @@ async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_an
     assert 2 < len(prompt) < len(turns), "the system prompt, what still fits, and the question"
     assert "<EMAIL_ADDRESS>" in str(prompt)
     assert "a@b.de" not in str(prompt), "nor in the note on what was left out"
-
-
-@pytest.mark.fault("dapr: a provider's status in the text only")
-async def test_the_sentence_of_a_failure_reaches_the_caller(process: Process, tmp_path: Path) -> None:
-    async with agent(process, tmp_path, refusal(401, "no")) as (api, peer):
-        refused = await api.complete("Hi")
-        await peer.script(components={})
-        lacking = await api.complete("Hi")
-    assert refused.error["message"].startswith("The model test-model refused the key.")
-    assert f"The Dapr sidecar at {peer.address} has no conversation component" in lacking.error["message"]
-
-
-async def test_the_planner_gets_its_plan_in_a_schema_that_the_sidecar_reads(process: Process, tmp_path: Path) -> None:
-    plan: dict[str, Any] = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
-    async with scripted_peer(process, says(json.dumps(plan))) as peer:
-        tree = {"backend": "dapr", "dapr_grpc_endpoint": peer.address, "deployment_name": MODEL, "data_dir": tmp_path}
-        services, planner = opened(Settings.model_validate(tree), tools=())
-        try:
-            made, used = await planned(planner, Caller("", nobody), "Do it.")
-        finally:
-            await services.close()
-        [body] = (await peer.seen()).bodies
-    assert made == Plan(**plan)
-    assert used.completion_tokens == 5
-    read = response_format(body)
-    assert read is not None
-    assert set(read["properties"]) == set(plan)

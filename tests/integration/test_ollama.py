@@ -99,24 +99,6 @@ async def test_every_request_names_the_models_own_context_within_the_bound_and_n
     assert seen.loads == [["short:latest", 8192], ["long:latest", 16_384]], "no model is loaded a second time"
 
 
-async def test_the_peer_cuts_the_front_away_without_a_word_where_nothing_else_is_asked_for(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
-    async with (
-        new_session() as session,
-        session.post(
-            f"{peer.url}/api/chat",
-            json={
-                "model": MODEL,
-                "messages": [{"role": "user", "content": "first " + "word " * 4000}],
-                "stream": False,
-            },
-        ) as response,
-    ):
-        assert (await response.json())["prompt_eval_count"] == 4096
-    assert "first" not in (await peer.seen()).prompts[0]
-
-
 def test_a_machine_with_more_memory_lets_a_model_read_more() -> None:
     assert [context_for(size * 2**30) for size in (0, 4, 16, 32, 512)] == [8192, 8192, 16_384, 32_768, 65_536]
 
@@ -129,14 +111,6 @@ async def test_options_have_ollamas_names(peer: OllamaPeer, server: OllamaServer
         "num_ctx": 16_384, "temperature": 0.2, "top_p": 0.9, "num_predict": 50, "stop": ["END"], "seed": 7,
         "top_k": 5, "presence_penalty": 0.5,
     }  # fmt: skip
-
-
-async def test_a_limit_and_a_stop_sequence_end_the_answer(peer: OllamaPeer, server: OllamaServer) -> None:
-    await peer.script(says("one two three END four"), says("one two three"))
-    stopped = await answered(server, options=ModelOptions(stop=["END"]))
-    assert (stopped.text, stopped.finish_reason) == ("one two three ", "stop")
-    cut = await answered(server, options=ModelOptions(max_tokens=2))
-    assert (cut.text, cut.finish_reason) == ("one two ", "length")
 
 
 @pytest.mark.parametrize(("given", "sent"), [("30m", "30m"), ("-1", -1), ("90", 90)])

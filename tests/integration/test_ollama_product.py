@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator, Generator
@@ -24,10 +23,9 @@ from task.settings import Settings, load_settings
 from tests.support.core import RunningCore, local_core
 from tests.support.http_api import NOWHERE, Api, http_api, said
 from tests.support.mcp_processes import ServerProcess
-from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, scripted_peer
+from tests.support.ollama import MODEL, OllamaPeer, ollama_process, scripted_peer
 
 PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(b'png').decode()}"}}
-DEEP = {"response_format": {"type": "json_object"}, "logit_bias": {"1": 2}, "tool_choice": "auto"}
 
 
 @pytest.fixture(scope="module")
@@ -74,43 +72,6 @@ async def test_a_conversation_beyond_the_context_loses_its_oldest_turns_and_noth
     assert all(tool["function"]["name"] in prompt for tool in body["tools"])
     assert [f"turn {n} " in prompt for n in (0, 1, 5, 19)] == [True, False, False, True], "the first question stays"
     assert {load[1] for load in seen.loads} == {8192}
-
-
-@pytest.mark.fault("ollama: a conversation that is too long for the context")
-async def test_a_prompt_longer_than_estimated_is_refused_once_and_then_cut(
-    process: ServerProcess, tmp_path: Path
-) -> None:
-    turns = [said("word " * 900, role) for _ in range(20) for role in ("user", "assistant")]
-    async with agent(process, tmp_path, ollama={"context_tokens": 8192}, history={"max_tokens": 18_000}) as (api, peer):
-        reply = await api.post("/v1/chat/completions", {"messages": [*turns, said("And now?")]})
-        seen = await peer.seen()
-    assert reply.status == 200
-    assert (len(seen.requests), len(seen.prompts)) == (2, 1)
-    assert seen.bodies[0]["messages"][0] == seen.bodies[1]["messages"][0], "the system prompt stays"
-
-
-@pytest.mark.fault("ollama: a model without tools")
-async def test_what_had_no_effect_and_what_was_dropped_stands_in_the_trace_once(
-    process: ServerProcess, tmp_path: Path
-) -> None:
-    async with agent(process, tmp_path) as (api, peer):
-        await peer.script(models={f"{MODEL}:latest": {"capabilities": ["completion"]}})
-        reply = await api.complete("Hi", **DEEP)
-        trace = (await api.get(f"/traces/{reply.json['trace_id']}")).json
-    assert trace["warnings"] == [
-        "logit_bias had no effect: the provider of test-model does not take it",
-        "the tools had no effect: test-model cannot call tools",
-    ]
-
-
-async def test_a_person_who_leaves_stops_the_model(process: ServerProcess, tmp_path: Path) -> None:
-    async with agent(process, tmp_path) as (api, peer):
-        await peer.script(answer({"text": "Once "}, {"text": "upon "}, {"hang": True}))
-        asking = asyncio.create_task(api.complete("Tell me a story", stream=True))
-        await peer.seen(words=1)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        assert (await peer.seen(stopped=1)).stopped == [2]
 
 
 @pytest.mark.fault("ollama: a model that is missing, or deleted between two turns")
@@ -192,14 +153,3 @@ async def test_loading_is_a_stage_that_ends_before_the_text(process: ServerProce
     ]
     last = max(number for number, delta in enumerate(found) if "custom_content" in delta)
     assert last < next(number for number, delta in enumerate(found) if delta.get("content"))
-
-
-async def test_a_model_that_is_deleted_between_two_turns_is_an_error_with_the_command_that_gets_it(
-    process: ServerProcess,
-    tmp_path: Path,
-) -> None:
-    async with scripted_peer(process, says("Hello.")) as peer, core_before(peer, tmp_path) as core:
-        await events(core)
-        await peer.script(models={NAME: None})
-        errors = [chunk["error"] for chunk in await events(core) if "error" in chunk]
-    assert f"ollama pull {NAME}" in errors[0]["display_message"]

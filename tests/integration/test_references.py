@@ -13,7 +13,7 @@ from tests.support.http_api import http_api, key_of, said
 from tests.support.ports import free_port
 from tests.support.product import product
 from tests.support.replies import Reply
-from tests.support.upstream_faults import broken_off, http_error
+from tests.support.upstream import broken_off, http_error
 
 TOOLS = '''
 from task.errors import ToolError

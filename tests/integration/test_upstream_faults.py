@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 
 from task.conversation.messages import user
 from task.errors import ProviderError
-from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta, Usage
+from task.llm.base import Accumulator, ChatModel, ModelOptions, TextDelta
 from task.llm.dial import DialChatModel
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import says, wants
@@ -29,14 +29,10 @@ from tests.support.core import API_KEY, local_core
 from tests.support.http_api import MODEL, NOWHERE, Api, http_api
 from tests.support.upstream import (
     Answer,
-    Framing,
     Item,
     Upstream,
-    always,
     broken_off,
-    cut_arguments,
     error_in_stream,
-    framed,
     hanging,
     html_error,
     http_error,
@@ -145,31 +141,6 @@ async def test_a_server_that_never_answers_becomes_a_timeout(impatient: aiohttp.
     assert error.code == "timeout"
 
 
-async def test_passing_faults_before_the_stream_are_survived(session: aiohttp.ClientSession, backend: Build) -> None:
-    async with openai_upstream(http_error(429, retry_after=1), html_error(503), TEXT) as peer:
-        accumulator, error = await answered(backend(session, peer))
-    assert (error, accumulator.text, len(peer.requests)) == (None, "The answer is 1175", 3)
-
-
-async def test_a_slow_drip_is_no_silence(impatient: aiohttp.ClientSession, backend: Build) -> None:
-    async with openai_upstream(framed(says("ü"), Framing(bytes_per_write=1, seconds_per_write=0.002))) as peer:
-        accumulator, error = await answered(backend(impatient, peer))
-    assert (error, accumulator.text) == (None, "ü")
-
-
-@pytest.mark.fault("calls: cut tool JSON")
-@pytest.mark.parametrize("finish", ["length", "tool_calls"])
-async def test_cut_tool_arguments_are_named_and_stored_as_valid_json(
-    session: aiohttp.ClientSession, backend: Build, finish: str
-) -> None:
-    async with openai_upstream(cut_arguments("execute_code", '{"code": "print(1', finish)) as peer:
-        accumulator, error = await answered(backend(session, peer))
-    (call,) = accumulator.message().tool_calls
-    assert (error, call.function.arguments) == (None, "{}")
-    assert call.problem is not None
-    assert ("cut off by the length limit" in call.problem) == (finish == "length")
-
-
 @pytest.mark.fault("calls: 200 parallel calls")
 async def test_200_parallel_calls_arrive_whole_and_in_order(session: aiohttp.ClientSession, backend: Build) -> None:
     async with openai_upstream(parallel_calls("calculator", 200, expression="1+1")) as peer:
@@ -205,23 +176,6 @@ async def test_calls_with_odd_indexes_and_ids_are_distinguished(
     assert error is None
     assert [call.function.arguments for call in calls] == ['{"expression": "0"}', '{"expression": "1"}']
     assert len({call.id for call in calls}) == 2
-
-
-async def test_the_same_call_for_ever_gets_a_new_id_each_time(session: aiohttp.ClientSession, backend: Build) -> None:
-    async with openai_upstream(then=always(wants("calculator", expression="1"))) as peer:
-        model = backend(session, peer)
-        answers = [(await answered(model))[0].message().tool_calls for _ in range(20)]
-    assert {call.name for (call,) in answers} == {"calculator"}
-    assert len(peer.requests) == 20
-
-
-async def test_usage_alone_last_and_a_filter_chunk_first_are_read(
-    session: aiohttp.ClientSession, backend: Build
-) -> None:
-    reply = says("1175", usage=Usage(100, 20))
-    async with openai_upstream(framed(reply, Framing(filter_chunk_first=True, usage_apart=True))) as peer:
-        accumulator, error = await answered(backend(session, peer))
-    assert (error, accumulator.text, accumulator.usage) == (None, "1175", Usage(100, 20))
 
 
 @pytest.mark.parametrize("phase", [never_answering(), hanging(TEXT, chunks=2)], ids=["before", "during"])

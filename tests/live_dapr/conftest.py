@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.isolation import OUTSIDE
 
 PROVIDER_PORT, AGENT_PORT = 45871, 45872  # as the components have them
-NEEDED = {"provider", "agent", "echo"}
+NEEDED = {"provider", "agent"}
 ADDRESS = OUTSIDE.get("DAPR_GRPC_ENDPOINT", "")
 TOKEN = OUTSIDE.get("DAPR_API_TOKEN", "")
 

@@ -21,7 +21,7 @@ from tests.support.upstream import http_error, openai_upstream
 
 pytestmark = [pytest.mark.live_dapr, pytest.mark.system, pytest.mark.timeout(120)]
 
-COMPONENTS = {"provider": "conversation.openai", "echo": "conversation.echo"}
+COMPONENTS = {"provider": "conversation.openai"}
 PARAMETERS = {"type": "object", "properties": {"b": {"type": "integer", "minimum": 1}, "a": {"type": "string"}}}
 
 
@@ -55,10 +55,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {"inputs": HI},
     "context id": {"inputs": HI, "context_id": "c1"},
     "no such component": {"name": "nowhere", "inputs": HI},
-    "no inputs": {},
-    "no messages": {"inputs": [{}]},
-    "no type": {"inputs": [{"messages": [{}]}]},
-    "call without function": {"inputs": inputs(message("user", "?"), message("assistant", tool_calls=[{"id": "x"}]))},
     "developer": {"inputs": inputs(message("developer", "Be brief."), message("user", "?", name="ann"))},
     "history": {"inputs": HISTORY, "tools": [tool("look")]},
     "several inputs": {"inputs": [*inputs(message("system", "s")), *HI, *inputs(message("assistant", "a")), *HI]},
@@ -80,9 +76,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "optional": {"inputs": HI, "response_format": {
         "name": "x", "type": "object", "properties": {"n": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
     }},
-    "echo": {"name": "echo", "inputs": inputs(message("system", "sys"), message("user", "hello"))},
-    "echo of tools": {"name": "echo", "inputs": HI, "tools": [tool("look"), tool("find")]},
-    "echo of a history": {"name": "echo", "inputs": HISTORY, "tools": [tool("look")]},
 }  # fmt: skip
 ANSWERS: dict[str, Reply] = {"scrubbed answer": says(PERSONAL), "tools": wants("look", a="x") & wants("find", a="y")}
 

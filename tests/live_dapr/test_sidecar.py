@@ -6,30 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
 import pytest
-from dapr.aio.clients import DaprClient
 
-from task.coding.planner import Plan, planned
 from task.conversation.messages import Message, assistant, system, tool_message, user
 from task.errors import ProviderError
 from task.llm.base import Accumulator, ModelOptions, ModelWarning, ToolSchema
-from task.llm.conversation_input import ConversationInput
 from task.llm.dapr import DaprServer
-from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
-from task.product import opened
 from task.settings import Settings
 from task.tools.base import in_format
 from task.tools.declare import tool
-from task.tools.models import Caller, nobody
-from task.tools.toolset import ToolSet
 from tests.live_dapr.conftest import ADDRESS, AGENT_PORT, PROVIDER_PORT, TOKEN
 from tests.support.agent import running_agent
 from tests.support.documented import tool_calling_examples
@@ -43,8 +35,6 @@ EXAMPLES = tool_calling_examples()
 TOOLS: list[ToolSchema] = EXAMPLES["Multiple Tools Array"]
 QUICK = Retries(3, pause=0.01)
 WEATHER = wants("get_weather", location="San Francisco, CA")
-MAYBE = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
-PEOPLE = {"type": "object", "properties": {"name": {"type": "string"}, "age": MAYBE}}
 
 
 class Unit(Enum):
@@ -144,85 +134,6 @@ async def test_our_api_answers_over_dapr_in_the_designs_words_streaming_or_not(t
     assert stream.rstrip().endswith("data: [DONE]")
 
 
-async def test_inputs_go_through_the_sdks_own_client_with_and_without_tools() -> None:
-    """Check 5."""
-    question = ConversationInput("What's the weather?", "user", tools=list(map(dict, TOOLS)))
-    async with provider(says("Hello."), WEATHER, says("Sunny.")) as upstream, DaprClient(ADDRESS) as client:
-        old = await client.converse_alpha1("provider", alpha1([ConversationInput("Hi.", "user")]))
-        inputs, tools = alpha2([question])
-        asked = answer_of(await client.converse_alpha2("provider", inputs, tools=tools))
-        results = await ToolSet(forecast).execute_async(asked.as_dict())
-        inputs, tools = alpha2([question, asked, *map(ConversationInput.from_dict, results)])
-        final = answer_of(await client.converse_alpha2("provider", inputs, tools=tools))
-        sent = upstream.requests
-    assert (old.outputs[0].result, final.content) == ("Hello.", "Sunny.")
-    assert sent[0].messages == [{"role": "user", "content": "Hi."}]
-    assert [message["role"] for message in sent[2].messages] == ["user", "assistant", "tool"]
-    assert "There is no tool 'get_weather'" in sent[2].messages[2]["content"]
-
-
-async def test_several_calls_come_together_and_those_without_an_id_get_one() -> None:
-    """Check 6."""
-    both = wants("get_weather", location="Rome") & wants("get_weather", location="Oslo")
-    async with provider(both) as upstream, sidecar() as server:
-        message = (await answered(server, [user("?")], TOOLS)).message()
-        assert len(upstream.requests) == 1
-    assert [json.loads(call.function.arguments)["location"] for call in message.tool_calls] == ["Rome", "Oslo"]
-    assert len({call.id for call in message.tool_calls}) == 2
-
-
-async def test_echo_whose_arguments_are_no_json_ends_in_a_bounded_loop(tmp_path: Path) -> None:
-    """Check 7."""
-    async with agent(tmp_path, "echo", limits={"steps": 3}) as url:
-        body = json.loads(await posted(url, {"messages": [said("Hello")]}))
-    assert body["choices"][0]["finish_reason"] in ("stop", "length")
-    assert "Hello" in body["choices"][0]["message"]["content"]
-
-
-@pytest.mark.parametrize(
-    ("choice", "sent", "offered"),
-    [
-        (None, "auto", 2), ("auto", "auto", 2), ("none", "none", 2), ("required", "required", 2),
-        ({"type": "function", "function": {"name": "get_weather"}}, "required", 1),
-    ],
-)  # fmt: skip
-async def test_a_tool_choice_reaches_the_provider(choice: Any, sent: str, offered: int) -> None:
-    """Check 8."""
-    async with provider(says("ok")) as upstream, sidecar() as server:
-        await answered(server, [user("?")], TOOLS, tool_choice=choice)
-        body = upstream.requests[0].body
-    assert (body["tool_choice"], len(body["tools"])) == (sent, offered)
-
-
-async def test_a_choice_that_names_no_tool_and_a_component_that_is_not_there_are_refused_in_words() -> None:
-    async with sidecar() as server:
-        with pytest.raises(ProviderError, match="no_such"):
-            await answered(server, [user("?")], TOOLS, tool_choice="no_such")
-    async with sidecar("nowhere") as server:
-        with pytest.raises(ProviderError, match=r"no conversation component nowhere\. It has "):
-            await answered(server, [user("?")])
-
-
-async def test_a_wrong_address_is_named_within_five_seconds_while_the_event_loop_works() -> None:
-    """Check 9, without restarting somebody's sidecar."""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    server = DaprServer("127.0.0.1:9", component="provider")
-    async with asyncio.timeout(30):
-        with pytest.raises(ProviderError, match=r"127\.0\.0\.1:9"):
-            await answered(server, [user("?")])
-    counting.cancel()
-    await server.close()
-    assert turns > 100
-
-
 async def test_a_deadline_and_a_cancellation_reach_the_provider() -> None:
     """Check 10."""
     async with provider(then=hanging(says("?"), chunks=0)) as upstream:
@@ -248,30 +159,6 @@ async def test_options_that_dapr_does_not_carry_do_not_arrive_and_a_temperature_
     assert set(first) == {"model", "messages", "temperature"}
     assert (first["temperature"], second["temperature"]) == (0.7, 0)
     assert ModelWarning("max_tokens had no effect: this version of Dapr does not carry it").text in received.warnings
-
-
-async def test_a_response_format_with_optional_values_reaches_the_provider() -> None:
-    """Check 13."""
-    shape = {"type": "json_schema", "json_schema": {"name": "people", "schema": PEOPLE}}
-    async with provider(says("{}")) as upstream, sidecar() as server:
-        await answered(server, [user("?")], extra={"response_format": shape})
-        sent = upstream.requests[0].body["response_format"]
-    assert (sent["type"], sent["json_schema"]["name"]) == ("json_schema", "people")
-    properties = sent["json_schema"]["schema"]["properties"]
-    assert (properties["name"]["type"], properties["age"]["type"]) == ("string", "integer")
-
-
-async def test_personal_data_is_removed_from_one_message_or_from_the_answer() -> None:
-    """Check 14."""
-    address = "Write to ann@example.com"
-    async with provider(says("ok"), says(address), says(address)) as upstream, sidecar() as server:
-        marked = replace(user(address), scrub_pii=True)
-        await answered(server, [user(address), assistant("?"), marked])
-        scrubbed = await answered(server, [user("?")], extra={"scrub_pii": True})
-        plain = await answered(server, [user("?")])
-        sent = [message["content"] for message in upstream.requests[0].messages]
-    assert sent == [address, "?", "Write to <EMAIL_ADDRESS>"]
-    assert (scrubbed.text, plain.text) == ("Write to <EMAIL_ADDRESS>", address)
 
 
 async def test_the_schema_of_a_function_is_the_same_behind_the_sidecar() -> None:
@@ -315,20 +202,6 @@ async def test_a_long_history_and_every_script_arrive_as_they_are() -> None:
         sent = upstream.requests[0].messages
     assert answer.text == words
     assert [message["content"] for message in sent] == [message.text() for message in [*history, user(words)]]
-
-
-async def test_the_planner_gets_a_plan(tmp_path: Path) -> None:
-    plan: dict[str, Any] = {"plan": ["Read it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
-    tree = Settings.model_validate(settings_of(tmp_path, "provider"))
-    async with provider(says(json.dumps(plan))) as upstream:
-        services, planner = opened(tree, tools=())
-        try:
-            made, _ = await planned(planner, Caller("", nobody), "Do it.")
-        finally:
-            await services.close()
-        shape = upstream.requests[0].body["response_format"]["json_schema"]["schema"]
-    assert made == Plan(**plan)
-    assert set(shape["properties"]) == set(plan)
 
 
 async def test_the_agent_is_the_model_of_a_dapr_application(tmp_path: Path) -> None:

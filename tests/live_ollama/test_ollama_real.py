@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall, system, tool_message, user
+from task.conversation.messages import Message, system, tool_message, user
 from task.errors import ProviderError
 from task.llm.base import Accumulator, ModelOptions, TextDelta, ToolSchema
 from task.llm.ollama import OllamaServer, context_for, machine_memory
@@ -75,13 +75,6 @@ async def test_a_call_is_asked_for_and_its_result_accepted(server: OllamaServer,
     assert final.content or final.tool_calls  # what it says is up to the model
 
 
-async def test_a_history_with_calls_and_thoughts_is_accepted(server: OllamaServer) -> None:
-    call = ToolCall("call_1", FunctionCall("capital_of", '{"country": "France"}'))
-    thought = Message(Role.ASSISTANT, "Let me look.", tool_calls=(call,), reasoning_content="A tool knows.")
-    received = await answered(server, user("France?"), thought, tool_message(call, "Paris"), tools=[CAPITAL])
-    assert received.finish_reason
-
-
 async def test_a_prompt_that_is_too_long_is_refused_in_words_that_the_window_knows(server: OllamaServer) -> None:
     with pytest.raises(ProviderError) as caught:
         await answered(server, user("word " * 2 * CONTEXT))
@@ -140,14 +133,3 @@ async def test_a_missing_model_is_named(server: OllamaServer) -> None:
     assert caught.value.display_message == (
         "Ollama has no model no-such-model. Choose another one, or get it with: ollama pull no-such-model"
     )
-
-
-async def test_the_second_turn_reads_only_what_is_new(server: OllamaServer) -> None:
-    """By the time it takes: the server's count of prompt tokens includes those it had cached."""
-    long = system("You are brief. " + "These words are only here to be read. " * 60)
-    turn = {"model": MODEL, "stream": False, "truncate": False, "options": {"num_ctx": CONTEXT, "num_predict": 5}}
-    head = [{"role": "system", "content": long.text()}, {"role": "user", "content": "Say yes."}]
-    tail = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Say no."}]
-    first = await asked_directly("/api/chat", {**turn, "messages": head})
-    second = await asked_directly("/api/chat", {**turn, "messages": [*head, *tail]})
-    assert second["prompt_eval_duration"] < first["prompt_eval_duration"] / 2

@@ -45,14 +45,12 @@ def refusal(status: int, error: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the peer has received: bodies and metadata of calls, the messages that its provider read of each, the
-    components whose calls were stopped, and what it was asked of itself."""
+    """What the peer has received: bodies and metadata of calls, the messages that its provider read of each,
+    and the components whose calls were stopped."""
 
     requests: list[dict[str, Any]]
     prompts: list[list[dict[str, Any]]]
     stopped: list[str]
-    asked: list[str]
-    scripted: int
 
     @property
     def bodies(self) -> list[dict[str, Any]]:

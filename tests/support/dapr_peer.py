@@ -3,11 +3,11 @@
     python -m tests.support.dapr_peer HTTP_PORT GRPC_PORT [CERTIFICATE KEY]
 
 True to the sidecar: `GetMetadata` and `ConverseAlpha2` over gRPC, with TLS where it has a certificate, and the health
-path over HTTP; a token; the refusals of unknown components, tool choices and empty requests; each failure of a provider
-as INTERNAL with the status in its text; 4 MiB of a request; one output for each choice, the usage on every one; texts
-of developers read as a user's; personal data scrubbed from marked inputs, and from the answer where the request asks;
-a response format that it cannot read left out without a word; `conversation.echo`; a cancelled call ends the model's.
-A component with an endpoint asks it, as `conversation.openai` does.
+path over HTTP; a token; the refusals of unknown components and tool choices; each failure of a provider as INTERNAL
+with the status in its text; 4 MiB of a request; one output for each choice, the usage on every one; texts of developers
+read as a user's; personal data scrubbed from marked inputs, and from the answer where the request asks; a response
+format that it cannot read left out without a word; a cancelled call ends the model's. A component with an endpoint
+asks it, as `conversation.openai` does.
 
 What OpenAI refuses is refused here: results without their call, calls without a result. Tests script it over `/peer/…`;
 see `tests.support.dapr`.
@@ -65,13 +65,11 @@ class Peer:
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     prompts: list[Content] = field(default_factory=list[Content])
     stopped: list[str] = field(default_factory=list[str])
-    asked: list[str] = field(default_factory=list[str])
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     ids: count[int] = field(default_factory=lambda: count(1))
 
     def state(self) -> dict[str, Any]:
-        names = ("requests", "prompts", "stopped", "asked")
-        return {**{name: getattr(self, name) for name in names}, "scripted": len(self.answers)}
+        return {name: getattr(self, name) for name in ("requests", "prompts", "stopped")}
 
     async def notify(self) -> None:
         async with self.changed:
@@ -89,19 +87,12 @@ class Sidecar(DaprServicer):
                 raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "requested endpoint is not available")
         except Refusal as refusal:
             await context.abort(refusal.code, refusal.text)
-        self.peer.asked.append("GetMetadata")
+        components = {**self.peer.components, "statestore": "state.in-memory"}
         registered = [
-            api_v1.RegisteredComponents(name=name, type=kind, version="v1")
-            for name, kind in self.peer.components.items()
+            api_v1.RegisteredComponents(name=name, type=kind, version="v1") for name, kind in components.items()
         ]
         return api_v1.GetMetadataResponse(
-            id="test",
-            registered_components=[
-                *registered,
-                api_v1.RegisteredComponents(name="statestore", type="state.in-memory", version="v1"),
-            ],
-            extended_metadata={"daprRuntimeVersion": self.peer.version},
-            runtime_version=self.peer.version,
+            id="test", registered_components=registered, runtime_version=self.peer.version
         )
 
     async def ConverseAlpha2(
@@ -135,10 +126,6 @@ class Sidecar(DaprServicer):
         _check(request, self.peer.components)
         prompt = _prompt(request)
         self.peer.prompts.append(prompt)
-        if self.peer.components[request.name] == "conversation.echo":
-            [echo] = _echo(request, prompt)
-            words = len(echo["text"].split())
-            return _response(request, [echo], usage=(words, words))
         if request.name in self.peer.endpoints:
             return await _forwarded(request, prompt, self.peer)
         _check_prompt(request.name, prompt)
@@ -165,11 +152,8 @@ def _internal(component: str, text: str) -> Refusal:
 
 
 def _invalid(component: str, text: str) -> Refusal:
-    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"failed conversing with component {component}: {text}")
-
-
-def _invalid_params(component: str, text: str, kind: str = "string") -> Refusal:
-    return _invalid(component, f"invalid params%!(EXTRA {kind}={text})")  # a slip in the sidecar's own format
+    params = f"invalid params%!(EXTRA string={text})"  # a slip in the sidecar's own format
+    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"failed conversing with component {component}: {params}")
 
 
 # What the sidecar refuses, and what it makes of a request
@@ -178,20 +162,12 @@ def _invalid_params(component: str, text: str, kind: str = "string") -> Refusal:
 def _check(request: api_v1.ConversationRequestAlpha2, components: Mapping[str, str]) -> None:
     if request.name not in components:
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"failed finding conversation component {request.name}")
-    if not request.inputs:
-        raise _invalid(request.name, "missing inputs in request")
-    for item in request.inputs:
-        for message in item.messages:
-            if message.WhichOneof("message_types") is None:
-                raise _invalid_params(request.name, "message type cannot be nil", "*errors.errorString")
-            if any(call.WhichOneof("tool_types") is None for call in message.of_assistant.tool_calls):
-                raise _invalid_params(request.name, "tool types cannot be nil", "*errors.errorString")
     names = [tool.function.name for tool in request.tools]
     choice = request.tool_choice
     if choice == "required" and not names:
-        raise _invalid_params(request.name, f"tool choice must be {_CHOICES}")
+        raise _invalid(request.name, f"tool choice must be {_CHOICES}")
     if names and choice not in ("", "auto", "none", "required", *names):
-        raise _invalid_params(request.name, f"tool choice selected was not found. Must be {_CHOICES}")
+        raise _invalid(request.name, f"tool choice selected was not found. Must be {_CHOICES}")
 
 
 def _prompt(request: api_v1.ConversationRequestAlpha2) -> Content:
@@ -274,32 +250,15 @@ async def _forwarded(
     return _response(request, choices, peer)
 
 
-def _echo(request: api_v1.ConversationRequestAlpha2, prompt: Content) -> Content:
-    texts = [
-        f"Tool Response for tool ID '{item['tool_call_id']}' with name '{item['name']}': {item['content']}"
-        if item["role"] == "tool" else item["content"]
-        for item in prompt if item["content"] or item["role"] == "tool"
-    ]  # fmt: skip
-    calls = [
-        {"id": str(number), "name": tool.function.name,
-         "arguments": ",".join(sorted(MessageToDict(tool.function.parameters).get("properties", {})))}
-        for number, tool in enumerate(request.tools)
-    ]  # fmt: skip
-    earlier = [{"id": call["id"], **call["function"]} for item in prompt for call in item.get("tool_calls", ())]
-    return [{"text": "\n".join(texts), "calls": calls + earlier}]
-
-
 def _response(
-    request: api_v1.ConversationRequestAlpha2, choices: Content, peer: Peer | None = None, usage: Sequence[int] = USAGE
+    request: api_v1.ConversationRequestAlpha2, choices: Content, peer: Peer, usage: Sequence[int] = USAGE
 ) -> api_v1.ConversationResponseAlpha2:
     read, written = usage
     counts = api_v1.ConversationResultAlpha2CompletionUsage(
         prompt_tokens=read, completion_tokens=written, total_tokens=read + written
     )
     outputs = [
-        api_v1.ConversationResultAlpha2(
-            choices=[_choice(request, number, choice, peer)], model=None if peer is None else "gpt-4o", usage=counts
-        )
+        api_v1.ConversationResultAlpha2(choices=[_choice(request, number, choice, peer)], model="gpt-4o", usage=counts)
         for number, choice in enumerate(choices)
     ]
     return api_v1.ConversationResponseAlpha2(
@@ -308,11 +267,11 @@ def _response(
 
 
 def _choice(
-    request: api_v1.ConversationRequestAlpha2, number: int, choice: dict[str, Any], peer: Peer | None
+    request: api_v1.ConversationRequestAlpha2, number: int, choice: dict[str, Any], peer: Peer
 ) -> api_v1.ConversationResultChoices:
     calls = [
         api_v1.ConversationToolCalls(
-            id=call.get("id", f"call_{next(peer.ids):08x}" if peer else "0") or None,
+            id=call.get("id", f"call_{next(peer.ids):08x}") or None,
             function=api_v1.ConversationToolCallsOfFunction(name=call["name"], arguments=call["arguments"]),
         )
         for call in choice.get("calls", ())

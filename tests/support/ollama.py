@@ -3,7 +3,7 @@
     async with ollama_peer(wants("calculator", expression="25*47"), says("1175")) as peer:
         peer.url                        its address; `peer.kill()` and `peer.start()` as often as you like
         await peer.script(says("…"))    further answers, `models={name: {…} | None}` and `key` beside them
-        await peer.seen(requests=2)     the requests, prompts, loads, words and stopped answers, once there are so many
+        await peer.seen(requests=2)     the requests, prompts, loads and stopped answers, once there are so many
 
 An answer is a `Reply`, or the wire's own parts: `answer({"text": "half"}, {"error": "…"}, bytes_per_write=1)`.
 """
@@ -47,14 +47,12 @@ def raw(data: bytes) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the peer has received: bodies and headers of chats, the prompts that its model read, `[model, context]` of
-    each load, words per answer, and the words after which an answer was stopped."""
+    each load, and the words after which an answer was stopped."""
 
     requests: list[dict[str, Any]]
     prompts: list[str]
     loads: list[list[Any]]
-    words: list[int]
     stopped: list[int]
-    scripted: int
 
     @property
     def bodies(self) -> list[dict[str, Any]]:

@@ -2,10 +2,10 @@
 
     python -m tests.support.ollama_peer PORT
 
-True to the server: `/api/version`, `/api/tags`, `/api/show`, `/api/ps`, `/api/chat`; a context of 4,096 tokens and the
-front of longer prompts cut away without a word unless `num_ctx` and `truncate` say otherwise; the bodies of its
-refusals; arguments as objects only; `load` and `unload`; capabilities; pictures dropped for a model that cannot see;
-a model loaded again when its context changes; a client's disconnect ends the generating. A token is four bytes here.
+True to the server: `/api/version`, `/api/tags`, `/api/show`, `/api/ps`, `/api/chat`; the bodies of its refusals;
+arguments as objects only; capabilities; pictures dropped for a model that cannot see; a model loaded by a request
+without messages, and again when its context changes; a client's disconnect ends the generating. A token is four bytes
+here, and a prompt beyond the context is refused, as the server does for a request that asks not to be cut.
 
 Tests script it over `/peer/…`; see `tests.support.ollama`.
 """
@@ -25,7 +25,7 @@ from typing import Any
 
 from aiohttp import web
 
-DEFAULT_CONTEXT, BYTES_PER_TOKEN, PICTURE_TOKENS, KEPT_TOKENS = 4096, 4, 768, 4
+DEFAULT_CONTEXT, BYTES_PER_TOKEN, PICTURE_TOKENS = 4096, 4, 768
 CREATED = "2026-01-01T00:00:00.000000Z"
 WAIT_SECONDS = 30
 _WORD = re.compile(r"\S+\s*|\s+")
@@ -34,7 +34,6 @@ MODEL: dict[str, Any] = {
     "context": 32_768,
     "parameters": 7_615_616_512,
     "memory_context": 2**20,  # the largest context for which there is memory
-    "load_seconds": 0,
     "remote_host": None,
 }
 
@@ -55,22 +54,18 @@ class Peer:
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     prompts: list[str] = field(default_factory=list[str])
     loads: list[list[Any]] = field(default_factory=list[list[Any]])
-    words: list[int] = field(default_factory=list[int])
     stopped: list[int] = field(default_factory=list[int])
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     ids: count[int] = field(default_factory=lambda: count(1))
 
     def state(self) -> dict[str, Any]:
-        names = ("requests", "prompts", "loads", "words", "stopped")
-        return {**{name: getattr(self, name) for name in names}, "scripted": len(self.answers)}
+        return {name: getattr(self, name) for name in ("requests", "prompts", "loads", "stopped")}
 
     async def notify(self) -> None:
         async with self.changed:
             self.changed.notify_all()
 
     def model(self, name: Any) -> tuple[str, dict[str, Any]]:
-        if not name or not isinstance(name, str):
-            raise Refusal(400, "model is required")
         asked = (name if ":" in name else f"{name}:latest").casefold()
         whole = next((known for known in self.models if known.casefold() == asked), None)
         if whole is None:
@@ -109,70 +104,61 @@ async def version(_: web.Request) -> web.Response:
 
 
 async def tags(request: web.Request) -> web.Response:
-    peer = request.app[PEER]
-    return web.json_response({"models": [_listed(name, {**MODEL, **model}) for name, model in peer.models.items()]})
+    models = request.app[PEER].models.items()
+    return web.json_response({"models": [{"name": name, "model": name, **_details(model)} for name, model in models]})
 
 
 async def running(request: web.Request) -> web.Response:
     peer = request.app[PEER]
     models = [
-        {**_listed(name, {**MODEL, **peer.models.get(name, {})}), "expires_at": CREATED, "size_vram": 0,
-         "context_length": context}
+        {"name": name, "model": name, **_details(peer.models.get(name, {})), "context_length": context}
         for name, context in peer.loaded.items()
-    ]  # fmt: skip
+    ]
     return web.json_response({"models": models})
 
 
-def _listed(name: str, model: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "model": name, "modified_at": CREATED, "size": model["parameters"] // 2, "digest": "0" * 64,
-            "details": _details(model)}  # fmt: skip
-
-
 def _details(model: dict[str, Any]) -> dict[str, Any]:
-    family = model.get("family", "qwen2")
-    size = f"{model['parameters'] / 1e9:.1f}B"
-    return {"parent_model": "", "format": "gguf", "family": family, "families": [family], "parameter_size": size,
-            "quantization_level": "Q4_K_M"}  # fmt: skip
+    parameters = {**MODEL, **model}["parameters"]
+    details = {"format": "gguf", "family": "qwen2", "parameter_size": f"{parameters / 1e9:.1f}B"}
+    return {"modified_at": CREATED, "size": parameters // 2, "details": details}
 
 
 async def show(request: web.Request) -> web.Response:
-    body = await request.json()
-    _, model = request.app[PEER].model(body.get("model") or body.get("name"))
-    details = _details(model)
+    _, model = request.app[PEER].model((await request.json())["model"])
     shown = {
-        "modelfile": "", "template": "{{ .Prompt }}", "details": details, "modified_at": CREATED,
+        **_details(model),
         "model_info": {
-            "general.architecture": details["family"], "general.parameter_count": model["parameters"],
-            f"{details['family']}.context_length": model["context"],
+            "general.architecture": "qwen2",
+            "general.parameter_count": model["parameters"],
+            "qwen2.context_length": model["context"],
         },
         "capabilities": model["capabilities"],
-    }  # fmt: skip
+    }
     return web.json_response(shown | ({"remote_host": model["remote_host"]} if model["remote_host"] else {}))
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
     peer, started = request.app[PEER], perf_counter()
     body = await request.json()
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    if body.get("messages"):
+    messages = body.get("messages") or []
+    if messages:
+        headers = {name.lower(): value for name, value in request.headers.items()}
         peer.requests.append({"headers": headers, "body": body})
         await peer.notify()
     name, model = _checked(peer, body)
-    messages, context = body.get("messages") or [], _context(body, model)
-    if not messages and _seconds(body.get("keep_alive")) == 0:
-        peer.loaded.pop(name, None)
-        return web.json_response(_line(body, {"content": ""}, done="unload"))
+    context = min((body.get("options") or {}).get("num_ctx", DEFAULT_CONTEXT), model["context"])
     await _load(peer, name, model, context)
-    timing = {"load_duration": int((perf_counter() - started) * 1e9)}
+    counts = {"load_duration": int((perf_counter() - started) * 1e9), "total_duration": 1}
     if not messages:
         return web.json_response(_line(body, {"content": ""}, done="load"))
-    prompt, tokens = _prompt(body, model, context)
+    prompt, tokens = _rendered(messages, body, model)
+    if tokens > context:
+        raise Refusal(400, "the input length exceeds the context length")
     peer.prompts.append(prompt)
-    unscripted: dict[str, Any] = {"parts": [{"text": "Hello from the peer."}]}
-    answer = peer.answers.pop(0) if peer.answers else unscripted
+    answer: dict[str, Any] = peer.answers.pop(0) if peer.answers else {"parts": [{"text": "Hello from the peer."}]}
     if "status" in answer:
         raise Refusal(int(answer["status"]), str(answer["error"]))
-    return await Answer(peer, request, body, answer, tokens, context - tokens, timing).written()
+    return await Answer(peer, request, body, answer, {**counts, "prompt_eval_count": tokens}).written()
 
 
 def _checked(peer: Peer, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -184,15 +170,13 @@ def _checked(peer: Peer, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     for tool in body.get("tools") or []:
         _check_properties(tool["function"].get("parameters") or {})
     name, model = peer.model(body.get("model"))
-    if body.get("tools") and "tools" not in model["capabilities"]:
-        raise Refusal(400, f"registry.ollama.ai/library/{name} does not support tools")
-    if "completion" not in model["capabilities"]:
-        raise Refusal(400, f'"{body["model"]}" does not support chat')
     think = body.get("think")
     if think not in (None, True, False, "low", "medium", "high", "max"):
         raise Refusal(400, f'invalid think value: "{think}" (must be "high", "medium", "low", "max", true, or false)')
-    if think and "thinking" not in model["capabilities"]:
-        raise Refusal(400, f'"{body["model"]}" does not support thinking')
+    needed = {"tools": body.get("tools"), "completion": True, "thinking": think}
+    lacking = [each for each, asked in needed.items() if asked and each not in model["capabilities"]]
+    if lacking:
+        raise Refusal(400, f'"{body["model"]}" does not support {lacking[0].replace("completion", "chat")}')
     return name, model
 
 
@@ -215,20 +199,8 @@ def _check_properties(schema: dict[str, Any]) -> None:
         raise Refusal(400, "json: cannot unmarshal bool into Go struct field ToolProperty.required of type []string")
     for shape in (schema.get("properties") or {}).values():
         if not isinstance(shape, dict):
-            place = (
-                "Go struct field ToolFunctionParameters.tools.function.parameters.properties of type api.ToolProperty"
-            )
-            raise Refusal(400, f"json: cannot unmarshal bool into {place}")
+            raise Refusal(400, "json: cannot unmarshal bool into Go struct field of type api.ToolProperty")
         _check_properties(shape)
-
-
-def _context(body: dict[str, Any], model: dict[str, Any]) -> int:
-    asked = (body.get("options") or {}).get("num_ctx", DEFAULT_CONTEXT)
-    return min(asked, model["context"])
-
-
-def _seconds(keep_alive: Any) -> float | None:
-    return 0 if keep_alive in (0, "0", "0s", "0m") else None
 
 
 async def _load(peer: Peer, name: str, model: dict[str, Any], context: int) -> None:
@@ -237,32 +209,13 @@ async def _load(peer: Peer, name: str, model: dict[str, Any], context: int) -> N
     peer.loaded.pop(name, None)
     if context > model["memory_context"]:
         raise Refusal(500, "model requires more system memory (21.3 GiB) than is available (7.9 GiB)")
-    await asyncio.sleep(model["load_seconds"])
     peer.loaded[name] = context
     peer.loads.append([name, context])
     await peer.notify()
 
 
-def _prompt(body: dict[str, Any], model: dict[str, Any], context: int) -> tuple[str, int]:
-    messages = body["messages"]
-    cuts = body.get("truncate", True)
-    if cuts:  # whole messages first, but never a system prompt or the last message
-        for start in range(len(messages)):
-            kept = [item for item in messages[:start] if item["role"] == "system"] + messages[start:]
-            if start == len(messages) - 1 or _rendered(kept, body, model)[1] <= context:
-                messages = kept
-                break
-    prompt, tokens = _rendered(messages, body, model)
-    if tokens <= context:
-        return prompt, tokens
-    if not cuts:
-        raise Refusal(400, "the input length exceeds the context length")
-    kept, text = KEPT_TOKENS * BYTES_PER_TOKEN, prompt.encode()
-    rest = text[len(text) - (context * BYTES_PER_TOKEN - kept) :]
-    return (text[:kept] + rest).decode(errors="ignore"), context
-
-
 def _rendered(messages: list[dict[str, Any]], body: dict[str, Any], model: dict[str, Any]) -> tuple[str, int]:
+    """What the model reads, and its tokens."""
     tools = "".join(f"{json.dumps(tool)}\n" for tool in body.get("tools") or ())
     texts = [
         f"<|im_start|>{item['role']}\n{item.get('thinking', '')}{item.get('content', '')}"
@@ -281,107 +234,74 @@ def _line(body: dict[str, Any], message: dict[str, Any], done: str | None = None
 
 @dataclass
 class Answer:
-    """One answer as its parts say; `left` are the tokens that the context has room for."""
+    """One answer, part by part."""
 
     peer: Peer
     request: web.Request
     body: dict[str, Any]
     answer: dict[str, Any]
-    prompt_tokens: int
-    left: int
-    timing: dict[str, Any]
+    counts: dict[str, Any]
     made: int = 0
-    reason: str = "stop"
     response: web.StreamResponse | None = None
     held: bytes = b""
-    whole: dict[str, Any] = field(default_factory=lambda: {"content": ""})
 
     async def written(self) -> web.StreamResponse:
-        self.peer.words.append(0)
         try:
             return await self._parts()
         except (asyncio.CancelledError, ConnectionError):
-            self.peer.stopped.append(self.peer.words[-1])
+            self.peer.stopped.append(self.made)
             await asyncio.shield(self.peer.notify())
             raise
 
     async def _parts(self) -> web.StreamResponse:
-        streams = self.body.get("stream", True)
         for part in self.answer["parts"]:
-            if "pause" in part:
-                await asyncio.sleep(part["pause"])
-            elif "hang" in part:
-                await self._flush()
-                await asyncio.Event().wait()
-            elif "raw" in part:
-                await self._write(base64.b64decode(part["raw"]))
-            elif "end" in part:
-                return await self._ended(reset=part["end"] == "reset")
-            elif "error" in part:
-                return await self._failed(part["error"], streams)
-            elif not await self._said(part, streams):
-                break
-        counts = {"total_duration": 1, "prompt_eval_count": self.prompt_tokens, "prompt_eval_duration": 1,
-                  "eval_count": self.made, "eval_duration": 1, **self.timing}  # fmt: skip
-        if not streams:
-            return web.json_response(_line(self.body, self.whole, done=self.reason, **counts))
-        await self._line(_line(self.body, {"content": ""}, done=self.reason, **counts))
+            match part:
+                case {"pause": seconds}:
+                    await asyncio.sleep(seconds)
+                case {"hang": _}:
+                    await self._flush()
+                    await asyncio.Event().wait()
+                case {"raw": data}:
+                    await self._write(base64.b64decode(data))
+                case {"end": end}:
+                    return await self._ended(reset=end == "reset")
+                case {"error": text} if self.response is None and not self.held:
+                    raise Refusal(500, text)
+                case {"error": text}:
+                    await self._write_line({"error": text})
+                    return await self._ended()
+                case {"token": token, "likeliest": likeliest}:
+                    await self._token(token, likeliest)
+                case {"call": call}:
+                    named = {} if self.answer.get("ids") is False else {"id": f"call_{next(self.peer.ids):08x}"}
+                    await self._message(tool_calls=[{**named, "function": {"index": 0, **call}}])
+                case _:
+                    [(kind, text)] = part.items()
+                    for word in _WORD.findall(text):
+                        await self._message(**{"content" if kind == "text" else "thinking": word})
+        counts = {**self.counts, "eval_count": self.made}
+        await self._write_line(_line(self.body, {"content": ""}, done="stop", **counts))
         return await self._ended()
 
-    async def _said(self, part: dict[str, Any], streams: bool) -> bool:
-        """Write a part; False: the answer ends at a limit or a stop sequence."""
-        if "token" in part:
-            return await self._token(part["token"], part["likeliest"])
-        if "call" in part:
-            return await self._message({"content": "", "tool_calls": [self._call(part["call"])]}, streams)
-        kind = "thinking" if "thinking" in part else "content"
-        text = part.get("text", part.get("thinking", ""))
-        stops = [place for stop in self._options("stop", []) if (place := text.find(stop)) >= 0]
-        for word in _WORD.findall(text[: min(stops)] if stops else text):
-            if self.made >= min(self.left, self._options("num_predict", self.left)):
-                self.reason = "length"
-                return False
-            await self._message({"content": "", kind: word}, streams)
-        return not stops
-
-    async def _token(self, token: str, likeliest: dict[str, float]) -> bool:
+    async def _token(self, token: str, likeliest: dict[str, float]) -> None:
         """Write one token, with the log probabilities at its place where the request asks for them."""
+        self.made += 1
         top = [{"token": other, "logprob": value} for other, value in likeliest.items()]
         weighed = {"token": token, "logprob": likeliest[token], "top_logprobs": top[: self.body.get("top_logprobs", 0)]}
-        self.made += 1
-        self.peer.words[-1] += 1
         more = {"logprobs": [weighed]} if self.body.get("logprobs") else {}
-        await self._line(_line(self.body, {"content": token}, None, **more))
-        return True
+        await self._write_line(_line(self.body, {"content": token}, None, **more))
 
-    def _options(self, name: str, default: Any) -> Any:
-        return (self.body.get("options") or {}).get(name, default)
-
-    def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        number = next(self.peer.ids)
-        named = {} if self.answer.get("ids") is False else {"id": f"call_{number:08x}"}
-        return {**named, "function": {"index": 0, **call}}
-
-    async def _message(self, message: dict[str, Any], streams: bool) -> bool:
+    async def _message(self, **message: Any) -> None:
         self.made += 1
-        self.peer.words[-1] += 1
-        if streams:
-            await self._line(_line(self.body, message))
-        else:
-            self.whole["content"] += message["content"]
-            for name, empty in (("thinking", ""), ("tool_calls", [])):
-                if name in message:
-                    self.whole[name] = self.whole.get(name, empty) + message[name]
-        return True
+        await self._write_line(_line(self.body, {"content": "", **message}))
 
-    async def _line(self, line: dict[str, Any]) -> None:
+    async def _write_line(self, line: dict[str, Any]) -> None:
         await self._write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
     async def _write(self, data: bytes) -> None:
         self.held += data
-        if self.answer.get("buffered"):
-            return
-        await self._flush()
+        if not self.answer.get("buffered"):
+            await self._flush()
 
     async def _flush(self) -> None:
         if self.response is None:
@@ -393,12 +313,6 @@ class Answer:
             await self.response.write(data[place : place + size])
             if size < len(data):
                 await asyncio.sleep(0)
-
-    async def _failed(self, text: str, streams: bool) -> web.StreamResponse:
-        if not streams or (self.response is None and not self.held):
-            raise Refusal(500, text)
-        await self._line({"error": text})
-        return await self._ended()
 
     async def _ended(self, *, reset: bool = False) -> web.StreamResponse:
         await self._flush()
@@ -420,8 +334,6 @@ async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
         return await handler(request)
     except Refusal as refusal:
         return web.json_response({"error": refusal.text}, status=refusal.status)
-    except json.JSONDecodeError as error:
-        return web.json_response({"error": str(error)}, status=400)
 
 
 PEER = web.AppKey("peer", Peer)

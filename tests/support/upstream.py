@@ -19,9 +19,8 @@ An item is one of
 Every fault is such an item: `http_error(429, retry_after=2)`, `plain_error(502, "Bad gateway")`, `html_error(503)`,
 `malformed_chunk(reply)`, `broken_off(reply, chunks=2)` (reset), `broken_off(reply, chunks=2, reset=False)` (clean end,
 no finish_reason), `error_in_stream(reply, chunks=2)`, `cut_arguments("tool", '{"a": "b')`, `hanging(reply, chunks=1)`,
-`never_answering()`, `parallel_calls("tool", 200)`, `dripping(reply, seconds=0.001)`, `fragments(stream)` for a stream
-of tests.support.streams, `framed(reply, Framing(...))` for another look of the same answer. `then=always(wants(...))`
-asks for the same call for ever. `framing=` sets the look of every answer.
+`never_answering()`, `parallel_calls("tool", 200)`, `dripping(reply, seconds=0.001)`, `framed(reply, Framing(...))` for
+another look of the same answer. `framing=` sets the look of every answer.
 
 Like the real thing the peer refuses an invalid history with a 400: see tests/support/upstream_rules.py (`strict=False`
 turns that off). `api_key="..."` makes it answer 401 to any other key, in `Authorization` or `Api-Key`.
@@ -33,35 +32,28 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
+from task.llm.base import Finish, ToolCallDelta
 from task.llm.scripted import Pause, Reply
 from tests.support.core import served
-from tests.support.upstream_faults import (
-    always,
-    broken_off,
-    cut_arguments,
-    dripping,
-    error_in_stream,
-    fragments,
-    framed,
-    hanging,
-    html_error,
-    http_error,
-    malformed_chunk,
-    never_answering,
-    parallel_calls,
-    plain_error,
-)  # fmt: skip
 from tests.support.upstream_rules import fault_of
-from tests.support.upstream_wire import HANG, PLAIN, RESET, Answer, Framing, Hang, Received, Reset, rendered
-
-__all__ = [
-    "HANG", "RESET", "Answer", "Framing", "Item", "Pause", "Received", "Upstream", "always", "broken_off",
-    "cut_arguments", "dripping", "error_in_stream", "fragments", "framed", "hanging", "html_error", "http_error",
-    "malformed_chunk", "never_answering", "openai_upstream", "parallel_calls", "plain_error",
-]  # fmt: skip
+from tests.support.upstream_wire import (
+    HANG,
+    PLAIN,
+    RESET,
+    Answer,
+    Framing,
+    Hang,
+    Part,
+    Received,
+    Reset,
+    chunks_of,
+    framed_parts,
+    rendered,
+)  # fmt: skip
 
 Item = Reply | Answer | Callable[[Received], "Reply | Answer"]
 
@@ -78,16 +70,9 @@ class Upstream:
         strict: bool = True,
     ) -> None:
         self.requests: list[Received] = []
-        self.answered = 0
-        self.disconnects = 0
-        self.connections = 0
-        self.port = 0
-        self._items = items
-        self._then = then
-        self._framing = framing
-        self._api_key = api_key
-        self._strict = strict
-        self._served = 0
+        self.answered = self.disconnects = self.connections = self.port = self._served = 0
+        self._items, self._then = items, then
+        self._framing, self._api_key, self._strict = framing, api_key, strict
         self._changed = asyncio.Condition()
         self._seen: set[object] = set()
 
@@ -210,3 +195,78 @@ async def openai_upstream(
     async with served(upstream_app(peer), port=port, shutdown_timeout=0.05) as url:
         peer.port = int(url.rpartition(":")[2])
         yield peer
+
+
+# The answers that a test can request: replies in odd shapes, and every fault
+
+
+def framed(reply: Reply, framing: Framing) -> Callable[[Received], Answer]:
+    return lambda received: rendered(reply, received, framing)
+
+
+def dripping(reply: Reply, seconds: float = 0.001) -> Callable[[Received], Answer]:
+    """The answer byte by byte."""
+    return framed(reply, Framing(bytes_per_write=1, seconds_per_write=seconds))
+
+
+def parallel_calls(tool: str, count: int, **arguments: Any) -> Reply:
+    """One answer with many calls of one tool; each gets its `number`."""
+    return Reply(tuple(ToolCallDelta(n, f"call_{n}", tool, {**arguments, "number": n}) for n in range(count)))
+
+
+def http_error(
+    status: int, message: str = "", *, code: str | None = None, retry_after: float | str | None = None, **more: Any
+) -> Answer:
+    """An error before the stream, shaped like OpenAI's."""
+    error = {"message": message or f"status {status}", "type": "test_error", "param": None, "code": code} | more
+    headers = {"Content-Type": "application/json"}
+    if retry_after is not None:
+        headers["Retry-After"] = str(retry_after)
+    return Answer((json.dumps({"error": error}).encode(),), status, headers)
+
+
+def plain_error(status: int, text: str, content_type: str = "text/plain") -> Answer:
+    """An error as DIAL Core and many gateways send it."""
+    return Answer((text.encode(),), status, {"Content-Type": content_type})
+
+
+def html_error(status: int) -> Answer:
+    page = f"<html><head><title>{status}</title></head><body><h1>{status} nginx</h1></body></html>"
+    return plain_error(status, page, "text/html")
+
+
+def malformed_chunk(reply: Reply, chunks: int = 1) -> Callable[[Received], Answer]:
+    return _cut_after(reply, chunks, b'data: {"choices": [{"delta": {"content": \n\n')
+
+
+def broken_off(reply: Reply, chunks: int = 1, *, reset: bool = True) -> Callable[[Received], Answer]:
+    """The stream ends in the middle: by a reset, or cleanly but without a finish reason."""
+    return _cut_after(reply, chunks, *((RESET,) if reset else ()))
+
+
+def hanging(reply: Reply, chunks: int = 1) -> Callable[[Received], Answer]:
+    return _cut_after(reply, chunks, HANG)
+
+
+def never_answering() -> Answer:
+    return Answer((HANG,))
+
+
+def error_in_stream(reply: Reply, chunks: int = 1, **error: Any) -> Callable[[Received], Answer]:
+    """An error event under HTTP 200."""
+    body = {"message": "the server had an error", "type": "server_error", "code": None} | error
+    return _cut_after(reply, chunks, b"data: " + json.dumps({"error": body}).encode() + b"\n\n", b"data: [DONE]\n\n")
+
+
+def cut_arguments(tool: str, arguments: str, finish: str = "length") -> Reply:
+    """A call whose arguments stop in the middle because the answer got too long."""
+    return Reply((ToolCallDelta(0, "call_cut", tool, ""), ToolCallDelta(0, None, None, arguments), Finish(finish)))
+
+
+def _cut_after(reply: Reply, chunks: int, *parts: Part) -> Callable[[Received], Answer]:
+    def answer(received: Received) -> Answer:
+        whole = framed_parts(chunks_of(reply, received, Framing()), Framing(done=False))
+        ends = [number for number, part in enumerate(whole) if isinstance(part, bytes)]
+        return Answer((*whole[: ends[chunks - 1] + 1], *parts) if chunks else parts)
+
+    return answer

@@ -59,11 +59,6 @@ class Answer:
 class Framing:
     """How an answer looks on the wire; the default is OpenAI's own look."""
 
-    newline: bytes = b"\n"
-    space: bool = True
-    comments: bool = False
-    event_lines: bool = False
-    multi_line: bool = False
     done: bool = True
     filter_chunk_first: bool = False
     usage_apart: bool = True
@@ -120,7 +115,7 @@ def _wire_fragments(call: ToolCallDelta, turn: int) -> list[dict[str, Any]]:
     if call.name is not None:
         function = {"name": call.name, "arguments": ""}
         first |= {"id": call.id or f"call_{turn}_{call.index}", "type": "function", "function": function}
-    raw = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {})
+    raw = _raw(call)
     middle = len(raw) // 2
     rest = [{"index": call.index, "function": {"arguments": piece}} for piece in (raw[:middle], raw[middle:]) if piece]
     return [first, *rest] if call.name is not None else rest
@@ -147,17 +142,18 @@ def _usage(reply: Reply) -> dict[str, Any]:
 def _whole(reply: Reply, received: Received) -> dict[str, Any]:
     text = "".join(event.text for event in reply.events if isinstance(event, TextDelta))
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
-    calls = [_whole_call(call, len(received.messages)) for call in reply.calls if call.name]
+    calls: list[dict[str, Any]] = []
+    for call in (call for call in reply.calls if call.name):
+        named = {"id": call.id or f"call_{len(received.messages)}_{call.index}", "type": "function"}
+        calls.append({**named, "function": {"name": call.name, "arguments": _raw(call)}})
     if calls:
         message["tool_calls"] = calls
     choice = {"index": 0, "message": message, "finish_reason": reply.finish.reason}
     return chunk(received, {}) | {"object": "chat.completion", "choices": [choice], "usage": _usage(reply)}
 
 
-def _whole_call(call: ToolCallDelta, turn: int) -> dict[str, Any]:
-    raw = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {})
-    function = {"name": call.name, "arguments": raw}
-    return {"id": call.id or f"call_{turn}_{call.index}", "type": "function", "function": function}
+def _raw(call: ToolCallDelta) -> str:
+    return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {})
 
 
 def framed_parts(chunks: Sequence[Mapping[str, Any] | Pause], framing: Framing) -> list[Part]:
@@ -166,16 +162,8 @@ def framed_parts(chunks: Sequence[Mapping[str, Any] | Pause], framing: Framing) 
         if isinstance(chunk, Pause):
             parts.append(chunk)
             continue
-        payload = json.dumps(chunk, ensure_ascii=False, indent=1 if framing.multi_line else None).encode()
-        parts.append(_event(payload, framing))
-    return [*parts, _event(b"[DONE]", framing)] if framing.done else parts
-
-
-def _event(payload: bytes, framing: Framing) -> bytes:
-    lines = [b": ping"] if framing.comments else []
-    lines += [b"event: message"] if framing.event_lines else []
-    lines += [(b"data: " if framing.space else b"data:") + line for line in payload.split(b"\n")]
-    return framing.newline.join([*lines, b"", b""])
+        parts.append(b"data: %b\n\n" % json.dumps(chunk, ensure_ascii=False).encode())
+    return [*parts, b"data: [DONE]\n\n"] if framing.done else parts
 
 
 def _split(parts: Sequence[Part], framing: Framing) -> list[Part]:

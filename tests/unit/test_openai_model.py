@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import product
-from random import Random
 from typing import Any
 
 import aiohttp
@@ -20,9 +19,8 @@ from task.llm.chat_request import AZURE
 from task.llm.dial import DialChatModel
 from task.llm.failures import INTERRUPTED, MALFORMED
 from task.llm.openai import OpenAIChatModel, completions_url
-from task.llm.scripted import Reply, says, wants
+from task.llm.scripted import says, wants
 from task.llm.transport import new_session
-from tests.support.streams import random_stream
 from tests.support.upstream import (
     HANG,
     RESET,
@@ -30,17 +28,13 @@ from tests.support.upstream import (
     Framing,
     Upstream,
     dripping,
-    fragments,
     framed,
     openai_upstream,
-    plain_error,
 )
 from tests.support.upstream_wire import Part
 
 LOOKS = {
     "openai": Framing(),
-    "crlf, comments, event lines, no space": Framing(newline=b"\r\n", comments=True, event_lines=True, space=False),
-    "multi-line data": Framing(multi_line=True),
     "no [DONE]": Framing(done=False),
     "usage on the last chunk": Framing(usage_apart=False),
     "filter chunk first": Framing(filter_chunk_first=True),
@@ -138,15 +132,6 @@ def test_the_completions_address_keeps_a_query(base_url: str, version: str | Non
     assert completions_url(base_url, version) == url
 
 
-async def test_calls_survive_however_the_stream_is_split(session: aiohttp.ClientSession) -> None:
-    random = Random(3)
-    streams = [random_stream(random) for _ in range(60)]
-    async with openai_upstream(*(fragments(stream) for stream in streams)) as peer:
-        for stream in streams:
-            calls = folded(await deltas(session, peer)).message().tool_calls
-            assert [call.name for call in calls] == [call.name for call in stream.calls], stream.style
-
-
 CHUNKS = {
     "reasoning_content": ({"reasoning_content": "hm"}, ReasoningDelta("hm")),
     "reasoning": ({"content": "", "reasoning": "hm"}, ReasoningDelta("hm")),
@@ -168,11 +153,6 @@ async def test_an_incomplete_last_line_after_the_finish_is_ignored(session: aioh
     chunk = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\ndata: {"usa'
     async with openai_upstream(Answer((chunk,))) as peer:
         assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
-
-
-async def test_a_reply_without_events_is_an_empty_answer(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(Reply(())) as peer:
-        assert await deltas(session, peer) == [Usage(10, 5), Finish("stop")]
 
 
 STOP = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
@@ -347,11 +327,3 @@ async def test_attachments_of_the_answer_become_deltas(session: aiohttp.ClientSe
         answer = [delta async for delta in model.stream([user("a cat")], [], ModelOptions())]
     attachment = Attachment(type="image/png", title="A cat", url="files/b/cat.png")
     assert answer == [TextDelta("Here"), FileDelta(attachment), Finish("stop")]
-
-
-async def test_the_plain_text_of_an_error_from_core_is_kept_for_the_log(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(plain_error(404, "Unknown application: gpt-9 for key secret-key")) as peer:
-        model = DialChatModel(session, peer.endpoint, "gpt-9", "secret-key")
-        with pytest.raises(ProviderError, match="does not know the model") as caught:
-            assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
-    assert (caught.value.status_code, caught.value.text) == (404, "Unknown application: gpt-9 for key ***")
