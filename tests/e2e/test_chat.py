@@ -15,7 +15,7 @@ from task.llm.scripted import Reply, says, wants
 from tests.support.console import console, openai
 from tests.support.terminal import KEYS
 from tests.support.up import Finished, environment
-from tests.support.upstream import always, broken_off, hanging, openai_upstream
+from tests.support.upstream import broken_off, hanging, openai_upstream
 
 COMMANDS = "25*47?\n/help\n/system Be brief.\n/nothing"
 CALL = wants("calculator", expression="25*47")
@@ -98,7 +98,7 @@ async def test_each_line_of_the_input_is_a_message_and_nothing_is_asked(tmp_path
     ("reply", "environ", "code"),
     [
         (broken_off(says("Half an", " answer"), chunks=2), {}, Exit.FAILED),
-        (always(CALL), {"AGENT_LIMITS__STEPS": "2"}, Exit.LIMITED),
+        (CALL, {"AGENT_LIMITS__STEPS": "2"}, Exit.LIMITED),
     ],
     ids=["fails", "limited"],
 )

@@ -13,7 +13,7 @@ from task.prompts import SYSTEM_PROMPT
 from tests.support.document_turns import EXTRACT, attached_urls, reads_the_file
 from tests.support.documents import SALES, csv_bytes, manual
 from tests.support.product import product
-from tests.support.upstream import Received, always, cut_arguments
+from tests.support.upstream import Received, cut_arguments
 
 
 def top_row(received: Received) -> Reply:
@@ -134,7 +134,7 @@ async def test_26_a_long_file_never_floods_the_conversation(tmp_path: Path) -> N
 
 async def test_27_an_endless_search_ends_at_the_cap_with_an_explanation(tmp_path: Path) -> None:
     dice = random.Random(27)
-    endless = always(wants("calculator", expression="1+1"))
+    endless = wants("calculator", expression="1+1")
     async with product(
         then=lambda received: wants("calculator", expression=f"{dice.random()}*1") if received.tools else says("No."),
         tmp_path=tmp_path,
