@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from task.llm.base import Usage
 from task.llm.dial import ModelListings
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
-from task.product.parts import context_manager
 from task.server import create_app
 from task.settings import Settings
 from task.store.trace_records import Trace
@@ -58,10 +58,6 @@ def test_a_context_that_cannot_be_used_stops_the_start(tmp_path: Path, chosen: d
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_definition_there_is_no_context() -> None:
-    assert context_manager(Settings()) is None
-
-
 @pytest.mark.fault("history: a conversation longer than the model takes")
 async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whole_in_the_chat(tmp_path: Path) -> None:
     def answer(request: Received) -> Reply:
@@ -96,34 +92,23 @@ async def test_a_conversation_that_the_model_refuses_as_too_long_is_sent_shorter
     assert accepted.last["content"] == "now"
 
 
-async def test_the_settings_parameters_hold_unless_the_request_has_its_own(tmp_path: Path) -> None:
-    model = {"max_tokens": 500, "top_p": 0.5, "top_k": 20}
-    async with product(says("Hi."), tmp_path=tmp_path, temperature=0.3, llm=model) as p:
-        await p.reader.ask("Hi")
-    sent = p.upstream.requests[0].body
-    assert {name: sent[name] for name in ("temperature", "max_tokens", "top_p", "top_k")} == {
-        "temperature": 0.3, "max_tokens": 500, "top_p": 0.5, "top_k": 20,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("limits", "tokens"),
-    [
+async def test_the_listing_gives_the_size_of_a_models_window(tmp_path: Path) -> None:
+    windows: list[tuple[dict[str, int] | None, int | None]] = [
         ({"maxTotalTokens": 128_000}, 128_000 - 4096),
         ({"maxTotalTokens": 8000}, 6000),
         ({"maxPromptTokens": 100_000, "maxCompletionTokens": 4096}, 100_000),
         ({}, None),
         (None, None),
-    ],
-)
-async def test_the_listing_gives_the_size_of_a_models_window(
-    tmp_path: Path, limits: dict[str, int] | None, tokens: int | None
-) -> None:
-    model = {"type": "chat", "endpoint": "http://127.0.0.1:9/x", **({"limits": limits} if limits is not None else {})}
-    async with local_core({"models": {"m": model}}, tmp_path) as core, new_session() as session:
+    ]
+    model = {"type": "chat", "endpoint": "http://127.0.0.1:9/x"}
+    models = {
+        f"m{number}": model if limits is None else {**model, "limits": limits}
+        for number, (limits, _) in enumerate(windows)
+    }
+    async with local_core({"models": models}, tmp_path) as core, new_session() as session:
         listings = ModelListings(session, core.url)
-        assert await listings.request_tokens("m", core.api_key) == tokens
-        assert await listings.request_tokens("unknown", core.api_key) is None
+        found = [await listings.request_tokens(name, core.api_key) for name in (*models, "unknown")]
+    assert found == [*(tokens for _, tokens in windows), None]
 
 
 SUM = wants("calculator", expression="25*47")
@@ -161,12 +146,18 @@ async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_texts(t
         assert text.encode() not in stored
 
 
-async def test_with_trace_content_the_texts_are_kept(tmp_path: Path) -> None:
-    async with product(SUM, ANSWER, tmp_path=tmp_path, trace_content=True) as p:
+async def test_every_request_has_a_trace_of_its_own_with_its_texts_where_they_are_kept(tmp_path: Path) -> None:
+    chosen = {"max_tokens": 500, "top_p": 0.5, "top_k": 20}
+    options: dict[str, Any] = {"trace_content": True, "temperature": 0.3, "llm": chosen}
+    async with product(SUM, ANSWER, says("You asked."), tmp_path=tmp_path, **options) as p:
         await p.reader.ask("25*47?")
-    [trace] = await traces(tmp_path)
-    assert [turn.content for turn in trace.turns] == ["25*47?", None, "1175", "It is 1175."]
-    assert trace.tool_calls[0].arguments == {"expression": "25*47"}
+        await p.reader.ask("Did I?")
+    first, second = await traces(tmp_path, 2)
+    assert [turn.content for turn in first.turns] == ["25*47?", None, "1175", "It is 1175."]
+    assert first.tool_calls[0].arguments == {"expression": "25*47"}
+    assert (first.history, second.history, len(second.turns)) == (0, 2, 2)
+    sent = p.upstream.requests[0].body
+    assert {name: sent[name] for name in ("temperature", *chosen)} == {"temperature": 0.3, **chosen}
 
 
 async def test_a_failed_request_leaves_what_failed_without_the_models_words(tmp_path: Path) -> None:
@@ -187,15 +178,6 @@ async def test_a_client_that_disconnects_leaves_a_cancelled_trace(tmp_path: Path
             await asyncio.wait({asking})
         [trace] = await traces(tmp_path)
     assert trace.status == "cancelled"
-
-
-async def test_every_request_has_a_trace_of_its_own(tmp_path: Path) -> None:
-    async with product(SUM, ANSWER, says("You asked."), tmp_path=tmp_path) as p:
-        await p.reader.ask("25*47?")
-        await p.reader.ask("Did I?")
-    first, second = await traces(tmp_path, 2)
-    assert (first.history, len(first.turns)) == (0, 4)
-    assert (second.history, len(second.turns)) == (2, 2)
 
 
 @pytest.mark.fault("store: no database at the start")

@@ -71,43 +71,27 @@ DOORS = pytest.mark.parametrize("ask", [chat, complete, respond, run])
 
 
 @pytest.mark.fault("context: a caller's own system message")
-@DOORS
-async def test_a_callers_own_system_message_stands_beside_the_context(ask: Any, tmp_path: Path) -> None:
-    async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
-        await ask(api, [said("Talk like a pirate.", "system"), said("Hi")])
-    sent = prompt(api.upstream.requests[0])
-    assert sent.startswith("Talk like a pirate.\n\nYou help the team.")
-    assert "Never round money." in sent
-    assert '<document id="guide">' in sent
-    assert "General Purpose Agent" not in sent
-
-
 @pytest.mark.fault("context: prose that no model received")
-async def test_the_prose_of_the_sections_reaches_the_model(tmp_path: Path) -> None:
-    async with product(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as p:
-        await p.reader.ask("Hi")
-    assert '<section id="standards">\nNever round money.\n</section>' in prompt(p.upstream.requests[0])
-
-
-@DOORS
-async def test_a_request_chooses_its_persona(ask: Any, tmp_path: Path) -> None:
-    chosen = context(tmp_path, persona="poet")
-    async with http_api(then=says("Hi."), tmp_path=tmp_path, context=chosen) as api:
-        await ask(api, [said("Hi")])
-        await ask(api, [said("Hi")], persona="critic")
-    default, own = map(prompt, api.upstream.requests)
-    assert ("Rhyme." in default, "Doubt everything." in default) == (True, False)
-    assert ("Rhyme." in own, "Doubt everything." in own) == (False, True)
-    assert "Never round money." in default
-
-
 @pytest.mark.fault("context: an unknown persona")
 @DOORS
-async def test_an_unknown_persona_is_refused_with_those_there_are(ask: Any, tmp_path: Path) -> None:
-    async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
+async def test_the_context_and_the_chosen_persona_stand_before_a_conversation(ask: Any, tmp_path: Path) -> None:
+    chosen = context(tmp_path, persona="persona_poet")
+    async with http_api(then=says("Hi."), tmp_path=tmp_path, context=chosen) as api:
+        await ask(api, [said("Talk like a pirate.", "system"), said("Hi")])
+        await ask(api, [said("Hi")], persona="critic")
         refused = await ask(api, [said("Hi")], persona="pope")
-    assert (refused.status, api.upstream.requests) == (400, [])
+        listed = (await api.get("/personas")).json
+    default, own = map(prompt, api.upstream.requests)
+    assert default.startswith("Talk like a pirate.\n\nYou help the team.")
+    assert '<section id="standards">\nNever round money.\n</section>' in default
+    assert '<document id="guide">' in default
+    assert "General Purpose Agent" not in default
+    assert ("Rhyme." in default, "Doubt everything." in default) == (True, False)
+    assert ("Rhyme." in own, "Doubt everything." in own) == (False, True)
+    assert refused.status == 400
     assert refused.error["message"] == "There is no persona 'pope'. There are: critic, poet."
+    assert (listed["personas"], listed["default"]) == (["critic", "poet"], "poet")
+    assert all(listed["descriptions"][name] for name in ("critic", "poet"))
 
 
 @pytest.mark.fault("context: an unknown persona")
@@ -118,73 +102,37 @@ async def test_without_a_context_there_are_no_personas(tmp_path: Path) -> None:
     assert listed.json == {"personas": [], "descriptions": {}, "default": None}
 
 
-async def test_the_personas_are_listed_with_the_one_of_the_settings(tmp_path: Path) -> None:
-    async with http_api(tmp_path=tmp_path, context=context(tmp_path, persona="persona_poet")) as api:
-        listed = (await api.get("/personas")).json
-    assert (listed["personas"], listed["default"]) == (["critic", "poet"], "poet")
-    assert all(listed["descriptions"][name] for name in ("critic", "poet"))
-
-
-async def test_a_run_that_was_asked_about_keeps_its_persona(tmp_path: Path) -> None:
-    rule = {"action": "ask", "tool": "calculator"}
-    turns = (wants("calculator", expression="25*47"), says("1175."))
-    async with http_api(*turns, tmp_path=tmp_path, context=context(tmp_path), permissions={"rules": [rule]}) as api:
-        await chat(api, [said("25*47?")], persona="critic")
-        [asked] = (await api.get("/approvals")).json["approvals"]
-        answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "approve"})
-        await api.events(answered.json["resumed"]["run_id"])
-    assert "Doubt everything." in prompt(api.upstream.requests[1])
-
-
-@pytest.mark.fault("context: a document over the budget")
-async def test_a_document_over_the_budget_is_read_by_a_tool(tmp_path: Path) -> None:
-    turns = (wants(READ, id="handbook"), wants(READ, id="handbook", page=2), says("Knock 800 times."))
-    async with product(*turns, tmp_path=tmp_path, context=context(tmp_path)) as p:
-        answer = await p.reader.ask("How often do I knock by rule 800?")
-    first, second, last = p.upstream.requests
-    assert "Rule 1:" not in prompt(first)
-    [schema] = [tool["function"] for tool in first.body["tools"] if tool["function"]["name"] == READ]
-    assert schema["parameters"]["properties"]["id"]["enum"] == ["handbook"]
-    assert second.last["content"].startswith("Rule 1: knock 1 times.")
-    assert second.last["content"].endswith("**Page #1. Total pages: 3**")
-    assert "Rule 1:" not in last.last["content"]
-    assert (answer.content, answer.error) == ("Knock 800 times.", None)
-
-
-async def test_what_is_read_of_the_context_does_not_taint_a_conversation(tmp_path: Path) -> None:
-    turns = (wants(READ, id="handbook"), says("See [the site](https://example.org/a)."))
-    async with product(*turns, tmp_path=tmp_path, context=context(tmp_path)) as p:
-        answer = await p.reader.ask("Where is it?")
-    assert answer.content == "See [the site](https://example.org/a)."
-
-
-@pytest.mark.fault("context: a document over the budget")
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"id": "nowhere"}, "'nowhere' is not one of ['handbook']"),
-        ({"id": "handbook", "page": 99}, "The document has no page 99: its pages are 1 to 3."),
-    ],
-    ids=["unknown", "page"],
-)
-async def test_a_document_that_cannot_be_read_is_explained_to_the_model(
-    arguments: dict[str, Any], sentence: str, tmp_path: Path
-) -> None:
-    async with product(wants(READ, **arguments), says("No."), tmp_path=tmp_path, context=context(tmp_path)) as p:
-        await p.reader.ask("What does it say?")
-    assert sentence in p.upstream.requests[1].last["content"]
-
-
-async def test_a_person_may_change_which_page_is_read(tmp_path: Path) -> None:
+async def test_a_run_that_was_asked_about_keeps_its_persona_and_the_user_may_change_the_page(tmp_path: Path) -> None:
     rule = {"action": "ask", "tool": READ}
     turns = (wants(READ, id="handbook"), says("Knock."))
     async with http_api(*turns, tmp_path=tmp_path, context=context(tmp_path), permissions={"rules": [rule]}) as api:
-        await chat(api, [said("How often?")])
+        await chat(api, [said("How often?")], persona="critic")
         [asked] = (await api.get("/approvals")).json["approvals"]
         answer = {"decision": "approve", "arguments": {"id": "handbook", "page": 3}}
         answered = await api.post(f"/approvals/{asked['approval_id']}", answer)
         await api.events(answered.json["resumed"]["run_id"])
     assert "Page #3" in api.upstream.requests[1].last["content"]
+    assert "Doubt everything." in prompt(api.upstream.requests[1])
+
+
+@pytest.mark.fault("context: a document over the budget")
+async def test_a_document_over_the_budget_is_read_by_a_tool_and_taints_nothing(tmp_path: Path) -> None:
+    calls = [{}, {"page": 2}, {"page": 99}, {"id": "nowhere"}]
+    turns = [wants(READ, **{"id": "handbook", **arguments}) for arguments in calls]
+    found = "See [the site](https://example.org/a)."
+    async with product(*turns, says(found), tmp_path=tmp_path, context=context(tmp_path)) as p:
+        answer = await p.reader.ask("How often do I knock by rule 800?")
+    first, *others = p.upstream.requests
+    assert "Rule 1:" not in prompt(first)
+    [schema] = [tool["function"] for tool in first.body["tools"] if tool["function"]["name"] == READ]
+    assert schema["parameters"]["properties"]["id"]["enum"] == ["handbook"]
+    one, two, far, unknown = (request.last["content"] for request in others)
+    assert one.startswith("Rule 1: knock 1 times.")
+    assert one.endswith("**Page #1. Total pages: 3**")
+    assert "Rule 1:" not in two
+    assert "The document has no page 99: its pages are 1 to 3." in far
+    assert "'nowhere' is not one of ['handbook']" in unknown
+    assert (answer.content, answer.error) == (found, None)
 
 
 async def test_the_reading_tool_is_offered_where_something_is_left_to_read(tmp_path: Path) -> None:
@@ -198,26 +146,23 @@ async def test_the_reading_tool_is_offered_where_something_is_left_to_read(tmp_p
     assert "Rule 800:" in prompt(api.upstream.requests[0])
 
 
+@pytest.mark.fault("context: an unknown persona")
 async def test_dial_chat_offers_the_personas_and_sends_the_one_chosen(tmp_path: Path) -> None:
     chosen = context(tmp_path, persona="critic")
+    body = {"messages": [said("Hi")], "custom_fields": {"configuration": {"persona": "pope"}}}
     async with product(says("Hi."), tmp_path=tmp_path, context=chosen) as p, aiohttp.ClientSession() as session:
         path = f"{p.core.url}/v1/deployments/general-purpose-agent/configuration"
         async with session.get(path, headers=p.core.headers()) as response:
             persona = (await response.json())["properties"]["persona"]
         p.reader.configuration = {"persona": "poet"}
         await p.reader.ask("Hi")
-    assert (persona["enum"], persona["default"]) == (["critic", "poet"], "critic")
-    assert "Rhyme." in prompt(p.upstream.requests[0])
-
-
-@pytest.mark.fault("context: an unknown persona")
-async def test_dial_chat_learns_which_personas_there_are(tmp_path: Path) -> None:
-    async with product(tmp_path=tmp_path, context=context(tmp_path)) as p, aiohttp.ClientSession() as session:
         path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
-        body = {"messages": [said("Hi")], "custom_fields": {"configuration": {"persona": "pope"}}}
         async with session.post(path, json=body, headers={"Api-Key": "k"}) as response:
             error = (await response.json())["error"]
-    assert (response.status, p.upstream.requests) == (400, [])
+    assert (persona["enum"], persona["default"]) == (["critic", "poet"], "critic")
+    [request] = p.upstream.requests
+    assert "Rhyme." in prompt(request)
+    assert response.status == 400
     assert error["display_message"].startswith(
         "There is no persona 'pope'. There are: critic, poet. (error reference: "
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from task.llm.scripted import Reply, says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.http_api import http_api, key_of
 from tests.support.image_deployment import image_deployment
-from tests.support.product import MODEL, product
+from tests.support.product import MODEL, Product, product
 from tests.support.stores import opened, sqlite_url
 from tests.support.upstream import (
     Item,
@@ -37,26 +38,32 @@ from tests.support.upstream import (
 from tests.support.waiting import until
 
 SUM = wants("calculator", expression="25*47")
+HELLO = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
-async def test_a_question_is_answered_with_a_tool_shown_as_a_stage(tmp_path: Path) -> None:
-    async with product(SUM, says("It is ", "1175."), tmp_path=tmp_path) as p:
-        answer = await p.reader.ask("25*47?")
+async def posted(p: Product, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of the agent's answer to a request that reaches it past Core."""
+    path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
+    async with aiohttp.ClientSession() as session, session.post(path, json=body, headers=headers) as response:
+        return response.status, await response.json()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_question_is_answered_with_a_tool_shown_as_a_stage(stream: bool, tmp_path: Path) -> None:
+    used = Usage(100, 7)
+    called, says_it = says("", usage=used) & SUM, says("It is ", "1175.", usage=used)
+    async with product(called, says_it, tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?", stream=stream)
     [stage] = answer.stages.values()
-    assert (answer.content, answer.finish_reason, answer.done) == ("It is 1175.", "stop", True)
+    assert (answer.content, answer.finish_reason, answer.done) == ("It is 1175.", "stop", stream)
     assert re.fullmatch(r"calculator: 25\*47 \[\d+\.\d\ds\]", stage.name)
     assert (stage.status, stage.content) == (
         "completed",
         "## Request arguments:\n\n**Expression**: 25*47\n\n## Response:\n\n1175\n",
     )
-
-
-async def test_the_answer_is_the_same_without_streaming(tmp_path: Path) -> None:
-    async with product(SUM, says("It is 1175."), tmp_path=tmp_path) as p:
-        answer = await p.reader.ask("25*47?", stream=False)
-    assert (answer.content, answer.finish_reason) == ("It is 1175.", "stop")
-    assert [stage.status for stage in answer.stages.values()] == ["completed"]
     assert answer.state is not None
+    assert answer.usage is not None
+    assert (answer.usage["prompt_tokens"], answer.usage["completion_tokens"]) == (200, 14)
 
 
 async def test_the_next_turn_remembers_the_tools_of_the_last(tmp_path: Path) -> None:
@@ -74,12 +81,6 @@ async def test_the_next_turn_remembers_the_tools_of_the_last(tmp_path: Path) -> 
     ]
     assert first.state is not None
     assert '"index"' not in json.dumps(first.state)
-
-
-async def test_an_answer_without_tools_leaves_an_empty_history(tmp_path: Path) -> None:
-    async with product(says("Hello."), says("Hello."), tmp_path=tmp_path) as p:
-        for _ in range(2):
-            assert (await p.reader.ask("Hi")).state == {TOOL_CALL_HISTORY_KEY: []}
 
 
 @pytest.mark.fault("tool: arguments of 300 kB")
@@ -107,28 +108,23 @@ def signature_outside_ascii(state: dict[str, Any]) -> None:
 
 
 @pytest.mark.fault("state: tampered state")
+@pytest.mark.fault("state: another principal's state")
 @pytest.mark.fault(
     "state: a signature that is not ASCII, or any other value in a state", case="signature_outside_ascii"
 )
 @pytest.mark.parametrize("forge", [other_result, signature_outside_ascii])
-async def test_a_tampered_state_is_dropped_and_the_chat_continues(
+async def test_a_tampered_state_and_that_of_another_user_are_dropped_and_the_chat_continues(
     forge: Callable[[dict[str, Any]], None], tmp_path: Path
 ) -> None:
-    async with product(SUM, says("It is 1175."), says("Yes."), tmp_path=tmp_path) as p:
+    async with product(SUM, says("It is 1175."), then=says("Yes."), tmp_path=tmp_path) as p:
         await p.reader.ask("25*47?")
+        p.other.messages = copy.deepcopy(p.reader.messages)
         forge(p.reader.messages[-1]["custom_content"]["state"])
         answer = await p.reader.ask("Sure?")
+        await p.other.ask("Sure?")
     assert answer.content == "Yes."
-    assert [message["role"] for message in p.upstream.requests[2].messages] == ["system", "user", "assistant", "user"]
-
-
-@pytest.mark.fault("state: another principal's state")
-async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
-    async with product(SUM, says("It is 1175."), says("Hello."), tmp_path=tmp_path) as p:
-        await p.reader.ask("25*47?")
-        p.other.messages = list(p.reader.messages)
-        await p.other.ask("What was the result?")
-    assert [message["role"] for message in p.upstream.requests[2].messages] == ["system", "user", "assistant", "user"]
+    for request in p.upstream.requests[2:]:
+        assert [message["role"] for message in request.messages] == ["system", "user", "assistant", "user"]
 
 
 async def test_without_a_core_the_keys_owner_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:
@@ -150,14 +146,6 @@ async def test_without_a_core_the_keys_owner_is_the_identity_and_tools_are_remem
     ]
 
 
-async def test_the_first_word_leaves_before_the_model_has_ended(tmp_path: Path) -> None:
-    story = says(*[f"word{number} " for number in range(20)], pause=0.03)
-    async with product(story, tmp_path=tmp_path) as p:
-        answer = await p.reader.ask("Tell me a story about a robot")
-    assert len(answer.content_times) >= 10
-    assert answer.content_times[-1] - answer.content_times[0] > 0.3
-
-
 async def test_the_first_word_needs_no_further_one(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),
@@ -167,23 +155,6 @@ async def test_the_first_word_needs_no_further_one(tmp_path: Path) -> None:
         while not (shown := await anext(watching)).content:
             pass
     assert "Once upon".startswith(shown.content)
-
-
-async def test_usage_of_all_model_requests_is_reported(tmp_path: Path) -> None:
-    used = Usage(100, 7)
-    async with product(says("", usage=used) & SUM, says("1175", usage=used), tmp_path=tmp_path) as p:
-        answer = await p.reader.ask("25*47?")
-    assert answer.usage is not None
-    assert (answer.usage["prompt_tokens"], answer.usage["completion_tokens"]) == (200, 14)
-
-
-async def test_further_steps_are_grouped_so_that_three_stages_show(tmp_path: Path) -> None:
-    sums = [wants("calculator", expression=f"{number}+1") for number in range(4)]
-    async with product(*sums, says("Done."), tmp_path=tmp_path) as p:
-        answer = await p.reader.ask("Count")
-    top = [stage.name.split(" [")[0] for stage in answer.stages.values() if stage.parent is None]
-    assert top == ["calculator: 0+1", "calculator: 1+1", "Further steps"]
-    assert {stage.status for stage in answer.stages.values()} == {"completed"}
 
 
 async def test_a_person_learns_that_the_model_stopped_at_its_limit_of_tokens(tmp_path: Path) -> None:
@@ -251,31 +222,20 @@ async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(
     ("body", "sentence"),
     [
         ({"messages": []}, "no messages"),
-        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, "must be the user"),
-        (
-            {
-                "messages": [{"role": "user", "content": "Hi"}],
-                "custom_fields": {"configuration": {"temperature": 3}},
-            },
-            "temperature",
-        ),
-        (
-            {"messages": [{"role": "user", "content": "Hi"}], "custom_fields": {"configuration": {"colour": 1}}},
-            "colour",
-        ),
+        ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "Ho"}]}, "must be the user"),
+        ({**HELLO, "custom_fields": {"configuration": {"temperature": 3}}}, "temperature"),
+        ({**HELLO, "custom_fields": {"configuration": {"colour": 1}}}, "colour"),
     ],
     ids=["empty", "assistant-last", "range", "unknown-key"],
 )
 async def test_a_request_that_cannot_be_answered_is_refused_with_what_to_change(
     body: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
-        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
+    async with product(tmp_path=tmp_path) as p:
         for stream in (True, False):
-            async with session.post(path, json={**body, "stream": stream}, headers={"Api-Key": "k"}) as response:
-                error = (await response.json())["error"]
-                assert (response.status, error["code"]) == (400, "400")
-                assert sentence in error["display_message"]
+            status, answer = await posted(p, {**body, "stream": stream}, **{"Api-Key": "k"})
+            assert (status, answer["error"]["code"]) == (400, "400")
+            assert sentence in answer["error"]["display_message"]
 
 
 async def test_behind_an_old_core_a_persons_mistake_is_reported_inside_the_stream(tmp_path: Path) -> None:
@@ -289,24 +249,17 @@ async def test_behind_an_old_core_a_persons_mistake_is_reported_inside_the_strea
 
 @pytest.mark.fault("request: no key")
 @pytest.mark.fault("request: unknown fields")
-async def test_a_missing_key_and_unknown_fields(tmp_path: Path) -> None:
-    body = {"messages": [{"role": "user", "content": "Hi"}], "addons": [], "unheard_of": {"a": 1}, "stream": False}
-    async with product(says("Hello."), tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
-        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
-        async with session.post(path, json=body) as response:
-            assert (response.status, "Api-Key" in await response.text()) == (400, True)
-        async with session.post(path, json=body, headers={"Authorization": "Bearer key-one"}) as response:
-            assert (await response.json())["choices"][0]["message"]["content"] == "Hello."
-
-
-async def test_attachments_beside_the_messages_belong_to_the_last_one(tmp_path: Path) -> None:
+async def test_a_missing_key_is_refused_and_unknown_fields_and_attachments_beside_the_messages_are_taken(
+    tmp_path: Path,
+) -> None:
     attachment = {"type": "text/csv", "title": "report.csv", "url": "files/b/report.csv"}
-    body = {"messages": [{"role": "user", "content": "?"}], "custom_content": {"attachments": [attachment]}}
-    async with product(says("Hello."), tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
-        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
-        async with session.post(path, json=body, headers={"Api-Key": "key-one"}) as response:
-            assert response.status == 200
-    assert p.upstream.requests[0].messages[-1]["content"].endswith("- report.csv (text/csv): files/b/report.csv")
+    body = {**HELLO, "addons": [], "unheard_of": {"a": 1}, "custom_content": {"attachments": [attachment]}}
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        status, refusal = await posted(p, body)
+        assert (status, "Api-Key" in json.dumps(refusal)) == (400, True)
+        status, answer = await posted(p, body, Authorization="Bearer key-one")
+    assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello.")
+    assert p.upstream.requests[0].last["content"].endswith("- report.csv (text/csv): files/b/report.csv")
 
 
 @pytest.mark.fault("client: it disconnects before the first token", case="waiting")
@@ -379,21 +332,21 @@ async def test_headers_travel_on_to_the_model_but_not_the_callers_key(tmp_path: 
     assert headers["api-key"] not in ("key-one", "key-two")
 
 
-async def test_the_configuration_offers_models_temperature_mode_and_starters(tmp_path: Path) -> None:
-    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+async def test_the_configuration_offers_and_chooses_model_and_temperature(tmp_path: Path) -> None:
+    async with (
+        product(says("Hello."), tmp_path=tmp_path, deployment_name="another") as p,
+        aiohttp.ClientSession() as session,
+    ):
         path = f"{p.core.url}/v1/deployments/general-purpose-agent/configuration"
         async with session.get(path, headers=p.core.headers()) as response:
             properties = (await response.json())["properties"]
-    assert set(properties) == {"model", "temperature", "permission_mode", "starter"}
-    assert properties["model"]["enum"] == [MODEL]
-    assert properties["starter"]["dial:widget"] == "buttons"
-
-
-async def test_the_configuration_chooses_model_and_temperature(tmp_path: Path) -> None:
-    async with product(says("Hello."), tmp_path=tmp_path, deployment_name="another") as p:
         p.reader.configuration = {"model": MODEL, "temperature": 0.5, "starter": 1}
         answer = await p.reader.ask("Hi")
+    assert set(properties) == {"model", "temperature", "permission_mode", "starter"}
+    assert MODEL in properties["model"]["enum"]
+    assert properties["starter"]["dial:widget"] == "buttons"
     assert (answer.content, p.upstream.requests[0].body["temperature"]) == ("Hello.", 0.5)
+    assert answer.state == {TOOL_CALL_HISTORY_KEY: []}
 
 
 @pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")

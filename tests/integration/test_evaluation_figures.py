@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
 from evaluation.engines import engines
@@ -16,16 +18,20 @@ from task.embedding.client import Embedder
 from task.search.ranking import SearchOptions
 from tests.support.postgres_server import pgvector_server
 
+# The model is loaded from a cold, busy disk, hundreds of answers are checked, and documents are embedded twice.
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-@pytest.mark.system
-@pytest.mark.timeout(300)  # the model is loaded from a cold, busy disk, and hundreds of answers are checked
-async def test_hybrid_search_finds_what_dense_search_alone_misses(embedding_dir: Path) -> None:
-    asked = half_of(questions(), "development")
+
+@pytest_asyncio.fixture
+async def embedder(embedding_dir: Path) -> AsyncGenerator[Embedder]:
     embedder = Embedder(embedding_dir)
-    try:
-        corpus = await prepare(documents(), asked, embedder)
-    finally:
-        await embedder.close()
+    yield embedder
+    await embedder.close()
+
+
+async def test_hybrid_search_finds_what_dense_search_alone_misses(embedder: Embedder) -> None:
+    asked = half_of(questions(), "development")
+    corpus = await prepare(documents(), asked, embedder)
     found = all_modes(corpus, asked, SearchOptions())
     hybrid, dense = ([item.in_top for item in answerable(found[mode])] for mode in ("hybrid", "dense"))
     refused = [not item.answer.found for item in found["hybrid"] if item.question.category == UNANSWERABLE]
@@ -35,31 +41,19 @@ async def test_hybrid_search_finds_what_dense_search_alone_misses(embedding_dir:
     assert sum(item.not_literal for item in found["hybrid"]) == 0
 
 
-@pytest.mark.system
-@pytest.mark.timeout(300)  # the model is loaded from a cold, busy disk, and hundreds of answers are checked
-async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(embedding_dir: Path) -> None:
+async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(embedder: Embedder) -> None:
     asked = library_questions("development")
-    embedder = Embedder(embedding_dir)
-    try:
-        corpus = await prepare_library(asked, embedder)
-    finally:
-        await embedder.close()
+    corpus = await prepare_library(asked, embedder)
     first, third, _ = measured([place.rank for place in places(corpus, asked, SearchOptions())])
     assert figure(first).mean >= 0.58
     assert figure(third).mean >= 0.72
 
 
-@pytest.mark.system
-@pytest.mark.timeout(300)  # the documents are embedded twice
-async def test_every_engine_for_vectors_finds_the_same(embedding_dir: Path) -> None:
+async def test_every_engine_for_vectors_finds_the_same(embedder: Embedder) -> None:
     texts = dict(sorted(documents().items())[:3])  # `python -m evaluation --part engines` asks about all of them
     asked = [item for item in half_of(questions(), "development") if item.answer and item.document in texts]
-    embedder = Embedder(embedding_dir)
-    try:
-        async with pgvector_server() as server:
-            found = await engines(texts, asked, embedder, server.url)
-    finally:
-        await embedder.close()
+    async with pgvector_server() as server:
+        found = await engines(texts, asked, embedder, server.url)
     assert list(found) == ["in memory", "pgvector", "in memory, embedded by HTTP"]
     memory = found["in memory"]
     assert memory.first > 0.5

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -31,39 +30,26 @@ async def test_01_the_marketplace_shows_the_agent(tmp_path: Path) -> None:
     assert b'"General Purpose Agent"' in listing
 
 
-async def test_02_asked_what_it_can_do_the_model_knows_its_tools(tmp_path: Path) -> None:
+async def test_02_and_03_the_model_knows_its_tools_and_their_documented_parameters(tmp_path: Path) -> None:
     async with product(says("I read files and calculate."), tmp_path=tmp_path) as p:
         await p.reader.ask("Hi, what can you do?")
-    assert {EXTRACT, "calculator"} <= set(p.upstream.requests[0].tools)
-    assert p.upstream.requests[0].messages[0] == {"role": "system", "content": SYSTEM_PROMPT}
-
-
-async def test_03_the_model_gets_the_documented_parameters_of_extraction(tmp_path: Path) -> None:
-    async with product(says("file_url and page."), tmp_path=tmp_path) as p:
-        await p.reader.ask("What parameters does the file extraction tool accept?")
-    [tool] = [t["function"] for t in p.upstream.requests[0].body["tools"] if t["function"]["name"] == EXTRACT]
+    [request] = p.upstream.requests
+    assert {EXTRACT, "calculator"} <= set(request.tools)
+    assert request.messages[0] == {"role": "system", "content": SYSTEM_PROMPT}
+    [tool] = [t["function"] for t in request.body["tools"] if t["function"]["name"] == EXTRACT]
     assert tool["parameters"]["required"] == ["file_url"]
     assert tool["parameters"]["properties"]["page"]["default"] == 1
     assert "10,000" in tool["parameters"]["properties"]["page"]["description"]
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
-async def test_05_the_top_sale_of_a_csv_is_read_from_the_table(seed: int | None, tmp_path: Path) -> None:
-    rows: Sequence[Sequence[str]] = SALES
-    expected = "The top sale is 1700 on 2025-10-05."
-    if seed is not None:
-        dice = random.Random(seed)
-        numbers = dice.sample(range(100, 9999), 8)
-        rows = [("When", "Kind", "Amount")] + [(f"day {n}", "AB"[n % 2], str(numbers[n])) for n in range(8)]
-        best = max(range(0, 8, 2), key=lambda n: numbers[n])
-        expected = f"The top sale is {numbers[best]} on day {best}."
+async def test_05_the_top_sale_of_a_csv_is_read_from_the_table(tmp_path: Path) -> None:
     async with product(reads_the_file, top_row, tmp_path=tmp_path) as p:
-        file = await p.reader.upload("report.csv", csv_bytes(rows), "text/csv")
+        file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
         answer = await p.reader.ask("What is the top sale for category A?", file)
     [stage] = answer.stages.values()
-    assert answer.content == expected
+    assert answer.content == "The top sale is 1700 on 2025-10-05."
     assert stage.content.startswith(f"## Request arguments:\n\n**File URL**: {file['url']}\n\n## Response:\n")
-    assert f"| {' | '.join(rows[0])} |" in stage.content
+    assert f"| {' | '.join(SALES[0])} |" in stage.content
     assert stage.status == "completed"
 
 
@@ -133,17 +119,10 @@ async def test_26_a_long_file_never_floods_the_conversation(tmp_path: Path) -> N
 
 
 async def test_27_an_endless_search_ends_at_the_cap_with_an_explanation(tmp_path: Path) -> None:
-    dice = random.Random(27)
-    endless = wants("calculator", expression="1+1")
-    async with product(
-        then=lambda received: wants("calculator", expression=f"{dice.random()}*1") if received.tools else says("No."),
-        tmp_path=tmp_path,
-    ) as p:
+    number = count()
+    async with product(then=lambda _: wants("calculator", expression=f"{next(number)}*1"), tmp_path=tmp_path) as p:
         answer = await p.reader.ask("Keep generating random numbers until you find 123456789")
-    assert (answer.status, len(p.upstream.requests), answer.content) == (200, 16, "No.")
-    async with product(then=endless, tmp_path=tmp_path / "again") as p:
-        answer = await p.reader.ask("Keep generating random numbers until you find 123456789")
-    assert len(p.upstream.requests) <= 16
+    assert (answer.status, len(p.upstream.requests)) == (200, 16)
     assert "limit of 15 steps" in answer.content
 
 
