@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.console_journey import journey
-from tests.support.terminal import terminal
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "console.md"
 OPENING, CLOSING = "<!-- Written by `make docs` -->", "<!-- Up to here -->"
@@ -31,7 +30,7 @@ def with_screens(page: str, screens: Mapping[str, str]) -> str:
 async def main() -> None:
     page = PAGE.read_text("utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        async with journey(terminal, Path(folder)) as seen:
+        async with journey(Path(folder)) as seen:
             page = with_screens(page, seen.pictures)
     PAGE.write_text(page, "utf-8")
 

@@ -18,7 +18,6 @@ PACKAGES: dict[str, str] = {
     "pg_ctlcluster": "postgresql",  # its server is off the PATH in Debian
     "redis-server": "redis-server",
     "tesseract": "tesseract-ocr",
-    "tmux": "tmux",
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +14,6 @@ import yaml
 
 from task.llm.scripted import Reply, says, wants
 from tests.support.coding import CODER, Project, plan, project, tree
-from tests.support.up import Finished
 
 REPOSITORIES = sorted(Path(__file__).with_name("coding").glob("*.yaml"))
 IN_SAMPLE = ("data_script",)  # the others are in `make test-system`
@@ -26,18 +27,8 @@ def loaded(file: Path) -> dict[str, Any]:
 
 def replies(steps: list[list[tuple[str, dict[str, Any]]]]) -> list[Reply]:
     """The coder's answers: the calls of each step, and then its last word."""
-    found: list[Reply] = []
-    for calls in steps:
-        reply = Reply(())
-        for name, arguments in calls:
-            reply &= wants(name, **arguments)
-        found.append(reply)
-    return [*found, says(DONE)]
-
-
-def last_event(finished: Finished) -> dict[str, Any]:
-    assert finished.out, finished.err
-    return finished.event("task_ended")
+    made = [reduce(and_, [wants(name, **arguments) for name, arguments in calls]) for calls in steps]
+    return [*made, says(DONE)]
 
 
 def passes(check: str, folder: Path) -> bool:
@@ -66,30 +57,26 @@ async def test_a_task_is_planned_carried_out_verified_and_undone_and_a_wrong_edi
         verify = ("--verify", scenario["verify"]) if scenario["verify"] else ()
         before, options = tree(found.folder), ["--json", *verify]
 
-        run_id = await planned_only(found, scenario, options)
+        dry = await found.run(scenario["task"], *options)
+        planned_only = dry.event("task_ended")
+        assert (dry.code, planned_only["result"]) == (0, "planned"), dry.out + dry.err
+        assert await found.requests(CODER) == []
         assert tree(found.folder) == before
 
-        applied = await found.run("", "--resume", run_id, "--apply", *options)
-        ended = last_event(applied)
+        applied = await found.run("", "--resume", planned_only["run_id"], "--apply", *options)
+        ended = applied.event("task_ended")
         assert (applied.code, ended["result"]) == ((0, "verified") if scenario["possible"] else (1, "failed")), ended
         assert ended["answer"] == DONE
         assert passes(scenario["check"], found.folder) == scenario["possible"]
 
-        await undone(found, run_id)
+        await undone(found, planned_only["run_id"])
         assert tree(found.folder) == before
 
         wrong = await found.run(scenario["task"], "--apply", *options)
-        assert (wrong.code, last_event(wrong)["result"]) == (1, "failed"), wrong.out
+        assert (wrong.code, wrong.event("task_ended")["result"]) == (1, "failed"), wrong.out
         assert not passes(scenario["check"], found.folder)
-        await undone(found, last_event(wrong)["run_id"])
+        await undone(found, wrong.event("task_ended")["run_id"])
         assert tree(found.folder) == before
-
-
-async def planned_only(found: Project, scenario: dict[str, Any], options: list[str]) -> str:
-    dry = await found.run(scenario["task"], *options)
-    assert (dry.code, last_event(dry)["result"]) == (0, "planned"), dry.out + dry.err
-    assert await found.requests(CODER) == []
-    return str(last_event(dry)["run_id"])
 
 
 async def undone(found: Project, run_id: str) -> None:

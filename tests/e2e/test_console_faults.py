@@ -6,52 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from task.llm.scripted import Pause, Reply, says, wants
+from task.llm.scripted import says, wants
 from tests.support.api_client import NOTES
 from tests.support.console import console, openai
 from tests.support.terminal import KEYS
 from tests.support.upstream import hanging, openai_upstream
 
 pytestmark = pytest.mark.timeout(180)
-LINES = [f"- line {number} of the answer\n" for number in range(60)]
 SEQUENCES = (
     "\x1b]0;owned\x07", "\x1b]52;c;b3duZWQ=\x07", "\x1b[2J", "\x1b[?1049h", "\x1bc", "\x9b31m", "\x1bP+q544e\x1b\\",
     "\x1b_Gf=100;AAAA\x1b\\", "\x07", "\u202e",
 )  # fmt: skip
 HOSTILE = f"before {' '.join(SEQUENCES)} after"
 TABLE = ("| city | people |\n", "|---|---|\n", "| Tokyo | 37 |\n", "| Del", "hi | 3")
-
-
-@pytest.mark.fault("console terminal: a window that is resized while an answer streams")
-@pytest.mark.system
-async def test_the_window_changes_its_size_while_an_answer_streams(tmp_path: Path) -> None:
-    slow = Reply(tuple(event for line in LINES for event in (*says(line).events[:1], Pause(0.01))))
-    async with (
-        openai_upstream(slow, says("Still here.")) as upstream,
-        console(tmp_path, **openai(upstream.url)) as person,
-    ):
-        await person.window.send("Count." + KEYS["enter"])
-        await person.window.wait_for("line 2 of")
-        for columns, rows in ((40, 12), (120, 50), (60, 24)):
-            await person.window.resize(columns, rows)
-        assert (await person.exchange()).answer == "".join(LINES)
-        await person.window.wait_for("line 59 of the answer")
-        await person.say("Are you there?")
-        await person.window.wait_for("Still here.")
-        assert not person.window.shows("Traceback")
-
-
-@pytest.mark.fault("console terminal: a pasted megabyte")
-@pytest.mark.system
-async def test_a_pasted_megabyte_is_one_message(tmp_path: Path) -> None:
-    pasted = "\n".join(f"{number:07}" for number in range(131_072))
-    async with openai_upstream(says("Read.")) as upstream, console(tmp_path, **openai(upstream.url)) as person:
-        await person.window.paste(pasted)
-        await person.say("")
-        await person.window.wait_for("Read.")
-        [message] = [item for item in upstream.requests[0].messages if item["role"] == "user"]
-        assert message["content"] == pasted
-        assert len(person.window.transcript) < 100_000  # shown folded
 
 
 @pytest.mark.fault(

@@ -18,6 +18,10 @@ from tests.support.coding import CODER, PLANNER, plan
 from tests.support.ollama import OllamaPeer, answer, ollama_peer, raw, refusal
 from tests.support.ollama_peer import MODEL
 
+CALL = (
+    b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"fs_read","arguments":"%b"}}]},'
+    b'"done":false}\n'
+)
 MODELS: dict[str, dict[str, Any] | None] = {f"{name}:latest": MODEL for name in (PLANNER, CODER)}
 
 
@@ -76,19 +80,8 @@ async def test_every_bad_call_is_answered_and_the_work_goes_on(folder: Path) -> 
             {"call": {"name": "fs_list", "arguments": {"path": "."}}},
             ids=False,
         ),
-        answer(
-            raw(
-                b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"fs_read",'
-                b'"arguments":"{\\"path\\": \\"a.t"}}]},"done":false}\n'
-            ),
-        ),
-        answer(
-            raw(
-                b'{"message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"fs_read",'
-                b'"arguments":"{\\"path\\": \\"a.txt\\"}"}}]},"done":false}\n'
-            ),
-            bytes_per_write=1,
-        ),
+        answer(raw(CALL % b'{\\"path\\": \\"a.t')),
+        answer(raw(CALL % b'{\\"path\\": \\"a.txt\\"}'), bytes_per_write=1),
         says('```json\n{"name": "fs_write", "arguments": {"path": "b.txt", "content": "two"}}\n```'),
         says("Done."),
     )
@@ -134,15 +127,10 @@ async def test_what_the_coding_rules_leave_to_a_person_is_refused_where_nobody_c
         assert (folder / "a.txt").exists()
 
 
-def test_the_tools_are_the_documented_ones_and_more() -> None:
-    shapes = {tool["function"]["name"]: tool["function"]["parameters"] for tool in _tool_schema()}
-    assert shapes.keys() >= {"fs_read", "fs_write", "fs_list", "shell_run", "python_run"}
-    assert shapes["fs_write"]["required"] == ["path", "content"]
-    assert shapes["shell_run"]["required"] == ["cmd"]
-    assert shapes["python_run"]["required"] == ["mode"]
-
-
-def test_a_dispatched_call_gives_text_whatever_happens(folder: Path) -> None:
+def test_the_tools_are_the_documented_ones_and_a_dispatched_call_gives_text_whatever_happens(folder: Path) -> None:
+    shapes = {tool["function"]["name"]: tool["function"]["parameters"]["required"] for tool in _tool_schema()}
+    assert shapes.keys() >= {"fs_read", "fs_list"}
+    assert (shapes["fs_write"], shapes["shell_run"], shapes["python_run"]) == (["path", "content"], ["cmd"], ["mode"])
     assert _dispatch_tool("fs_read", {"path": "a.txt"}) == "one\n"
     assert _dispatch_tool("fs_read", {"path": "b.txt"}) == "ERROR: read: not found: b.txt"
     assert _dispatch_tool("fs_read", {"path": "../x"}).startswith("ERROR: ")

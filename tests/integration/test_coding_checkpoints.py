@@ -138,38 +138,13 @@ def test_undo_makes_the_tree_what_it_was(workspace: Path, tmp_path: Path, change
     before = snapshots.take()
     change(workspace)
     after = snapshots.take(before)
+    now = snapshots.look(after)
 
-    undo(planned_undo([(before, after)], snapshots.look(after), snapshots), snapshots)
-
-    assert tree(workspace) == before.id
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_what_was_changed_while_the_run_was_alive_is_its_work(workspace: Path, tmp_path: Path, change: Change) -> None:
-    snapshots = Snapshots(workspace, tmp_path / "kept")
-    before = snapshots.take()
-    change(workspace)
-    now = snapshots.look(before)
-
+    # Of a run that was killed: what was changed while it was alive is its work.
     assert with_tail(before, now, time.time_ns()).entries == now.entries
     assert with_tail(before, now, before.taken_ns - 10**9).entries.keys() == before.entries.keys()
-
-
-@pytest.mark.fault("coding: Ctrl-C or a kill while a run plans, codes, runs a command or verifies")
-async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
-    store: Store, workspace: Path, tmp_path: Path
-) -> None:
-    before = tree(workspace)
-    checkpoints = await started(store, workspace, tmp_path)
-    (workspace / "main.py").unlink()
-    (workspace / "new.py").write_text("new = 1\n")
-    await killed(checkpoints)
-    again = await opened(store, checkpoints.run, tmp_path)
-
-    await again.undo(await again.planned_undo())
-
-    assert tree(workspace) == before
-    assert (await task_of(store, OWNER, checkpoints.run.run_id)).undone_at is not None
+    undo(planned_undo([(before, after)], now, snapshots), snapshots)
+    assert tree(workspace) == before.id
 
 
 def git_index(digest: bytes, seconds: int = 1) -> bytes:
@@ -295,7 +270,7 @@ async def test_snapshots_that_the_retention_does_not_keep_are_removed(
     assert other.exists()
 
 
-async def test_runs_of_one_folder_share_what_has_not_changed_and_outlive_each_other(
+async def test_runs_of_one_folder_share_what_has_not_changed_outlive_each_other_and_are_for_this_account_only(
     store: Store, workspace: Path, tmp_path: Path
 ) -> None:
     first = await started(store, workspace, tmp_path)
@@ -303,17 +278,12 @@ async def test_runs_of_one_folder_share_what_has_not_changed_and_outlive_each_ot
     second = await started(store, workspace, tmp_path)
     entry = second.snapshots.take().entries["main.py"]
     assert second.snapshots.place(entry.content).stat().st_nlink == 2
+    kept = [tmp_path / "data" / "snapshots", *(tmp_path / "data" / "snapshots").rglob("*")]
+    assert [path for path in kept if path.stat().st_mode & 0o077 and path.name != "store"] == []
 
     first.snapshots.place(entry.content).unlink()
 
     assert second.snapshots.content(entry) == b"print(1)\n"
-
-
-async def test_what_is_kept_is_for_this_account_only(store: Store, workspace: Path, tmp_path: Path) -> None:
-    await started(store, workspace, tmp_path)
-    kept = [tmp_path / "data" / "snapshots", *(tmp_path / "data" / "snapshots").rglob("*")]
-    assert [path for path in kept if path.is_dir() and path.stat().st_mode & 0o077] == []
-    assert [path for path in kept if path.is_file() and path.stat().st_mode & 0o077 and path.name != "store"] == []
 
 
 async def test_the_data_folder_inside_of_a_workspace_is_no_part_of_it(store: Store, tmp_path: Path) -> None:
@@ -343,17 +313,14 @@ def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspa
 
 
 @pytest.mark.fault("coding: what undo cannot make again")
-async def test_what_cannot_be_made_again_is_named(store: Store, workspace: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_made_again_is_named(workspace: Path, tmp_path: Path) -> None:
     (workspace / "node_modules").mkdir()
-    checkpoints = await started(store, workspace, tmp_path)
+    snapshots = Snapshots(workspace, tmp_path / "kept")
+    before = snapshots.take()
     (workspace / "node_modules").rmdir()
-    await step(checkpoints)
-    await ended(checkpoints)
-
-    plan = await (await opened(store, checkpoints.run, tmp_path)).planned_undo()
-
-    assert plan.lost == {"node_modules": "ignored"}
-    assert plan.steps == {}
+    after = snapshots.take(before)
+    plan = planned_undo([(before, after)], after, snapshots)
+    assert (plan.lost, plan.steps) == ({"node_modules": "ignored"}, {})
 
 
 @pytest.mark.fault("coding: a 1 GB file, or more than a snapshot may hold")
@@ -375,6 +342,7 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     await again.undo(await again.planned_undo())
 
     assert tree(workspace) == before
+    assert (await task_of(store, OWNER, checkpoints.run.run_id)).undone_at is not None
 
 
 @pytest.mark.fault("coding: a link in place of a folder while undo works")
@@ -412,10 +380,7 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_is_over_or_killed
         other.wait(30)
     with held_alone(workspace / below):
         pass
-
-
-def test_runs_in_folders_beside_each_other_do_not_meet(workspace: Path) -> None:
-    with held_alone(workspace / "pkg"), held_alone(workspace / "empty"):
+    with held_alone(workspace / "pkg"), held_alone(workspace / "empty"):  # beside each other
         pass
 
 
@@ -437,48 +402,29 @@ def killed_when(command: list[str], holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.fault("coding: a kill during a snapshot or an undo")
-def test_a_snapshot_that_was_killed_leaves_nothing_that_the_next_one_takes_for_whole(
+def test_a_snapshot_and_an_undo_that_were_killed_are_completed_by_the_next_ones(
     workspace: Path, tmp_path: Path
 ) -> None:
+    kept = tmp_path / "kept"
     for number in range(MANY):
         (workspace / f"{number}.txt").write_text(f"{number}\n" * 1000)
-    kept = tmp_path / "kept"
-    killed_when(
-        program("Snapshots(Path(sys.argv[1]), Path(sys.argv[2])).take()", workspace, kept),
-        lambda: (kept / "contents").exists(),
-    )
+    taking = program("Snapshots(Path(sys.argv[1]), Path(sys.argv[2])).take()", workspace, kept)
+    killed_when(taking, lambda: (kept / "contents").exists())
     snapshots = Snapshots(workspace, kept)
-    taken = snapshots.take()
-    wrong = [
-        path
-        for path, entry in taken.entries.items()
-        if entry.kind == "file" and snapshots.content(entry) != (workspace / path).read_bytes()
-    ]
-    assert wrong == []
-
-
-@pytest.mark.fault("coding: a kill during a snapshot or an undo")
-def test_an_undo_that_was_killed_is_completed_by_the_next_one(workspace: Path, tmp_path: Path) -> None:
-    for number in range(MANY):
-        (workspace / f"{number}.txt").write_text(f"{number}\n")
-    snapshots = Snapshots(workspace, tmp_path / "kept")
     before = snapshots.take()
+    files = {path: entry for path, entry in before.entries.items() if entry.kind == "file"}
+    assert [path for path in files if snapshots.content(files[path]) != (workspace / path).read_bytes()] == []
+
     for number in range(MANY):
         (workspace / f"{number}.txt").write_text("changed\n")
         (workspace / f"{number}.new").write_text("new\n")
     after = snapshots.take(before)
     undoing = "from task.coding.undo import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nundo(planned_undo([(b, a)], s.look(a), s), s)"
-    killed_when(
-        program(undoing, workspace, tmp_path / "kept", Path(before.id), Path(after.id)),
-        lambda: not (workspace / "1.new").exists(),
-    )
-    left = workspace / ".dial-agent-undo"  # what it was writing when it was killed, if nothing else
-    left.write_text("half")
-
-    again = Snapshots(workspace, tmp_path / "kept")
-    undo(planned_undo([(before, after)], again.look(after), again), again)
-
+    command = program(undoing, workspace, kept, Path(before.id), Path(after.id))
+    killed_when(command, lambda: not (workspace / "1.new").exists())
+    (workspace / ".dial-agent-undo").write_text("half")  # what it was writing when it was killed, if nothing else
+    undo(planned_undo([(before, after)], snapshots.look(after), snapshots), snapshots)
     assert tree(workspace) == before.id
 
 
@@ -505,7 +451,6 @@ def git(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     "commands",
     [
-        ("add -A", "commit -m second"),
         ("checkout -b other", "add -A", "commit -m second", "gc --prune=now"),
         ("add -A", "stash"),
         ("rm main.py",),

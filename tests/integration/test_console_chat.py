@@ -161,14 +161,12 @@ def configured(folder: Path, **settings: Any) -> ConfigurationManager:
     [
         ({"context": {"definition_path": "/no/such/file.md"}}, "definition_path"),
         ({"teps": {"bash": {"blocked_commands": ["'"]}}}, "blocked_commands"),
-        ({"console": {"state_file": "STATE"}}, "state_file"),
     ],
-    ids=["context", "policy", "state_file"],
+    ids=["context", "policy"],
 )
 def test_what_cannot_be_initialised_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], words: str
 ) -> None:
-    (tmp_path / "STATE").write_text("no conversation")
     monkeypatch.chdir(tmp_path)
     output = ListedOutput()
     controller = FrameworkController(configured(tmp_path, **settings), ui=output)
@@ -179,7 +177,6 @@ def test_what_cannot_be_initialised_is_one_line(
     [line] = output.shown
     assert words in line.lower()
     assert "\n" not in line
-    assert (tmp_path / "STATE").read_text() == "no conversation"
 
 
 async def test_the_references_example_chats_until_the_end_of_its_input(

@@ -10,9 +10,8 @@ import pytest
 
 from task.closing import run_blocking
 from task.console.slash.table import COMMANDS
-from task.conversation.inputs import Answer
 from task.conversation.message_manager import MessageManager
-from task.llm.scripted import Reply, says, wants
+from task.llm.scripted import says
 from tests.support.command_console import OWNER, ListedConsole, command_console, talking
 from tests.support.core import local_core
 from tests.support.ollama import ollama_peer
@@ -38,16 +37,6 @@ WRONG = {
 PERSONAS = "## Personas\n\npersona_coder: @coder.md\npersona_poet: @poet.md\n"
 
 
-async def stored(console: ListedConsole, *sessions: str) -> list[str]:
-    """The ids of sessions with these titles, made elsewhere."""
-
-    async def made() -> list[str]:
-        store = await console.product.services.store.get()
-        return [(await store.sessions.start(OWNER, title)).session_id for title in sessions]
-
-    return await asyncio.to_thread(run_blocking, made)
-
-
 @pytest.mark.fault("console commands: an unknown command, and one a megabyte long")
 async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_path: Path) -> None:
     async with talking(tmp_path) as console:
@@ -57,6 +46,8 @@ async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_pa
         long = await console.types("/" + "x" * 1_000_000)
         await console.shows("/help SYSTEM", "/system <message_content>: Add a system message to the conversation.")
         await console.shows("/help clera", "Command: Unknown command: /clera. Did you mean /clear?")
+        await console.shows("/debug", "Debug mode enabled.")
+        await console.shows("/DEBUG", "Debug mode disabled.")
         await console.types("   ")
         for name in COMMANDS:
             if name not in ("/retry", "/files"):
@@ -84,16 +75,11 @@ async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Pa
         kept = console.history.get_messages()
         await console.types("second")
         after = console.session_id
-        sent = [item["content"] for item in console.upstream.requests[-1].messages if item["role"] == "user"]
+        prompt, *sent = [item["content"] for item in console.upstream.requests[-1].messages]
     assert [item["content"] for item in kept] == ["Answer in French."]
+    assert "Answer in French." in prompt
     assert sent == ["second"]
     assert before != after
-
-
-async def test_debug_is_switched_on_and_off(tmp_path: Path) -> None:
-    async with command_console(tmp_path, NO_MODEL) as console:
-        switched = [*await console.types("/debug"), *await console.types("/DEBUG")]
-    assert switched == ["Debug mode enabled.", "Debug mode disabled."]
 
 
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
@@ -115,7 +101,7 @@ async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
-async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
+async def test_models_are_listed_and_one_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking(tmp_path, says("Hi.")) as console:
         await console.shows("/model", "Model: test-model. The provider has:\n- test-model (current)")
         await console.shows(
@@ -126,17 +112,6 @@ async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
         await console.shows("/model", "Model: test-model. Its provider lists no others; /model NAME takes any.")
         await console.shows("/model any-other", "Model: any-other, from the next message on.")
         assert console.conversation.model == "any-other"
-
-
-async def test_core_and_ollama_list_their_models_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = {"one": {"type": "chat", "endpoint": "http://127.0.0.1:9/one"}}
-    async with (
-        local_core({"models": models}, tmp_path) as core,
-        command_console(
-            tmp_path, NO_MODEL, backend="dial", dial_endpoint=core.url, dial_api_key=core.api_key
-        ) as console,
-    ):
-        await console.shows("/model", "Model: test-model. The provider has:\n- one")
     async with ollama_peer() as peer:
         monkeypatch.setenv("OLLAMA_LOCAL", peer.url)  # tests have one that leads nowhere
         async with command_console(tmp_path, NO_MODEL, backend="ollama") as console:
@@ -182,11 +157,16 @@ async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -
     assert "shell_run" not in rest
 
 
+async def made_elsewhere(console: ListedConsole) -> list[str]:
+    sessions = (await console.product.services.store.get()).sessions
+    return [(await sessions.start(OWNER, title)).session_id for title in ("From the web page", "Another")]
+
+
 @pytest.mark.fault("console commands: a persona, model, session, grant or file that there is not")
 async def test_sessions_of_every_door_are_listed_and_chosen_by_number_or_id(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         await console.shows("/resume", "There are no sessions yet.")
-        older, newer = await stored(console, "From the web page", "Another")
+        older, newer = await asyncio.to_thread(run_blocking, made_elsewhere, console)
         [listed] = await console.types("/resume")
         await console.types("/resume 2")
         by_number = console.session_id
@@ -313,15 +293,6 @@ async def test_without_core_pictures_travel_along_and_files_stay_where_tools_rea
     assert question == "What is in it?\n\nFiles in the working directory:\n- notes.txt"
 
 
-async def test_a_system_message_and_its_persona_are_in_the_next_request(tmp_path: Path) -> None:
-    async with talking(tmp_path, says("Bien.")) as console:
-        await console.types("/system Answer in French.")
-        await console.types("How are you?")
-        prompt = console.upstream.requests[0].messages[0]
-    assert prompt["role"] == "system"
-    assert "Answer in French." in prompt["content"]
-
-
 @pytest.mark.fault("console commands: a bad or unknown setting at /reload")
 async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they_are_bad(tmp_path: Path) -> None:
     (tmp_path / "guide.md").write_text("Old guide.")
@@ -353,49 +324,3 @@ async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they
     assert str(console.file) in bad
     assert "unknown_key" in unknown
     assert all("\n" not in line for line in (bad, unknown))
-
-
-async def test_a_session_of_another_console_is_shown_and_continued(tmp_path: Path) -> None:
-    async with openai_upstream(says("Blue."), says("I said blue.")) as upstream:
-        async with command_console(tmp_path, upstream.url) as console:
-            await console.types("Which colour?")
-            session = console.session_id
-        async with command_console(tmp_path, upstream.url) as console:
-            await console.shows("/resume 1", "> Which colour?", "< Blue.")
-            await console.types("What did you say?")
-            assert console.session_id == session
-            sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
-    assert sent == ["Which colour?", "Blue.", "What did you say?"]
-
-
-async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoked(tmp_path: Path) -> None:
-    def writes(name: str) -> Reply:
-        return wants("file_write", file_path=name, content="milk")
-
-    async with talking(tmp_path, writes("a"), says("1"), writes("b"), says("2"), writes("c"), says("3")) as console:
-        console.output.answers += [Answer(True, always=True), Answer(False, "not now")]
-        await console.types("one")
-        await console.types("two")
-        asked = len(console.output.asked)
-        [listed] = await console.types("/permissions")
-        await console.types("/permissions revoke 1")
-        await console.types("three")
-        written = sorted(path.name for path in console.folder.iterdir())
-        refused = console.upstream.requests[-1].messages[-1]["content"]
-    assert (asked, len(console.output.asked)) == (1, 2)
-    assert "1. every call of fs_write, until 20" in listed
-    assert written == ["a", "b"]
-    assert "not now" in refused
-
-
-async def test_what_commands_change_is_in_the_state_file_too(tmp_path: Path) -> None:
-    console_settings = {"state_file": str(tmp_path / "state.json")}
-    async with openai_upstream(says("One.")) as upstream:
-        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
-            await console.types("first")
-            await console.types("/clear")
-            await console.types("/system Be brief.")
-        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
-            kept = [item["content"] for item in console.history.get_messages()]
-            session = console.session_id
-    assert (kept, session) == (["Be brief."], None)

@@ -14,7 +14,7 @@ from task.conversation.messages import user
 from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
 from task.product import Profile, Services, opened
-from task.runs.request import RunOptions, RunRequest
+from task.runs.request import RunOptions
 from task.runs.runner import Runner
 from task.runs.table import Preparing
 from tests.support.command_console import AtTheTerminal, ListedConsole, command_console, talking
@@ -86,14 +86,6 @@ async def test_a_question_that_is_not_answered_in_time_is_a_no(tmp_path: Path) -
         assert "came too late" in results(console.upstream)[0]
 
 
-@pytest.mark.fault("console: input that is no terminal, where a call would be asked about")
-async def test_without_a_terminal_what_would_ask_is_denied(tmp_path: Path) -> None:
-    async with talking(tmp_path, bash("touch a"), says("Then not.")) as console:
-        await console.types("Make it.")
-        assert not (console.folder / "a").exists()
-        assert "no user is at a terminal" in results(console.upstream)[0]
-
-
 @pytest.mark.fault("console: arguments that a person changes and that do not fit")
 async def test_changed_arguments_run_and_those_that_do_not_fit_are_asked_again(tmp_path: Path) -> None:
     wrong = Answer(True, arguments={"cmd": 7})
@@ -134,65 +126,62 @@ async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_p
 
 
 @pytest.mark.fault("console: a question that is answered elsewhere, too late, or not at all")
-async def test_a_question_that_was_left_open_is_asked_again_when_the_session_continues(tmp_path: Path) -> None:
+async def test_a_question_that_was_left_open_is_answered_by_its_code_or_when_the_session_continues(
+    tmp_path: Path,
+) -> None:
     def leaves() -> None:
         raise KeyboardInterrupt
 
-    left, back = AtTheTerminal(leaves), AtTheTerminal(YES)
-    async with openai_upstream(bash("touch a"), says("Done.")) as upstream:
+    left, back = AtTheTerminal(leaves, leaves), AtTheTerminal(YES)
+    async with openai_upstream(bash("touch a"), says("Done."), bash("touch b"), says("Again.")) as upstream:
         async with command_console(tmp_path, upstream.url, output=left) as console:
             shown = await console.types("Make it.")
+            await console.types(f"approve {left.asked[0].code}")
+            assert console.history.get_messages()[-1]["content"] == "Done."
+            await console.types("Make another.")
             session = console.session_id
         async with command_console(tmp_path, upstream.url, output=back) as console:
             await console.types(f"/resume {session}")
-            assert (console.folder / "a").exists()
-            assert console.history.get_messages()[-1]["content"] == "Done."
+            assert console.history.get_messages()[-1]["content"] == "Again."
+            assert sorted(path.name for path in console.folder.iterdir()) == ["a", "b"]
     assert "approve" in shown[-1]
-    assert [question.code for question in back.asked] == [question.code for question in left.asked]
+    assert [question.code for question in back.asked] == [left.asked[1].code]
 
 
-async def test_a_code_typed_as_a_message_answers_too(tmp_path: Path) -> None:
-    def leaves() -> None:
-        raise KeyboardInterrupt
-
-    person = AtTheTerminal(leaves)
-    async with talking(tmp_path, bash("touch a"), says("Done."), output=person) as console:
-        await console.types("Make it.")
-        await console.types(f"approve {person.asked[0].code}")
-        assert (console.folder / "a").exists()
-        assert console.history.get_messages()[-1]["content"] == "Done."
-
-
-async def test_always_holds_in_its_session_only(tmp_path: Path) -> None:
-    person = AtTheTerminal(Answer(True, always=True), NO)
-    script = bash("touch a"), says("1"), bash("touch b"), says("2"), bash("touch c"), says("3")
+async def test_always_holds_in_its_session_until_it_is_revoked(tmp_path: Path) -> None:
+    person = AtTheTerminal(Answer(True, always=True), Answer(True, always=True), NO)
+    script = [item for name in "abcde" for item in (bash(f"touch {name}"), says("Done."))]
+    asked = list[int]()
     async with talking(tmp_path, *script, output=person) as console:
-        await console.types("one")
-        await console.types("two")
-        asked = len(person.asked)
-        await console.types("/clear")
-        await console.types("three")
-        assert sorted(path.name for path in console.folder.iterdir()) == ["a", "b"]
-    assert asked == 1
-    assert len(person.asked) == 2
+        for line in ("one", "two", "/permissions", "/permissions revoke 1", "three", "four", "/clear", "five"):
+            shown = await console.types(line)
+            asked.append(len(person.asked))
+            if line == "/permissions":
+                assert "1. shell_run: commands that begin with 'touch', until 20" in shown[0]
+        assert sorted(path.name for path in console.folder.iterdir()) == ["a", "b", "c", "d"]
+        assert "not today" in results(console.upstream)[-1]
+    assert asked == [1, 1, 1, 1, 2, 2, 2, 3]
 
 
 @pytest.mark.fault("teps: a question of the console that is answered at a server, while it waits or when it is gone")
-@pytest.mark.parametrize("gone", [False, True], ids=["waits", "gone"])
-async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path: Path, gone: bool) -> None:
-    answered = list[RunRequest | None]()
-
+@pytest.mark.parametrize("how", ["waits", "gone", "by a code"])
+async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path: Path, how: str) -> None:
     async def at_the_server() -> None:
         services, profile = opened(console.config.settings)
-        store = await services.store.get()
+        store, preparing = await services.store.get(), Preparing(services, profile)
         [asked] = await store.approvals.list(console.caller.owner)
-        await Preparing(services, profile).answer(console.caller, asked.approval_id, YES)
-        answered.append(await Preparing(services, profile).resumed(console.caller, asked.run_id or ""))
+        if how == "by a code":
+            options, sent = RunOptions("http", profile.model), [user(f"approve {asked.code}")]
+            with pytest.raises(Conflict, match="Your answer counts"):
+                await preparing.prepare(console.caller, sent, options, console.session_id)
+        else:
+            await preparing.answer(console.caller, asked.approval_id, YES)
+            assert await preparing.resumed(console.caller, asked.run_id or "") is None
         await services.close()
 
     def meanwhile() -> None:
         run_blocking(at_the_server)
-        if gone:
+        if how == "gone":
             raise KeyboardInterrupt
 
     person = AtTheTerminal(meanwhile)
@@ -200,27 +189,10 @@ async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path:
         async with command_console(tmp_path, upstream.url, output=person) as console:
             await console.types("Make it.")
             session = console.session_id or ""
-        if gone:
+        if how == "gone":
             async with command_console(tmp_path, upstream.url) as console:
                 await console.types(f"/resume {session}")
-    assert answered == [None]
     assert (console.folder / "a").read_text() == "once\n"
-
-
-@pytest.mark.fault("teps: a question of the console that is answered at a server, while it waits or when it is gone")
-async def test_a_code_that_is_written_at_a_server_counts_and_the_console_runs_the_call(tmp_path: Path) -> None:
-    async def at_the_server() -> None:
-        services, profile = opened(console.config.settings)
-        [asked] = await (await services.store.get()).approvals.list(console.caller.owner)
-        options, sent = RunOptions("http", profile.model), [user(f"approve {asked.code}")]
-        with pytest.raises(Conflict, match="Your answer counts"):
-            await Preparing(services, profile).prepare(console.caller, sent, options, console.session_id)
-        await services.close()
-
-    person = AtTheTerminal(lambda: run_blocking(at_the_server))
-    async with talking(tmp_path, bash("echo once >> a"), says("Done."), output=person) as console:
-        await console.types("Make it.")
-        assert (console.folder / "a").read_text() == "once\n"
 
 
 async def test_a_session_that_waits_for_a_programs_own_tool_is_shown_and_continued_with_a_message(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from tests.support.terminal import KEYS, SECONDS, Terminal, terminal
 from tests.support.up import ROOT, environment
@@ -62,9 +61,12 @@ async def asked(window: Terminal, times: int) -> None:
     await window.wait_until(shown, f"card {times}")
 
 
+@pytest.mark.fault("console terminal: a window that is resized while an answer streams")
 async def test_what_is_typed_while_an_answer_streams_waits_and_commands_run_at_once(tmp_path: Path) -> None:
     async with screen(tmp_path) as window:
         await enter(window, "stream", "w60")
+        for columns, rows in ((40, 12), (120, 50), (60, 24)):
+            await window.resize(columns, rows)
         await window.send("half ")
         await enter(window, "a thought", "next: half a thought")
         await enter(window, "/help", "at once /help")
@@ -116,13 +118,14 @@ async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tm
         await window.wait_until(lambda: "> draft" in window.text().splitlines()[-2:][0], "the draft is back")
 
 
-async def test_words_that_stood_for_a_paste_are_just_words_in_other_texts(tmp_path: Path) -> None:
-    word = "[pasted text #1: 1,100 characters, 1 lines]"
+@pytest.mark.fault("console terminal: a pasted megabyte")
+async def test_a_pasted_megabyte_is_one_message_whose_words_are_just_words_in_other_texts(tmp_path: Path) -> None:
+    word = "[pasted text #1: 1,048,576 characters, 1 lines]"
     async with screen(tmp_path, columns=120, rows=40) as window:
         await window.send("stream 200\r")
         await window.wait_for("w20")
         await window.send("ask\r")
-        await window.paste("secret" + 1094 * "x")
+        await window.paste("secret" + 1_048_570 * "x")
         await asked(window, 1)
         await enter(window, "e", '"command": "rm -rf build"')
         await enter(window, f'\x7f, "note": "{word}"}}', f"'note': '{word}'")
@@ -145,14 +148,6 @@ async def test_a_card_ends_when_its_time_is_over_or_it_was_answered_elsewhere(tm
         await asked(window, 3)
         await window.send(KEYS["ctrl-c"])
         await window.wait_for("interrupted")
-
-
-async def test_a_picture_is_named_and_not_drawn(tmp_path: Path) -> None:
-    Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
-    async with screen(tmp_path) as window:
-        await enter(window, "picture", "complete")
-        await window.wait_for("A picture (image/png) a.png")
-        assert window.foreign_sequences() == []
 
 
 @pytest.mark.fault("console terminal: a terminal that cannot be drawn on, or none")
@@ -191,3 +186,21 @@ async def test_a_line_of_status_that_fails_keeps_nobody_waiting(tmp_path: Path) 
         await window.send("Hi\r")
         await window.wait_for("closed")
         assert await window.ended() == 0
+
+
+async def test_sequences_of_a_text_are_told_from_a_line_editors_own(tmp_path: Path) -> None:
+    own = ["\x1b[1;31m", "\x1b[2K", "\x1b[?25l", "\x1b[?2004h", "\x1b[6n"]
+    foreign = [
+        "\x1b]0;title\x07",
+        "\x1b]52;c;aGk=\x07",
+        "\x1b[?1049h",
+        "\x1bc",
+        "\x9b",
+        "\x1bP1$r0m\x1b\\",
+        "\x07",
+        "\u202e",
+    ]
+    command = [sys.executable, "-c", f"print(*{own + foreign!r}, 'done', sep='|')"]
+    async with terminal(command, environment(tmp_path), tmp_path) as window:
+        await window.ended()
+    assert window.foreign_sequences() == foreign

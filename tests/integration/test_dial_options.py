@@ -82,38 +82,28 @@ async def test_what_has_no_effect_stands_in_the_trace(tmp_path: Path) -> None:
     assert "mine" not in [tool["function"]["name"] for tool in sent["tools"]]
 
 
+@pytest.mark.fault("request: options that hold text, where traces keep none")
 @pytest.mark.fault("request: options without effect")
-async def test_what_the_models_provider_does_not_take_stands_in_the_trace(tmp_path: Path) -> None:
+async def test_the_trace_names_what_the_provider_does_not_take_and_keeps_no_text_of_the_options(tmp_path: Path) -> None:
     async with product(says("ok"), tmp_path=tmp_path, profile="reasoning") as p:
-        await asked(p, stop="END", seed=1)
+        await asked(p, stop=["Ann's secret"], user="ann", seed=1)
         sent = p.upstream.requests[0].body
     [trace] = await traces_of(tmp_path)
     assert trace.warnings == ("stop had no effect: the provider of test-model does not take it",)
     assert (sent.get("stop"), sent["seed"]) == (None, 1)
+    assert (trace.config["seed"], trace.config["user"]) == (1, "given")
+    assert "Ann" not in str(trace)
 
 
-async def test_a_choice_of_our_own_tools_holds_for_the_first_step(tmp_path: Path) -> None:
+@pytest.mark.fault("request: a choice of a tool that there is not")
+async def test_a_choice_of_our_own_tools_holds_for_the_first_step_and_of_others_is_refused(tmp_path: Path) -> None:
     named = {"type": "function", "function": {"name": "calculator"}}
     async with product(wants("calculator", expression="1"), then=says("ok"), tmp_path=tmp_path) as p:
         await asked(p, tool_choice=named)
         await asked(p, tool_choice="none")
+        status, answer = await replied(p, tool_choice={"type": "function", "function": {"name": "calculater"}})
         sent = [(request.body.get("tool_choice"), "tools" in request.body) for request in p.upstream.requests]
     assert sent == [(named, True), (None, True), (None, False)]
-
-
-@pytest.mark.fault("request: a choice of a tool that there is not")
-async def test_a_choice_of_a_tool_that_there_is_not_is_refused_with_what_to_change(tmp_path: Path) -> None:
-    async with product(then=says("ok"), tmp_path=tmp_path) as p:
-        status, answer = await replied(p, tool_choice={"type": "function", "function": {"name": "calculater"}})
     text = "tool_choice names 'calculater', which is no tool of yours or of the agent's."
     assert (status, answer["error"]["message"]) == (400, text)
     assert answer["error"]["display_message"].startswith(text)
-
-
-@pytest.mark.fault("request: options that hold text, where traces keep none")
-async def test_without_content_a_trace_keeps_no_text_of_the_options(tmp_path: Path) -> None:
-    async with product(says("ok"), tmp_path=tmp_path) as p:
-        await asked(p, stop=["Ann's secret"], user="ann", seed=3)
-    [trace] = await traces_of(tmp_path)
-    assert (trace.config["seed"], trace.config["stop"], trace.config["user"]) == (3, "given", "given")
-    assert "Ann" not in str(trace)

@@ -63,19 +63,16 @@ async def test_the_initial_prompt_of_the_context_comes_first_unless_there_is_ano
 
 
 @pytest.mark.fault("console: a model that refuses, or dies in the middle of a table")
-async def test_a_model_that_refuses_is_the_documented_error_without_its_key() -> None:
-    async with openai_upstream(http_error(401)) as upstream:
-        with pytest.raises(LIALError) as error:
-            await answered(started("openai", at(upstream, "openai")), HELLO)
-    assert isinstance(error.value, FrameworkError)
-    assert "sk-test" not in str(error.value)
-
-
-@pytest.mark.parametrize("messages", [[], [{"role": "nobody", "content": "x"}], [{"content": "x"}]])
-async def test_what_is_no_conversation_is_the_documented_error(messages: list[dict[str, Any]]) -> None:
-    async with openai_upstream(then=http_error(400)) as upstream:
-        with pytest.raises(LIALError):
-            await answered(started("openai", at(upstream, "openai")), messages)
+async def test_a_model_that_refuses_and_what_is_no_conversation_are_the_documented_error() -> None:
+    wrong: list[list[dict[str, Any]]] = [HELLO, [], [{"role": "nobody", "content": "x"}], [{"content": "x"}]]
+    async with openai_upstream(http_error(401), then=http_error(400)) as upstream:
+        for messages in wrong:
+            with pytest.raises(LIALError) as error:
+                await answered(started("openai", at(upstream, "openai")), messages)
+            assert isinstance(error.value, FrameworkError)
+            assert "sk-test" not in str(error.value)
+    with pytest.raises(ComponentInitError):
+        LIALManager("openai", {}).send_messages(HELLO)
 
 
 @pytest.mark.fault(
@@ -95,11 +92,6 @@ def test_settings_that_cannot_be_used_are_one_line(provider: str, settings: dict
         started(provider, settings)
     assert words in str(error.value).lower()
     assert "\n" not in str(error.value)
-
-
-def test_a_manager_that_is_not_initialised_says_so() -> None:
-    with pytest.raises(ComponentInitError):
-        LIALManager("openai", {}).send_messages(HELLO)
 
 
 def test_an_adapter_of_a_programs_own_answers() -> None:

@@ -90,22 +90,14 @@ def decisions(manager: TEPSManager) -> list[tuple[str, str]]:
     return [(made.tool, made.verdict) for trace in reversed(traces(manager)) for made in trace.decisions]
 
 
-def test_the_references_example_runs_as_it_stands(project: Path) -> None:
-    teps_manager = TEPSManager({"permission_required": True, "allowed_tools": ["file_read", "web_search"]})
+@pytest.mark.parametrize("configured", [False, True])
+def test_the_references_example_runs_as_it_stands(project: Path, configured: bool) -> None:
+    settings = {"permission_required": True, "allowed_tools": ["file_read", "web_search"]}
+    teps_manager = TEPSManager(ConfigurationManager().get_teps_settings() if configured else settings)
     teps_manager.initialize()
-    tool_result = teps_manager.execute_tool(
-        {
-            "request_id": "req123",
-            "tool_name": "file_read",
-            "parameters": {"file_path": str(project / "notes.txt")},
-            "icerc": {
-                "intent": "Read file content",
-                "command": "Read '/path/to/file.txt'",
-                "expected_outcome": "File content retrieved",
-                "risk_assessment": {"level": "low", "scope": "File system read-only operation", "details": "None"},
-            },
-        }
-    )
+    risk = {"level": "low", "scope": "File system read-only operation", "details": "None"}
+    icerc = {"intent": "Read", "command": "Read '/path'", "expected_outcome": "Content", "risk_assessment": risk}
+    tool_result = teps_manager.execute_tool(request("file_read", icerc, file_path=str(project / "notes.txt")))
     teps_manager.shutdown()
     assert tool_result == {
         "request_id": "req123",
@@ -120,17 +112,9 @@ def test_the_references_example_runs_as_it_stands(project: Path) -> None:
 @pytest.mark.parametrize(
     ("tool", "parameters", "content"),
     [
-        (
-            "bash",
-            {"command": "cat notes.txt; echo no >&2"},
-            {"stdout": "It rains.\n", "stderr": "no\n", "exit_code": 0},
-        ),
+        ("bash", {"command": "cat notes.txt; echo no >&2"}, {"stdout": "It rains.\n", "stderr": "no\n"}),
         ("file_read", {"file_path": "picture.png"}, {"file_path": "picture.png", "content": "", "is_binary": True}),
-        (
-            "file_write",
-            {"file_path": "new/é.txt", "content": "né"},
-            {"file_path": "new/é.txt", "status": "success", "bytes_written": 3},
-        ),
+        ("file_write", {"file_path": "new/é.txt", "content": "né"}, {"status": "success", "bytes_written": 3}),
         ("executeBashCommand", {"command": "pwd", "working_directory": "sub"}, {"stdout": "{project}/sub\n"}),
         ("readFile", {"file_path": "notes.txt"}, {"content": "It rains.\n"}),
         ("writeFile", {"file_path": "a.txt", "content": ""}, {"bytes_written": 0}),
@@ -193,32 +177,23 @@ def test_an_approved_call_runs_once_and_both_decisions_are_in_the_trace(project:
 
 @pytest.mark.fault("teps: a call beyond what was always allowed, or once more after it was allowed once")
 def test_always_covers_what_its_card_says_and_nothing_else(teps: Teps) -> None:
-    person = Person(ALWAYS)
+    person, asked = Person(ALWAYS), list[int]()
     manager = teps(person)
-    assert manager.execute_tool(request("bash", command="git status --short"))["success"] is False  # no repository
+    for command in ("git status --short", "git status", "git push"):
+        manager.execute_tool(request("bash", command=command))
+        asked.append(len(person.asked))
+    assert asked == [1, 1, 2]
     assert "git status" in person.asked[0].grant
-    manager.execute_tool(request("bash", command="git status"))
-    assert len(person.asked) == 1
-    manager.execute_tool(request("bash", command="git push"))
-    assert len(person.asked) == 2
 
 
 @pytest.mark.fault("teps: a no, no answer in time, or nobody at a terminal")
-@pytest.mark.parametrize("seconds", [60, 0.5])
-def test_no_answer_in_time_is_a_no(project: Path, teps: Teps, seconds: float) -> None:
-    person = Person()
-    result = teps(person, **({} if seconds == 60 else {"confirmation_seconds": seconds})).execute_tool(
-        request("file_write", file_path="a.txt", content="x")
-    )
-    assert person.patience == [seconds]
-    assert result["error"].startswith(f"User declined execution: no answer came within {seconds:g} s")
+def test_no_answer_in_time_is_a_no_and_without_a_terminal_nobody_is_asked(project: Path, teps: Teps) -> None:
+    person, write = Person(), request("file_write", file_path="a.txt", content="x")
+    result = teps(person, confirmation_seconds=0.5).execute_tool(write)
+    assert person.patience == [0.5]
+    assert result["error"].startswith("User declined execution: no answer came within 0.5 s")
+    assert teps().execute_tool(write)["success"] is False
     assert not (project / "a.txt").exists()
-
-
-@pytest.mark.fault("teps: a no, no answer in time, or nobody at a terminal")
-def test_without_a_terminal_nobody_is_asked_and_nothing_runs(project: Path, teps: Teps) -> None:
-    result = teps().execute_tool(request("file_write", file_path="a.txt", content="x"))
-    assert (result["success"], (project / "a.txt").exists()) == (False, False)
 
 
 BASH = {"blocked_commands": ["rm"], "allowed_commands": ["ls", "cat", "rm"]}
@@ -263,20 +238,16 @@ def test_what_may_not_run_is_refused_before_anybody_is_asked(
 
 @pytest.mark.parametrize("extensions", [[".TXT"], ["txt", "md"], ["*.txt"], ["*"]])
 def test_endings_are_written_in_any_way(teps: Teps, extensions: list[str]) -> None:
-    limits = {"allowed_extensions": extensions}
-    manager = teps(permission_required=False, file_read=limits, file_write=limits)
+    manager = teps(permission_required=False, file_read={"allowed_extensions": extensions})
     assert manager.execute_tool(request("file_read", file_path="notes.txt"))["success"] is True
-    assert manager.execute_tool(request("file_write", file_path="b.Txt", content="x"))["success"] is True
 
 
 @pytest.mark.fault("teps: a search for what may not be read")
 def test_the_contents_of_files_that_may_not_be_read_are_not_found_either(project: Path, teps: Teps) -> None:
     (project / "key.pem").write_text("It is secret.\n")
-    manager = teps(file_read={"allowed_extensions": ["txt"]})
-    assert (
-        manager.execute_tool(request("fs_search", pattern="It "))["content"].splitlines()[0] == "notes.txt:1: It rains."
-    )
-    assert "secret" not in json.dumps(manager.execute_tool(request("fs_search", pattern="It ")))
+    found = teps(file_read={"allowed_extensions": ["txt"]}).execute_tool(request("fs_search", pattern="It "))["content"]
+    assert found.splitlines()[0] == "notes.txt:1: It rains."
+    assert "secret" not in found
 
 
 def test_without_permission_required_all_runs_silently_and_every_decision_is_in_the_trace(
@@ -330,25 +301,21 @@ def test_settings_that_cannot_be_used_are_one_line(project: Path, settings: dict
 
 
 @pytest.mark.fault("teps: a request that is none, a service that is not initialised, or a call inside an event loop")
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"tool_name": ""},
-        {"tool_name": "bash", "parameters": []},
-        {"tool_name": "bash", "parameters": {"command": {1}}},
-    ],
-)
-def test_what_is_no_request_is_an_error_with_a_sentence(teps: Teps, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ToolExecutionError):
-        teps().execute_tool(wrong)
+def test_a_request_that_cannot_be_run_is_an_error_with_a_sentence(teps: Teps) -> None:
+    manager, command = teps(), request("bash", command="ls")
+    wrong: list[dict[str, Any]] = [{}, {"tool_name": ""}]
+    wrong += [{"tool_name": "bash", "parameters": parameters} for parameters in ([], {"command": {1}})]
+    for each in wrong:
+        with pytest.raises(ToolExecutionError):
+            manager.execute_tool(each)
+    with pytest.raises(ToolExecutionError, match="initialize"):
+        TEPSManager({}).execute_tool(command)
 
+    async def called() -> None:
+        manager.execute_tool(command)
 
-def test_the_settings_of_a_configuration_are_taken_as_they_are(project: Path) -> None:
-    manager = TEPSManager(ConfigurationManager().get_teps_settings())
-    manager.initialize()
-    assert manager.execute_tool(request("file_read", file_path="notes.txt"))["success"] is True
-    manager.shutdown()
+    with pytest.raises(RuntimeError, match="event loop is running"):
+        asyncio.run(called())
 
 
 SEARCH = '''
@@ -383,71 +350,48 @@ def test_without_permission_required_a_rule_of_the_operators_still_asks(
     assert [question.request["tool_name"] for question in person.asked] == ["file_write"]
 
 
-@pytest.mark.fault("teps: a request that is none, a service that is not initialised, or a call inside an event loop")
-def test_a_service_that_is_not_initialised_says_so() -> None:
-    with pytest.raises(ToolExecutionError, match="initialize"):
-        TEPSManager({}).execute_tool(request("bash", command="ls"))
-
-
-@pytest.mark.fault("teps: a request that is none, a service that is not initialised, or a call inside an event loop")
-def test_inside_an_event_loop_a_call_is_an_error(teps: Teps) -> None:
-    manager = teps()
-
-    async def called() -> None:
-        manager.execute_tool(request("calculator", expression="1"))
-
-    with pytest.raises(RuntimeError, match="event loop is running"):
-        asyncio.run(called())
-
-
 class Lamp(ToolHandlerInterface):
     """Switch the lamp in a room."""
 
     parameters: ClassVar = {"type": "object", "properties": {"room": {"type": "string"}}, "required": ["room"]}
 
-    def __init__(self, *, only_reads: bool = False) -> None:
-        self.switched: list[dict[str, Any]] = []
-        if only_reads:
-            self.effects = frozenset({Effect.READ})
-
     def execute(self, parameters: dict[str, Any]) -> dict[str, Any]:
         if parameters["room"] == "cellar":
             raise RuntimeError("no lamp")
-        self.switched.append(parameters)
         return {"room": parameters["room"], "on": True}
+
+
+class Sensor(Lamp):
+    """Says whether the lamp in a room is on."""
+
+    effects = frozenset({Effect.READ})
 
 
 @pytest.mark.fault("teps: a handler that fails, gets wrong arguments, or takes the name of a tool")
 def test_a_handler_runs_by_its_name_through_the_same_gate(teps: Teps) -> None:
-    person, lamp = Person(NO, YES, YES), Lamp()
+    person = Person(NO, YES, YES)
     manager = teps(person)
-    manager.register_handler("lamp", lamp)
+    manager.register_handler("lamp", Lamp())
+    manager.register_handler("sensor", Sensor())
     refused, done, failed, wrong = (
         manager.execute_tool(request("lamp", **parameters))
         for parameters in ({"room": "hall"}, {"room": "hall"}, {"room": "cellar"}, {})
     )
     assert (refused["success"], done["success"], failed["success"], wrong["success"]) == (False, True, False, False)
     assert json.loads(done["content"]) == {"room": "hall", "on": True}
-    assert (lamp.switched, len(person.asked)) == ([{"room": "hall"}], 3)
+    assert manager.execute_tool(request("sensor", room="hall"))["success"] is True
+    assert len(person.asked) == 3  # not for what only reads
     assert "no lamp" not in failed["error"]
     assert "'room' is a required property" in wrong["error"]
 
 
-def test_a_handler_that_says_it_only_reads_is_not_asked_about(teps: Teps) -> None:
-    person, lamp = Person(), Lamp(only_reads=True)
-    manager = teps(person)
-    manager.register_handler("lamp", lamp)
-    assert manager.execute_tool(request("lamp", room="hall"))["success"] is True
-    assert person.asked == []
-
-
 @pytest.mark.fault("teps: a handler that fails, gets wrong arguments, or takes the name of a tool")
-@pytest.mark.parametrize("name", ["calculator", "bash", "fs_read", "lamp"])
-def test_a_name_that_is_taken_is_refused(teps: Teps, name: str) -> None:
+def test_a_name_that_is_taken_is_refused(teps: Teps) -> None:
     manager = teps()
     manager.register_handler("lamp", Lamp())
-    with pytest.raises(TEPSInitError, match=f"already a tool '{name}'"):
-        manager.register_handler(name, Lamp())
+    for name in ("calculator", "bash", "fs_read", "lamp"):
+        with pytest.raises(TEPSInitError, match=f"already a tool '{name}'"):
+            manager.register_handler(name, Lamp())
 
 
 def test_a_card_of_a_programs_own_is_put_to_the_person(teps: Teps) -> None:

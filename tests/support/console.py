@@ -14,20 +14,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from task.conversation.messages import Message
 from task.runs.events import RunState, state_of
 from task.store.records import Approval, Run
 from task.store.store import Store
-from task.store.trace_records import Trace
 from tests.support.ollama import MODEL
 from tests.support.stores import opened
-from tests.support.terminal import KEYS, SECONDS, Terminal, Window, terminal
+from tests.support.terminal import KEYS, SECONDS, Terminal, terminal
 from tests.support.up import environment
 
 QUESTION = "[y/n/a/e]"
@@ -39,16 +38,6 @@ Decision = tuple[str, str]  # approve, deny or always; and the reason of a denia
 def openai(url: str) -> dict[str, str]:
     """The environment of a console whose model is OpenAI's, at this address."""
     return {"AGENT_BACKEND": "openai", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-test", "DEPLOYMENT_NAME": MODEL}
-
-
-def dial(url: str, key: str) -> dict[str, str]:
-    """The same behind DIAL Core."""
-    return {"AGENT_BACKEND": "dial", "DIAL_ENDPOINT": url, "DIAL_API_KEY": key, "DEPLOYMENT_NAME": MODEL}
-
-
-def ollama(url: str) -> dict[str, str]:
-    """The same with Ollama."""
-    return {"AGENT_BACKEND": "ollama", "OLLAMA_LOCAL": url, "DEPLOYMENT_NAME": MODEL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +54,16 @@ class Exchange:
         return self.state.written
 
     @property
-    def question(self) -> str:
-        """The question as other doors word it."""
-        return self.state.question
-
-    @property
     def waits(self) -> list[str]:
         """The tools of the calls that wait for a decision."""
         return [item.tool for item in self.approvals]
 
 
-W = TypeVar("W", bound=Window)
-Open = Callable[..., AbstractAsyncContextManager[W]]
-
-
 @dataclass
-class Person(Generic[W]):
+class Person:
     """Somebody at the terminal. `session_id` is the conversation of the last exchange."""
 
-    window: W
+    window: Terminal
     folder: Path
     stack: AsyncExitStack
     session_id: str = ""
@@ -126,7 +106,9 @@ class Person(Generic[W]):
         self.session_id = state.session_id or ""
         messages = (await store.sessions.get(OWNER, self.session_id)).messages
         approvals = await store.approvals.list(OWNER, run_id=run.run_id)
-        return Exchange(run, state, _calls(messages[state.start : state.end]), approvals)
+        made = [call.function for message in messages[state.start : state.end] for call in message.tool_calls]
+        calls = [{"tool": each.name, "arguments": json.loads(each.arguments)} for each in made]
+        return Exchange(run, state, calls, approvals)
 
     async def open_questions(self) -> tuple[Approval, ...]:
         return await (await self.opened()).approvals.list(OWNER, session_id=self.session_id)
@@ -134,12 +116,6 @@ class Person(Generic[W]):
     async def messages(self) -> tuple[Message, ...]:
         """The conversation as the store has it."""
         return (await (await self.opened()).sessions.get(OWNER, self.session_id)).messages
-
-    async def traces(self) -> list[Trace]:
-        """What the runs did, the oldest first."""
-        store = await self.opened()
-        rows = reversed((await store.traces.list(None)).items)
-        return [await store.traces.get(None, row.trace_id) for row in rows]
 
     async def opened(self) -> Store:
         """The console's own store, as another process sees it."""
@@ -162,21 +138,8 @@ class Person(Generic[W]):
         return found
 
 
-def _calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    functions = [call.function for message in messages for call in message.tool_calls]
-    return [{"tool": each.name, "arguments": json.loads(each.arguments)} for each in functions]
-
-
 @asynccontextmanager
-async def console(folder: Path, *options: str | Path, **more: Any) -> AsyncGenerator[Person[Terminal]]:
-    """`console_in` a terminal of the tests' own."""
-    async with console_in(terminal, folder, *options, **more) as person:
-        yield person
-
-
-@asynccontextmanager
-async def console_in(
-    opened_window: Open[W],
+async def console(
     folder: Path,
     *options: str | Path,
     columns: int = 100,
@@ -184,7 +147,7 @@ async def console_in(
     config: Mapping[str, Any] | None = None,
     ready: str = "/help",
     **environ: str,
-) -> AsyncGenerator[Person[W]]:
+) -> AsyncGenerator[Person]:
     """`dial-agent chat` in `folder/work`, its data in `folder/data`, once it shows `ready`.
 
     `config` is written as its configuration file.
@@ -198,7 +161,7 @@ async def console_in(
         options = ("--config", path, *options)
     variables = environment(home, **{"AGENT_DATA_DIR": str(folder / "data"), **PATIENCE, **environ})
     command = [sys.executable, "-m", "task", "chat", *options]
-    async with AsyncExitStack() as stack, opened_window(command, variables, work, columns=columns, rows=rows) as window:
+    async with AsyncExitStack() as stack, terminal(command, variables, work, columns=columns, rows=rows) as window:
         person = Person(window, folder, stack)
         await window.wait_for(ready)
         await window.wait_until(lambda: window.text().rpartition("\n")[2].startswith(MODEL), "the line of status")

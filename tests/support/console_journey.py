@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from task.llm.scripted import says, wants
-from task.store.records import Run
-from tests.support.console import OWNER, Exchange, Open, Person, W, console_in, openai
+from tests.support.console import OWNER, Exchange, Person, console, openai
 from tests.support.note_product import TOOL
-from tests.support.terminal import KEYS, SECONDS, Window
+from tests.support.terminal import KEYS, SECONDS, Terminal
 from tests.support.upstream import Item, Upstream, hanging, openai_upstream
 
 DRAWN_SECONDS = 2.0
@@ -67,7 +66,7 @@ class Journey:
     pictures: dict[str, str] = field(default_factory=dict[str, str])
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
 
-    async def first_half(self, person: Person[Any]) -> None:
+    async def first_half(self, person: Person) -> None:
         """Files, a chart, an approval, a denial and a persona, until an answer is cut short."""
         await self._asks(person, "What is the top sale for category A? @report.csv", "1700")
         await self._take(person.window, "A question about a file", "> What is the top sale")
@@ -88,19 +87,24 @@ class Journey:
         await self._asks(person, "What do you think?", "Three rows are thin evidence.")
         await person.window.send("Write a report." + KEYS["enter"])
         await person.window.wait_for("The report begins")
-        await _until_stored(person)
+        store = await person.opened()
+        [running] = [run for run in (await store.runs.list(OWNER)).items if not run.over]
+        async with asyncio.timeout(SECONDS):  # what the store has of the answer outlives the console
+            async for event in store.runs.events_after(OWNER, running.run_id):
+                if event.type == "text":
+                    return
 
-    async def second_half(self, person: Person[Any]) -> None:
+    async def second_half(self, person: Person) -> None:
         """The conversation goes on after the first console was killed."""
         await self._asks(person, "Go on.", "sell more of A.")
         await self._take(person.window, "Continued in a narrow terminal after kill -9", "> What do you think?")
         await person.type("/quit", until="Goodbye")
 
-    async def _asks(self, person: Person[Any], text: str, until: str) -> None:
+    async def _asks(self, person: Person, text: str, until: str) -> None:
         self.exchanges.append(await person.say(text))
         await person.window.wait_for(until)
 
-    async def _take(self, window: Window, title: str, start: str) -> None:
+    async def _take(self, window: Terminal, title: str, start: str) -> None:
         def picture() -> str:
             return normalised(_from(start, window.text()), self.folder)
 
@@ -134,10 +138,8 @@ def normalised(text: str, folder: Path) -> str:
 
 
 @asynccontextmanager
-async def journey(
-    opened_window: Open[W], folder: Path, expected: Mapping[str, str] | None = None
-) -> AsyncGenerator[Journey]:
-    """The whole conversation in a terminal of this kind; without `expected` pictures they are taken after a pause."""
+async def journey(folder: Path, expected: Mapping[str, str] | None = None) -> AsyncGenerator[Journey]:
+    """The whole conversation; without `expected` pictures they are taken after a pause."""
     work = folder / "work"
     work.mkdir(parents=True)
     (work / "report.csv").write_text(REPORT)
@@ -150,27 +152,12 @@ async def journey(
             **openai(upstream.url),
         }
         seen = Journey(upstream, folder, expected)
-        async with console_in(opened_window, folder, columns=84, rows=44, **variables) as person:
+        async with console(folder, columns=84, rows=44, **variables) as person:
             await seen.first_half(person)
             await person.window.kill()
         resuming = ("--resume", person.session_id)
-        async with console_in(opened_window, folder, *resuming, ready="interrupted", columns=60, **variables) as again:
-            again.seen |= person.seen | {run.run_id for run in await unfinished(again)}
+        async with console(folder, *resuming, ready="interrupted", columns=60, **variables) as again:
+            earlier = (await (await again.opened()).runs.list(OWNER)).items
+            again.seen |= {run.run_id for run in earlier}
             await seen.second_half(again)
         yield seen
-
-
-async def _until_stored(person: Person[Any]) -> None:
-    """Wait until the store has what the running answer has written: that much outlives the console."""
-    store = await person.opened()
-    [running] = [run for run in (await store.runs.list(OWNER)).items if not run.over]
-    async with asyncio.timeout(SECONDS):
-        async for event in store.runs.events_after(OWNER, running.run_id):
-            if event.type == "text":
-                return
-
-
-async def unfinished(person: Person[Any]) -> list[Run]:
-    """The runs whose console was killed."""
-    store = await person.opened()
-    return [run for run in (await store.runs.list(OWNER)).items if run.status == "interrupted"]

@@ -2,7 +2,6 @@
 
 stream [WORDS]   an answer of numbered words, 200 a second, until it is complete or stopped
 ask [SECONDS]    a card; its answer is printed, and it is answered elsewhere once there is a file `elsewhere`
-picture          an answer with the picture `a.png`
 anything else    is printed as Python writes it
 """
 
@@ -29,7 +28,6 @@ def main(settings: dict[str, Any]) -> None:
     ui.status = lambda: "the line of status"
     ui.during_turn = lambda text: ui.display_system_message(f"at once {text}")
     ui.history_file = Path("history")
-    ui.save = lambda attachment: Path("a.png")
     ui.display_system_message("ready")
     while True:
         try:
@@ -52,11 +50,6 @@ def _take(ui: UserInterfaceManager, text: str) -> None:
     elif word == "ask":
         answer = ui.ask_permission(QUESTION, float(number or 600), Path("elsewhere").exists)
         ui.display_system_message(f"answer {answer}")
-    elif word == "picture":
-        with ui.answering() as show:
-            attachment = {"title": "A picture", "type": "image/png", "url": "files/b/a.png"}
-            show(Event(1, "attachment", {"stage": None, "attachment": attachment}))
-        ui.display_system_message("complete ✓")
     elif text:
         ui.display_system_message(f"got {text!r}")
 

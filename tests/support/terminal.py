@@ -3,7 +3,7 @@
 async with terminal([sys.executable, "-m", "task", "chat"], environment(home), home, columns=60) as window:
     await window.wait_for("Type /help")          on the screen or scrolled out of it, however it is wrapped
     await window.send("Hello\r")                 keys; `KEYS` has the names of some
-    window.screen()                              the lines in view, `window.text()` those above them too
+    window.text()                                the lines in view and those above them
     await window.resize(40, 20)
     assert await window.ended() == 0             the exit code
     window.foreign_sequences()                   control sequences that a text must not bring into a terminal
@@ -20,7 +20,6 @@ import signal
 import struct
 import sys
 import termios
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -62,54 +61,8 @@ class Drawn(HistoryScreen):
     def write_process_input(self, data: str) -> None:
         self._answer(data.encode())
 
-    def scrolled(self) -> list[str]:
-        """The lines above those in view."""
-        return ["".join(line[place].data for place in range(self.columns)) for line in self.history.top]
 
-
-class Window(ABC):
-    """What is drawn, and waiting for it."""
-
-    @abstractmethod
-    def text(self) -> str:
-        """Everything drawn so far: what has scrolled away, then what is in view."""
-
-    @abstractmethod
-    async def send(self, text: str) -> None:
-        """Press keys; returns once the terminal has taken all of them."""
-
-    @abstractmethod
-    async def change(self) -> None:
-        """Wait until something else may be drawn.
-
-        Raises:
-            AssertionError: the command has ended, so nothing will.
-        """
-
-    @abstractmethod
-    async def kill(self) -> None:
-        """End the command, and what it started in its group, at once."""
-
-    def shows(self, text: str, times: int = 1) -> bool:
-        """Whether a text was drawn, wherever its lines are broken."""
-        return _joined(self.text()).count(_joined(text)) >= times
-
-    async def wait_for(self, text: str, times: int = 1, seconds: float = SECONDS) -> None:
-        await self.wait_until(lambda: self.shows(text, times), f"{text!r} ({times}x)", seconds)
-
-    async def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-        """Wait until a condition on what is drawn holds; a failure shows the screen."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not holds():
-                    await self.change()
-        except TimeoutError:
-            raise AssertionError(f"Not within {seconds} s: {what}. The terminal shows:\n{self.text()}") from None
-        except AssertionError as error:
-            raise AssertionError(f"{error} Not shown: {what}. The terminal shows:\n{self.text()}") from None
-
-
-class Terminal(Window):
+class Terminal:
     """The emulated terminal; `transcript` are the bytes that the command wrote."""
 
     def __init__(self, master: int, process: asyncio.subprocess.Process, columns: int, rows: int) -> None:
@@ -123,19 +76,42 @@ class Terminal(Window):
         os.set_blocking(master, False)
         asyncio.get_running_loop().add_reader(master, self._read)
 
-    def screen(self) -> list[str]:
-        """The lines in view, without trailing blanks."""
-        return [line.rstrip() for line in self._drawn.display]
-
     def text(self) -> str:
-        return "\n".join([*(line.rstrip() for line in self._drawn.scrolled()), *self.screen()]).rstrip()
+        """Everything drawn so far: what has scrolled away, then what is in view."""
+        columns, above = range(self._drawn.columns), self._drawn.history.top
+        lines = ["".join(line[place].data for place in columns) for line in above]
+        return "\n".join(line.rstrip() for line in [*lines, *self._drawn.display]).rstrip()
+
+    def shows(self, text: str, times: int = 1) -> bool:
+        """Whether a text was drawn, wherever its lines are broken."""
+        return "".join(self.text().split()).count("".join(text.split())) >= times
+
+    async def wait_for(self, text: str, times: int = 1) -> None:
+        await self.wait_until(lambda: self.shows(text, times), f"{text!r} ({times}x)")
+
+    async def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until a condition on what is drawn holds; a failure shows the screen."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                while not holds():
+                    await self.change()
+        except TimeoutError:
+            raise AssertionError(f"Not within {SECONDS} s: {what}. The terminal shows:\n{self.text()}") from None
+        except AssertionError as error:
+            raise AssertionError(f"{error} Not shown: {what}. The terminal shows:\n{self.text()}") from None
 
     async def change(self) -> None:
+        """Wait until something else may be drawn.
+
+        Raises:
+            AssertionError: the command has ended, so nothing will.
+        """
         assert self._master is not None, "The command has ended."
         self._changed.clear()
         await self._changed.wait()
 
     async def send(self, text: str) -> None:
+        """Press keys; returns once the terminal has taken all of them."""
         self._type(text.encode())
         async with asyncio.timeout(SECONDS):
             while self._typed and self._master is not None:
@@ -160,25 +136,22 @@ class Terminal(Window):
         self._changed.set()
 
     async def kill(self) -> None:
+        """End the command, and what it started in its group, at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await asyncio.wait_for(self.process.wait(), SECONDS)
 
-    async def ended(self, seconds: float = SECONDS) -> int:
+    async def ended(self) -> int:
         """The command's exit code, once it has ended and all it wrote is drawn."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(SECONDS):
                 code = await self.process.wait()
                 while self._master is not None:
                     await self.change()
         except TimeoutError:
             running = "The command" if self.process.returncode is None else "What the command has started"
-            raise AssertionError(f"{running} is there after {seconds} s. It shows:\n{self.text()}") from None
+            raise AssertionError(f"{running} is there after {SECONDS} s. It shows:\n{self.text()}") from None
         return code
-
-    async def close(self) -> None:
-        self.hang_up()
-        await self.kill()
 
     def foreign_sequences(self) -> list[str]:
         """Control sequences of the transcript that a line editor has no use for, such as titles or the clipboard."""
@@ -218,10 +191,6 @@ class Terminal(Window):
         self._changed.set()
 
 
-def _joined(text: str) -> str:
-    return "".join(text.split())
-
-
 def _set_size(terminal: int, columns: int, rows: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -248,4 +217,5 @@ async def terminal(
     try:
         yield window
     finally:
-        await window.close()
+        window.hang_up()
+        await window.kill()

@@ -73,17 +73,13 @@ def plainly(*events: RunEvent) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", shown(Terminal(), *events))
 
 
-@pytest.mark.parametrize("columns", [40, 60, 100])
-def test_no_line_is_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    text = plainly(*EVENTS)
-    for line in text.splitlines():
-        assert cell_len(line) <= columns or " " not in line.strip(), line
-
-
+@pytest.mark.fault("coding: texts of a model that would steer the terminal")
 def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    text = plainly(*EVENTS)
+    for columns in (40, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = plainly(*EVENTS)
+        for line in text.splitlines():
+            assert cell_len(line) <= columns or " " not in line.strip(), line
     for part in (
         "  [ ] 1. Rename the function that reads the configuration,\n         in every module",
         "  [ ] 2. Run the tests.\n",
@@ -100,11 +96,6 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
         assert part in text, part
     assert "plan_step_done" not in text
     assert text.count("assert 1 == 2") == 20
-
-
-@pytest.mark.fault("coding: texts of a model that would steer the terminal")
-def test_what_would_steer_the_terminal_is_spelt_out() -> None:
-    text = plainly(*EVENTS)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert r"\x1b]0;title\x07 \u202e" in text
 
@@ -120,16 +111,12 @@ def test_colours_are_used_where_the_terminal_has_them(
     assert ("\x1b[32m+new" in shown(Terminal(), *EVENTS)) is coloured
 
 
-def test_redirected_nothing_is_wrapped_and_the_diff_is_as_it_is() -> None:
+def test_redirected_nothing_is_wrapped_and_a_dry_run_names_the_command_that_carries_it_out() -> None:
     text = shown(io.StringIO(), *EVENTS)
     assert f"Task        {LONG}\n" in text
     assert DIFF in text
     assert "\x1b[3" not in text.replace("\\x1b", "")
-
-
-def test_a_dry_run_names_the_command_that_carries_the_plan_out() -> None:
-    ended = TaskEnded("code_1", "planned", "", 0, "", "", (), ())
-    assert shown(io.StringIO(), ended) == (
+    assert shown(io.StringIO(), TaskEnded("code_1", "planned", "", 0, "", "", (), ())) == (
         "\nDry run. Re-run with --apply to execute.\nThe same plan: dial-agent run --resume code_1 --apply\n"
         "0 s · code_1\n"
     )

@@ -1,4 +1,4 @@
-"""Plans: read from whatever a planner wraps them in, and refused with what is wrong in them."""
+"""Plans as planners write them; the commands that verify them, and what their results mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from task.coding.planner import Plan, parse_plan
 from task.coding.settings import backend_and_model, compact_json
+from task.coding.verification import changed_tests, pytest_command, verdict, verification_commands
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 
 DATA = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do {it}.", "tests": ["pytest -q"]}
@@ -35,10 +36,9 @@ def test_a_plan_is_found_in_what_planners_write(text: str) -> None:
     assert parse_plan(text) == EXPECTED
 
 
-@pytest.mark.parametrize("tests", [{}, {"tests": None}, {"tests": []}])
-def test_a_plan_may_have_no_tests(tests: dict[str, None]) -> None:
-    plan = parse_plan(json.dumps({"plan": ["Do it."], "coder_prompt": "Do it.", **tests}))
-    assert plan.tests == []
+def test_a_plan_may_have_no_tests() -> None:
+    for tests in ({}, {"tests": None}, {"tests": []}):
+        assert parse_plan(json.dumps({"plan": ["Do it."], "coder_prompt": "Do it.", **tests})).tests == []
 
 
 @pytest.mark.fault("coding: a plan that is cut, empty, of the wrong types, or nested 100,000 deep")
@@ -75,8 +75,6 @@ def test_a_planner_that_calls_a_tool_gives_no_plan() -> None:
     ("text", "expected"),
     [
         ("gpt-oss:20b", ("ollama", "gpt-oss:20b")),
-        ("qwen2.5-coder", ("ollama", "qwen2.5-coder")),
-        ("ollama:gpt-oss:20b", ("ollama", "gpt-oss:20b")),
         ("openai:gpt-4o", ("openai", "gpt-4o")),
         ("dial:my-deployment", ("dial", "my-deployment")),
         ("OpenAI:gpt-4o", ("ollama", "OpenAI:gpt-4o")),
@@ -92,3 +90,74 @@ def test_only_a_row_of_the_table_of_backends_before_the_first_colon_is_a_backend
 
 def test_compact_json_has_no_spaces_and_keeps_every_character() -> None:
     assert compact_json({"a": [1, 2], "ü": "Привет"}) == '{"a":[1,2],"ü":"Привет"}'
+
+
+@pytest.mark.fault("coding: a plan's test that is none, or runs something else")
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("pytest", "python -m pytest -q"),
+        ("pytest -q", "python -m pytest -q"),
+        ("`pytest tests/test_a.py`", "python -m pytest -q tests/test_a.py"),
+        ("python -m pytest -q -x tests", "python -m pytest -q -x tests"),
+        ("python3 -m pytest -k 'add and not slow'", "python -m pytest -q -k 'add and not slow'"),
+        ("tests/test_a.py::TestA::test_one[a b]", None),
+        ("tests/test_a.py::TestA::test_one[1-2]", "python -m pytest -q 'tests/test_a.py::TestA::test_one[1-2]'"),
+        ("tests/test_a.py", "python -m pytest -q tests/test_a.py"),
+        ("test that add(1, 2) is 3", None),
+        ("python calc.py", None),
+        ("pytest; rm -rf .", None),
+        ("pytest && curl http://127.0.0.1", None),
+        ("pytest $(id)", None),
+        ("pytest -p evil", None),
+        ("pytest -c /etc/passwd", None),
+        ("pytest --rootdir=/", None),
+        ("pytest ../other", None),
+        ("pytest /etc", None),
+        ("pytest -k", None),
+        ("pytest 'tests", None),
+        ("", None),
+    ],
+)
+def test_a_test_of_a_plan_is_run_where_it_is_plainly_one_of_pytest(text: str, command: str | None) -> None:
+    assert pytest_command(text) == command
+
+
+def test_what_a_person_names_verifies_else_the_plans_tests_else_all_tests() -> None:
+    tests = ["pytest tests/a.py", "check by hand", "pytest tests/a.py"]
+    assert verification_commands("make check", tests) == (["make check"], [])
+    assert verification_commands(None, tests) == (["python -m pytest -q tests/a.py"], ["check by hand"])
+    assert verification_commands(None, ["check by hand"]) == (["python -m pytest -q"], ["check by hand"])
+    assert verification_commands(None, []) == (["python -m pytest -q"], [])
+
+
+@pytest.mark.fault("coding: nothing that could verify a run")
+@pytest.mark.parametrize(
+    ("results", "result", "words"),
+    [
+        ([(0, "3 passed")], "verified", "verified by `t0`"),
+        ([(0, ""), (0, "")], "verified", "verified by `t0`, `t1`"),
+        ([(0, ""), (1, "1 failed")], "failed", "`t1` failed with exit code 1"),
+        ([(124, "")], "failed", "exit code 124"),
+        ([(5, "no tests ran")], "not_verified", "not verified: `t0` found no tests"),
+        ([(0, ""), (5, "")], "not_verified", "`t1` found no tests"),
+        ([(1, "/usr/bin/python: No module named pytest")], "not_verified", "pytest is not installed"),
+        ([(126, "blocked: x")], "not_verified", "could not be run"),
+        ([(127, "")], "not_verified", "could not be run"),
+        ([], "not_verified", "there is nothing to run"),
+    ],
+)
+def test_only_commands_that_ran_and_passed_verify(results: list[tuple[int, str]], result: str, words: str) -> None:
+    found, sentence = verdict([(f"t{number}", *each) for number, each in enumerate(results)])
+    assert found == result
+    assert words in sentence
+
+
+@pytest.mark.fault("coding: a coder that edits tests so that they pass")
+def test_changed_tests_and_their_settings_are_named_and_new_tests_are_not() -> None:
+    changed = ["app.py", "tests/test_app.py", "tests/data.json", "test_new.py", "conftest.py", "web/a.spec.ts"]
+    before = ["app.py", "tests/test_app.py", "tests/data.json", "web/a.spec.ts"]
+    named = ["tests/test_app.py", "tests/data.json", "conftest.py", "web/a.spec.ts"]
+    assert changed_tests(changed, before) == named
+    deciding = ["pyproject.toml", "pytest.toml", ".pytest.ini", "usercustomize.py", "pytest.py", "_pytest/a.py"]
+    assert changed_tests([*deciding, "app.py"], []) == deciding

@@ -1,15 +1,24 @@
-"""A coding task is what its run's events make of it: what one process records, another continues with."""
+"""A coding task folded from its run's events, and as text: in a listing, in its details, after undo."""
 
 from __future__ import annotations
 
+from task.api.identity import LOCAL_OWNER
+from task.cli.run import OWNER
+from task.cli.tasks import details, listing, undone
 from task.coding.coder import Progress
+from task.coding.diffs import FileDiff
 from task.coding.planner import Plan
 from task.coding.state import TaskState, conversation
+from task.coding.tree import Entry
+from task.coding.undo import UndoPlan
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
 from task.loop import Spent
-from task.runs.events import Checkpoint, PlanReady, RunEvent, TaskEnded, TaskStarted, Undone, data_of
-from task.store.records import Event, Run, packed, unpacked
+from task.runs.events import Checkpoint, PlanReady, RunEvent, TaskEnded, TaskResult, TaskStarted, Undone, data_of
+from task.store.records import Event, Run, RunStatus, packed, unpacked
+
+NOW = 1_000_000.0
+STARTED = TaskStarted("Fix it.", "/projects/shop", "planner", "coder", True, {"verify": "make check"})
 
 
 def folded(*events: RunEvent) -> TaskState:
@@ -18,9 +27,6 @@ def folded(*events: RunEvent) -> TaskState:
     for number, event in enumerate(events, 1):
         state.apply(Event(number, event.type, unpacked(packed(data_of(event)))))
     return state
-
-
-STARTED = TaskStarted("Fix it.", "/projects/shop", "planner", "coder", True, {"verify": "make check"})
 
 
 def test_a_conversation_is_recorded_in_pieces_and_is_whole_again_for_another_process() -> None:
@@ -58,3 +64,42 @@ def test_a_continued_task_keeps_its_plan_and_planner_and_has_no_result_until_it_
 
 def test_an_undone_task_says_so_whatever_its_result() -> None:
     assert folded(STARTED, Undone(5.0, ("app.py",), (), {})).outcome == "undone"
+
+
+def task(status: RunStatus = "failed", result: TaskResult | None = "not_verified", text: str = "Fix it.") -> TaskState:
+    run = Run("code_1a2b3c4d", "local", status, NOW, ended_at=NOW + 5, kind="coding", folder="/projects/shop")
+    return TaskState(run, text, result=result)
+
+
+def test_a_listing_and_details_fit_a_terminal_of_60_columns_and_are_not_cut_for_a_file() -> None:
+    long = "Fix the failing tests of the shop " * 5
+    lines = listing([task(text=long), task(text="ok")], NOW, 60).splitlines()
+    assert len(lines) == 3
+    assert lines[1].endswith("…")
+    assert long.strip() in listing([task(text=long)], NOW, None)
+    detailed = details(task(text=long), [], 60).splitlines()
+    assert max(map(len, [*lines, *detailed])) <= 60
+    assert detailed[2].startswith(" " * 11)
+
+
+def test_a_task_and_a_path_cannot_write_to_the_terminal() -> None:
+    assert "\x1b" not in listing([task(text="\x1b[2J")], NOW, 60)
+    plan = UndoPlan({"a\x1b[2J\nb": (Entry("file", 0o644), None)})
+    assert undone(task(), plan, []).splitlines()[0] == "  removed   a\\x1b[2J b"
+
+
+def test_results_details_and_what_was_not_restored_are_words() -> None:
+    assert task().outcome == "not verified"
+    assert task("interrupted", None).outcome == "interrupted"
+    assert task("running", "failed").outcome == "running"
+    text = undone(task(), UndoPlan({}, lost={"data.bin": "too large"}), ["made"])
+    assert "data.bin is not restored: too large to be kept." in text
+    assert "made stays: there is something of somebody else in it." in text
+    text = details(task(), [FileDiff("app.py", "", 12, 3)], None)
+    assert text.startswith("code_1a2b3c4d  not verified\nTask       Fix it.\nWorkspace  /projects/shop\n")
+    assert "     +12 -3  app.py" in text
+    assert "tasks undo code_1a2b3c4d" in text
+
+
+def test_tasks_belong_to_whoever_the_web_page_takes_for_this_machines_user() -> None:
+    assert OWNER == LOCAL_OWNER

@@ -1,15 +1,21 @@
-"""The card of a call that asks for permission, and what a person may reply to it."""
+"""The card of a call that asks for permission, the replies to it, and the files of an answer."""
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
+from task.console.attachments import saved
 from task.console.terminal.cards import PermissionQuestion, card, decision, editable, edited
 from task.console.terminal.rendering import Renderer
 from task.conversation.inputs import Answer, typed_answer
+from task.conversation.messages import Attachment
+from task.core_client.files import UnpooledFiles
+from task.errors import InvalidRequest
 
 
 def question(**more: Any) -> PermissionQuestion:
@@ -24,7 +30,7 @@ def question(**more: Any) -> PermissionQuestion:
 def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
     lines = Renderer(None).ansi(card(question()), columns).splitlines()
     words = "".join(line.strip("│╭╮╰╯─ ") for line in lines).replace(" ", "")
-    for part in (
+    for part in [
         "bash",
         "Cleanup",
         "rm-rfbuild",
@@ -33,7 +39,7 @@ def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
         "thefolderbuild",
         "cannotbeundone",
         "approvek7f3",
-    ):
+    ]:
         assert part in words
     assert max(map(cell_len, lines)) <= columns
 
@@ -70,18 +76,15 @@ def test_only_a_clear_reply_is_one(line: str, reply: Answer | None) -> None:
     assert typed_answer(line) == reply
 
 
-def test_arguments_are_edited_as_json_without_hidden_characters() -> None:
+@pytest.mark.fault("console terminal: edited arguments that are no JSON object")
+def test_arguments_are_edited_as_json_without_hidden_characters_and_what_is_no_object_is_refused() -> None:
     arguments = {"command": "ls \u202e", "deep": {"n": [1, 2]}}
     assert r"\u202e" in editable(arguments)
     assert "é" in editable({"name": "é"})
     assert edited(editable(arguments)) == arguments
-
-
-@pytest.mark.fault("console terminal: edited arguments that are no JSON object")
-@pytest.mark.parametrize("text", ["{", "[1]", "null", "{'a': 1}", '{"a": 1}}', "[" * 100_000])
-def test_what_is_no_json_object_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match=r"JSON"):
-        edited(text)
+    for text in ("{", "[1]", "null", "{'a': 1}", '{"a": 1}}', "[" * 100_000):
+        with pytest.raises(ValueError, match=r"JSON"):
+            edited(text)
 
 
 def test_the_decision_is_shown() -> None:
@@ -90,3 +93,21 @@ def test_the_decision_is_shown() -> None:
     assert decision(Answer(True, always=True), "").plain == "✓ Allowed this once"
     assert decision(Answer(True, arguments={}), "").plain == "✓ Allowed with changed arguments"
     assert decision(Answer(False, "not\x1b[2J now"), "").plain == r"✗ Denied: not\x1b[2J now"
+
+
+@pytest.mark.fault("console terminal: a file of an answer whose title leads out of its folder, or is taken")
+async def test_files_are_saved_in_their_folder_whatever_their_title_says(tmp_path: Path) -> None:
+    files, folder = UnpooledFiles("http://127.0.0.1:9"), tmp_path / "files"
+    data = base64.b64encode(b"pixels").decode()
+    chart = Attachment("application/vnd.plotly.v1+json", "Sales", data="{}")
+    for attachment, name in (
+        (Attachment("image/png", "../../evil\x1b[2J\u202e", data=data), "evil[2J.png"),
+        (Attachment("image/png", "../../evil\x1b[2J\u202e", data=data), "evil[2J-2.png"),
+        (chart, "Sales.json"),
+    ):
+        assert await saved(files, "", attachment, folder) == folder / name
+    assert (folder / "evil[2J.png").read_bytes() == b"pixels"
+    assert await saved(files, "", Attachment(None, "page", reference_url="https://e.example"), folder) is None
+    (tmp_path / "taken").touch()
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        await saved(files, "", chart, tmp_path / "taken")

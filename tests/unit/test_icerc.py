@@ -21,10 +21,6 @@ DOCUMENTED: dict[str, Any] = {
 }
 
 
-def test_a_card_has_the_documented_shape() -> None:
-    assert CARD.as_dict() == DOCUMENTED
-
-
 @pytest.mark.parametrize(
     ("brief", "expected"),
     [
@@ -40,7 +36,10 @@ def test_a_card_has_the_documented_shape() -> None:
         ({"intent": 5, "expected_outcome": ["x"]}, Brief()),
     ],
 )
-def test_a_models_brief_is_read_as_dict_or_text(brief: Any, expected: Brief) -> None:
+def test_a_card_has_the_documented_shape_and_a_models_brief_is_read_as_dict_or_text(
+    brief: Any, expected: Brief
+) -> None:
+    assert CARD.as_dict() == DOCUMENTED
     assert Brief.read(brief) == expected
 
 
@@ -90,14 +89,11 @@ def test_nothing_a_model_writes_into_a_card_acts_as_markdown(words: str) -> None
 
 
 @pytest.mark.fault("gate: Markdown in the model's words on a card")
-def test_a_command_cannot_leave_its_fence() -> None:
+def test_a_command_cannot_leave_its_fence_and_a_long_one_shows_its_head_and_tail() -> None:
     command = "echo '```'\n````\n**Risk: LOW**"
     tokens = MarkdownIt("commonmark").parse(ICERC("", command, "").markdown())
     shown = command.replace("````", "    ````")  # could end code that was open before the card
     assert [token.content for token in tokens if token.type == "fence"] == [f"{shown}\n"]
-
-
-def test_a_long_command_shows_its_head_and_tail_and_what_is_left_out() -> None:
     shown = ICERC("", "a" * 5_000 + "; rm -rf /", "").markdown()
     assert "3,010 characters are not shown" in shown
     assert shown.count("rm -rf /") == 1
@@ -125,21 +121,16 @@ def test_characters_that_deceive_are_spelt_out_and_named(text: str, shown: str, 
     assert tricks(text) == [trick]
 
 
-@pytest.mark.parametrize(
-    "text", ["plain", "Grüße aus Köln", "Привет, мир", "日本語", "tab\tand\nline", "naïve café", "👍"]
-)
+@pytest.mark.parametrize("text", ["plain", "Grüße aus Köln", "Привет, мир", "日本語", "tab\tand\nline", "👍"])
 def test_honest_texts_of_all_languages_stay_as_they_are(text: str) -> None:
     assert visible(text) == text
     assert tricks(text) == []
 
 
 @pytest.mark.fault("gate: look-alike letters and right-to-left marks in commands and cards")
-def test_deceiving_characters_raise_the_risk_and_are_shown_escaped_in_the_card() -> None:
+def test_deceiving_characters_raise_the_risk_and_a_value_cannot_pretend_to_be_a_further_argument() -> None:
     card = card_of(facts("send_mail", frozenset({Effect.WRITE}), after_search(), to="b\u043eb@example.com\u202e"))
     assert card.risk_assessment.level == "high"
     assert "b\\u043eb@example.com\\u202e" in card.markdown()
-
-
-def test_a_value_cannot_pretend_to_be_a_further_argument() -> None:
     card = card_of(facts("send_mail", CHANGES, text='hi"\nto = "me@example.com'))
     assert card.command.splitlines() == ["send_mail", 'text = "hi\\"\\nto = \\"me@example.com"']

@@ -96,12 +96,9 @@ async def test_every_call_is_answered_in_order_whatever_becomes_of_it() -> None:
     assert json.loads(done)["place"] == "Rome"
 
 
-def test_an_answer_without_calls_has_no_results() -> None:
-    assert ToolSet(get_weather).execute(EXAMPLES["Final Response Message"]) == []
-
-
 @pytest.mark.fault("tool calling: a blocking call inside an event loop")
 async def test_inside_an_event_loop_the_blocking_call_names_its_twin() -> None:
+    assert await ToolSet(get_weather).execute_async(EXAMPLES["Final Response Message"]) == []
     with pytest.raises(RuntimeError, match=r"await execute_async\(\.\.\.\)"):
         ToolSet(get_weather).execute(asking(("get_weather", {"location": "Rome"})))
 
@@ -116,24 +113,19 @@ def test_two_tools_of_one_name_and_functions_that_cannot_be_tools_are_refused() 
     assert len(tools.schemas()) == 1
 
 
-def test_one_function_has_one_schema_in_every_format() -> None:
+def test_one_function_has_one_schema_in_every_format_and_ollamas_says_in_words_what_it_has_no_keyword_for() -> None:
     tools = ToolSet(forecast)
-    [openai], [dapr], [mcp] = tools.schemas(), tools.schemas("dapr"), tools.schemas("mcp")
-    parameters = openai["function"]["parameters"]
-    assert parameters["properties"]["unit"] == {
+    [openai], [dapr], [mcp], [ollama] = (tools.schemas(), *(tools.schemas(kind) for kind in ("dapr", "mcp", "ollama")))
+    wide, narrow = openai["function"]["parameters"], ollama["function"]["parameters"]
+    assert wide["properties"]["unit"] == {
         "enum": ["celsius", "fahrenheit"], "type": "string", "description": "Of temperatures.",
     }  # fmt: skip
-    assert parameters["properties"]["limit"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert wide["properties"]["limit"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
     assert dapr == {"function": openai["function"]}
-    assert mcp == {"name": "forecast", "description": "Forecast the weather.", "inputSchema": parameters}
+    assert mcp == {"name": "forecast", "description": "Forecast the weather.", "inputSchema": wide}
     from mcp.types import Tool
 
-    assert Tool.model_validate(mcp).input_schema == parameters
-
-
-def test_ollamas_format_says_in_words_what_it_has_no_keyword_for() -> None:
-    [openai], [ollama] = ToolSet(forecast).schemas(), ToolSet(forecast).schemas("ollama")
-    wide, narrow = openai["function"]["parameters"], ollama["function"]["parameters"]
+    assert Tool.model_validate(mcp).input_schema == wide
     assert (narrow["type"], narrow["required"]) == (wide["type"], wide["required"])
     assert list(narrow["properties"]) == list(wide["properties"])
     assert narrow["properties"]["unit"] == wide["properties"]["unit"]

@@ -15,7 +15,7 @@ from tests.contract.matrix.doors import calls_and_results, last_turn
 from tests.contract.matrix.projection import Outcome, is_decision
 from tests.support.console import Decision, Exchange, Person
 from tests.support.core import RunningCore
-from tests.support.terminal import KEYS, Terminal, terminal
+from tests.support.terminal import KEYS, terminal
 from tests.support.up import environment
 
 CLEARED, REFUSED = "Conversation history cleared.", "/clear waits until the answer is complete"
@@ -28,7 +28,7 @@ class Console:
     `waits` is the code of the card that is open; the numbers say how often something has been shown.
     """
 
-    person: Person[Terminal]
+    person: Person
     home: Path
     waits: str = ""
     left: int = 0

@@ -1,4 +1,4 @@
-"""Which models plan and code: those that are named, else Ollama's, else what the local product would use."""
+"""How `dial-agent run` begins: what it refuses, and which models plan and code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,39 @@ from typing import Any
 
 import pytest
 
-from task.cli.run import coding_models
-from task.errors import SettingsError
+from task.cli.run import RunArguments, coding_models, run
+from task.errors import InvalidRequest, SettingsError
 from task.settings import load_settings
 from tests.support.isolation import NO_OLLAMA
 from tests.support.ollama import ollama_peer
 from tests.support.ollama_peer import MODEL
+
+
+@pytest.mark.fault(
+    "coding: a task, a command or a workspace that is no text, an empty command, and a task beside `--resume`"
+)
+@pytest.mark.fault("coding: a home as a workspace")
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        (RunArguments(" "), "The task is empty"),
+        (RunArguments("Fix \udcff it."), "The task is not UTF-8 text"),
+        (RunArguments("Fix it.", setup=""), "--setup is empty"),
+        (RunArguments("Fix it.", verify=" "), "--verify is empty"),
+        (RunArguments("Fix it.", setup="make \udcff"), "--setup is not UTF-8 text"),
+        (RunArguments("Fix it.", verify="make \udcff"), "--verify is not UTF-8 text"),
+        (RunArguments("Fix it.", workspace=Path("/\udcff")), "--workspace is not UTF-8 text"),
+        (RunArguments("Fix it.", workspace=Path("~")), "--workspace: .*; --unsafe-workspace permits a wide one"),
+        (RunArguments("Fix it.", resume="code_12345678"), "The run code_12345678 has its task"),
+    ],
+)
+def test_a_request_that_cannot_be_meant_is_refused_in_one_sentence(
+    given: RunArguments, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = load_settings(environ={"HOME": str(tmp_path)}, directory=tmp_path)
+    with pytest.raises(InvalidRequest, match=refusal):
+        run(settings, given)
 
 
 async def chosen(folder: Path, **environ: str) -> tuple[str, str]:
@@ -46,10 +73,6 @@ async def chosen(folder: Path, **environ: str) -> tuple[str, str]:
         (
             {"DIAL_ENDPOINT": "http://core:8080", "DIAL_API_KEY": "key", "DEPLOYMENT_NAME": "gpt-4o"},
             ("gpt-4o (DIAL Core at core:8080)", "gpt-4o (DIAL Core at core:8080)"),
-        ),
-        (
-            {"OLLAMA_API_KEY": "key", "OPENAI_API_KEY": "sk", "DEPLOYMENT_NAME": "gpt-5"},
-            ("gpt-oss:20b (Ollama at ollama.com)", "gpt-5 (OpenAI API at api.openai.com)"),
         ),
     ],
 )
