@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.cli.addresses import local_core_key, usable_port
@@ -75,7 +73,7 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
     if chosen.rule == "local":
         return embedded_source(embedded_model(settings))
     if chosen.rule == "demo":
-        return scripted_demo(Path(str(files("task.local.core") / "demo.yaml")), chosen.name)
+        return scripted_demo(chosen.name)
     if chosen.rule in ("ollama", "dapr"):
         return _model_of_backend(settings, chosen)
     if chosen.base_url is None:

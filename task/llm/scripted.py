@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from pathlib import Path
-from string import Template
-from typing import Any, Literal
-
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any
 
 from task.conversation.inputs import ATTACHED
 from task.conversation.messages import Message, Role
-from task.errors import ProviderError, SettingsError
+from task.errors import ProviderError
 from task.llm.base import (
+    DEMO_NAME,
     Delta,
     Finish,
     ModelOptions,
@@ -30,8 +26,15 @@ from task.llm.base import (
 )
 
 _WORD = re.compile(r"\S+\s*|\s+")
-_ATTACHED = re.compile(r"^- (?P<title>.*) \((?P<type>[^()]*)\): (?P<url>\S+)$")
-_RESULT_LIMIT = 2000  # characters of tool results that a template shows
+_FILE = re.compile(r"- (?P<title>.*) \((?P<type>[^()]*)\): (?P<url>\S+)\Z")
+_ENDING = re.compile(r"\.(csv|tsv|txt|md|json|html?|pdf|docx|xlsx|pptx)\Z", re.IGNORECASE)
+_READER = "file_content_extraction_tool"
+_RESULT_LIMIT = 2000  # characters of tool results that the demo shows
+_DEMO = "I am a scripted demo, not a real model"
+_CONNECT = (
+    "To connect a real model, set `OPENAI_API_KEY` (with `OPENAI_BASE_URL` for any OpenAI-compatible server) or "
+    "`DIAL_ENDPOINT`, and start again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +120,6 @@ class ScriptedModel:
         self._sleep = sleep
         self._asked = 0
 
-    @classmethod
-    def from_file(cls, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ScriptedModel:
-        """The model that a YAML file describes; shape: `ScriptFile`.
-
-        Raises:
-            SettingsError: the file is missing or not a script; one line.
-        """
-        try:
-            script = ScriptFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (OSError, yaml.YAMLError) as error:
-            raise SettingsError(f"{path.name} cannot be read as a script: {' '.join(str(error).split())}") from error
-        except ValidationError as error:
-            fault = error.errors()[0]
-            raise SettingsError(f"{path.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
-        replies = [data.reply() for data in script.replies]
-        return cls(*replies, name=script.name, then=script.reply, keep_requests=False, sleep=sleep)
-
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
@@ -148,7 +134,8 @@ class ScriptedModel:
         elif self._then is not None:
             reply = self._then(messages, tools)
         else:
-            raise _exhausted(f"the script has no reply number {number + 1}")
+            problem = f"the script has no reply number {number + 1}"
+            raise ProviderError(problem, status_code=400, code="script_exhausted")
         ids: dict[int | None, str] = {}
         for event in reply.events:
             match event:
@@ -165,112 +152,43 @@ class ScriptedModel:
         yield reply.finish
 
 
-def _exhausted(problem: str) -> ProviderError:
-    return ProviderError(problem, status_code=400, code="script_exhausted")
+def demo() -> ScriptedModel:
+    """The model that answers where no real one is connected."""
+    return ScriptedModel(name=DEMO_NAME, then=demo_reply, keep_requests=False)
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def demo_reply(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
+    """The demo's answer: the results of tools, or the call that reads each attached file, or what it is.
 
-
-class CallData(_Data):
-    """One call; the strings in `arguments` are templates."""
-
-    tool: str
-    arguments: dict[str, Any] = {}
-
-
-class ReplyData(_Data):
-    """One answer: text, whole or in pieces, then calls.
-
-    `by_word` cuts the text into words; `pause`: seconds between pieces; `usage`: prompt and completion tokens.
+    It reads nothing into a question: the last message's role, its files and the offered tools decide.
     """
-
-    text: str | list[str] = ""
-    reasoning: str = ""
-    call: list[CallData] = []
-    pause: float = 0.0
-    by_word: bool = False
-    usage: tuple[int, int] | None = None
-    finish: str | None = None
-
-    def reply(self, values: Mapping[str, str] | None = None) -> Reply:
-        """The reply; with `values`, `$name` in texts and arguments is replaced."""
-
-        def fill(value: Any) -> Any:
-            return Template(value).safe_substitute(values) if isinstance(value, str) and values is not None else value
-
-        pieces = [self.text] if isinstance(self.text, str) else self.text
-        pieces = [fill(piece) for piece in pieces if piece]
-        if self.by_word:
-            pieces = [word for piece in pieces for word in _WORD.findall(piece)]
-        reply = says(
-            *pieces, pause=self.pause, reasoning=self.reasoning, usage=Usage(*self.usage) if self.usage else None
-        )
-        for call in self.call:
-            reply &= wants(call.tool, **{name: fill(value) for name, value in call.arguments.items()})
-        return reply & Reply((Finish(self.finish),)) if self.finish else reply
-
-
-class When(_Data):
-    """A rule's condition: the last message's role, a file attached to it (extension or MIME type), a tool offered."""
-
-    last: Literal["user", "tool"] | None = None
-    attached: list[str] | None = None
-    tool: str | None = None
-
-
-class ScriptRule(ReplyData):
-    """A reply to every request that `when` fits. With `attached`, its calls are made once per fitting file."""
-
-    when: When = When()
-
-
-class ScriptFile(_Data):
-    """A scripted model: its name, replies for the first requests, then the first rule that fits.
-
-    Templates may use `$tools` (names offered), `$results` (the newest tool results, quoted and cut) and, if the rule
-    requires an attachment, `$title`, `$type` and `$url`.
-    """
-
-    name: str
-    replies: list[ReplyData] = []
-    rules: list[ScriptRule] = []
-
-    def reply(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
-        offered = [str(tool["function"]["name"]) for tool in tools]
-        last = messages[-1] if messages else None
-        results: list[str] = []
-        for message in takewhile(lambda message: message.role is Role.TOOL, reversed(messages)):
-            results.insert(0, f"{message.name or 'tool'}:\n{message.text()}")
-        text = "\n\n".join(results)
+    offered = [str(tool["function"]["name"]) for tool in tools]
+    last = messages[-1] if messages else Message(Role.USER)
+    if last.role is Role.TOOL:
+        results = list(takewhile(lambda message: message.role is Role.TOOL, reversed(messages)))
+        text = "\n\n".join(f"{message.name or 'tool'}:\n{message.text()}" for message in reversed(results))
         if len(text) > _RESULT_LIMIT:
             text = f"{text[:_RESULT_LIMIT]}\n[cut, {len(text)} characters in all]"
         quoted = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
-        values = {"tools": ", ".join(f"`{name}`" for name in offered) or "none", "results": quoted}
-        for rule in self.rules:
-            when = rule.when
-            if (when.last and (last is None or last.role.value != when.last)) or (
-                when.tool and when.tool not in offered
-            ):
-                continue
-            if when.attached is None:
-                return rule.reply(values)
-            if files := _attached(last, when.attached):
-                first, *more = (rule.reply({**values, **file}) for file in files)
-                for reply in more:
-                    first &= Reply(reply.calls)
-                return first
-        raise _exhausted(f"no rule of the script {self.name} fits")
+        limit = "I show what a tool returned and cannot answer your question from it"
+        return _by_word(f"The tool gave back:\n\n{quoted}\n\n{_DEMO}: {limit}. {_CONNECT}\n")
+    if last.role is Role.USER and _READER in offered and (files := _readable(last)):
+        return Reply(tuple(ToolCallDelta(n, None, _READER, {"file_url": url}) for n, url in enumerate(files)))
+    tip = "Attach a text, CSV or JSON file and I will show what the matching tool returns"
+    listed = ", ".join(f"`{name}`" for name in offered) or "none"
+    return _by_word(f"{_DEMO}, so I cannot answer this. {tip}. Tools offered to me: {listed}.\n\n{_CONNECT}\n")
 
 
-def _attached(message: Message | None, kinds: Sequence[str]) -> list[dict[str, str]]:
-    _, found, block = message.text().rpartition(f"{ATTACHED}\n") if message else ("", "", "")
-    lines = [_ATTACHED.match(line) for line in block.strip().splitlines()] if found else []
-    files = [line.groupdict() for line in lines if line is not None]
-    endings = tuple(f".{kind}" for kind in kinds if "/" not in kind)
+def _by_word(text: str) -> Reply:
+    return says(*_WORD.findall(text), pause=0.003)
+
+
+def _readable(message: Message) -> list[str]:
+    # The addresses of the attached files that the tool can read.
+    _, found, block = message.text().rpartition(f"{ATTACHED}\n")
+    files = [match for line in block.splitlines() if found and (match := _FILE.match(line.strip()))]
     return [
-        file
+        file["url"]
         for file in files
-        if file["type"] in kinds or file["title"].lower().endswith(endings) or file["url"].lower().endswith(endings)
+        if file["type"].startswith("text/") or any(_ENDING.search(file[part]) for part in ("title", "url"))
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -310,7 +309,6 @@ async def test_prompts_are_saved_replaced_listed_and_deleted_by_their_owner(
 
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "http-api.md"
-DEMO = Path(str(files("task.local.core") / "demo.yaml"))
 JSON = ("-H", "Content-Type: application/json")
 
 
@@ -348,7 +346,7 @@ def first_example() -> tuple[str, Any]:
 
 async def test_the_first_documented_command_shows_something_where_no_model_is_connected(tmp_path: Path) -> None:
     path, body = first_example()
-    async with local_core({}, tmp_path, model=scripted_demo(DEMO)) as core:
+    async with local_core({}, tmp_path, model=scripted_demo()) as core:
         settings = Settings.model_validate(
             {"dial_endpoint": core.url, "dial_api_key": API_KEY, "deployment_name": DEMO_NAME, "data_dir": tmp_path}
         )

@@ -1,17 +1,15 @@
-"""The scripted model plays replies from code or YAML, and the demo is labelled as one."""
+"""The scripted model plays replies, and the demo is labelled as one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from task.conversation.messages import Message, Role, assistant, system, tool_message, user
-from task.errors import ProviderError, SettingsError
+from task.conversation.messages import Message, Role, assistant, system, user
+from task.errors import ProviderError
 from task.llm.base import (
     Accumulator,
     Delta,
@@ -23,19 +21,14 @@ from task.llm.base import (
     ToolSchema,
     Usage,
 )
-from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.llm.scripted import Reply, ScriptedModel, demo, demo_reply, says, wants
 from tests.support.clock import FakeClock
 
 ASK = [user("25*47?")]
-DEMO = Path(str(files("task.local.core") / "demo.yaml"))
 
 
 def offered(*names: str) -> list[ToolSchema]:
     return [{"type": "function", "function": {"name": name, "description": "", "parameters": {}}} for name in names]
-
-
-def demo() -> ScriptedModel:
-    return ScriptedModel.from_file(DEMO, sleep=FakeClock(runs=True).sleep)
 
 
 async def deltas(
@@ -104,49 +97,6 @@ async def test_then_answers_after_the_last_reply() -> None:
     assert [(await answer(model))[0] for _ in range(3)] == ["first", "25*47?", "25*47?"]
 
 
-SCRIPT = """
-name: calculator-script
-replies:
-  - {text: [One, " moment."], pause: 0.5, call: [{tool: calculator, arguments: {expression: 25*47}}], usage: [3, 1]}
-rules:
-  - {when: {last: tool}, text: "It is $results", by_word: true, finish: length}
-  - {when: {last: user, tool: calculator}, call: [{tool: calculator, arguments: {expression: 1+1, digits: 2}}]}
-"""
-
-
-async def test_a_script_file_contains_replies_and_rules(tmp_path: Path) -> None:
-    path = tmp_path / "script.yaml"
-    path.write_text(SCRIPT, encoding="utf-8")
-    model = ScriptedModel.from_file(path, sleep=FakeClock(runs=True).sleep)
-    assert model.name == "calculator-script"
-    assert await answer(model) == ("One moment.", [("calculator", {"expression": "25*47"})])
-    assert await answer(model, ASK, offered("calculator")) == ("", [("calculator", {"expression": "1+1", "digits": 2})])
-    played = await deltas(model, [Message(Role.TOOL, "1175", tool_call_id="c", name="calculator")])
-    assert played[0] == TextDelta("It ")
-    assert played[-1] == Finish("length")
-    with pytest.raises(ProviderError, match="no rule of the script calculator-script fits"):
-        await deltas(model)
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("name: x\nrules: [{txt: hi}]", "script.yaml: rules.0.txt: Extra inputs are not permitted"),
-        ("rules: []", "script.yaml: name: Field required"),
-        ("name: [", "script.yaml cannot be read as a script"),
-        (None, "script.yaml cannot be read as a script"),
-    ],
-)
-def test_a_malformed_script_is_one_line_that_names_the_fault(tmp_path: Path, text: str | None, fault: str) -> None:
-    path = tmp_path / "script.yaml"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(SettingsError) as caught:
-        ScriptedModel.from_file(path)
-    assert str(caught.value).startswith(fault)
-    assert "\n" not in str(caught.value)
-
-
 ATTACHED = """What is in these?
 
 Attached files:
@@ -155,10 +105,13 @@ Attached files:
 - tool.exe (application/x-msdownload): files/BUCKET/tool.exe"""
 
 
+def shown(reply: Reply) -> str:
+    return "".join(event.text for event in reply.events if isinstance(event, TextDelta))
+
+
 async def test_the_demo_calls_the_tool_that_fits_each_attachment() -> None:
-    model = demo()
-    assert model.name == "scripted-demo"
-    assert await answer(model, [system("x"), user(ATTACHED)], offered("file_content_extraction_tool")) == ("", [
+    assert demo().name == "scripted-demo"
+    assert await answer(demo(), [system("x"), user(ATTACHED)], offered("file_content_extraction_tool")) == ("", [
         ("file_content_extraction_tool", {"file_url": "files/BUCKET/report%20(1).csv"}),
         ("file_content_extraction_tool", {"file_url": "files/BUCKET/notes"}),
     ])  # fmt: skip
@@ -172,27 +125,20 @@ async def test_the_demo_calls_the_tool_that_fits_each_attachment() -> None:
         ("What is 25*47? calculator!", ["calculator", "file_content_extraction_tool"]),
     ],
 )
-async def test_the_demo_lists_the_tools_if_none_fits_whatever_the_words(text: str, tools: list[str]) -> None:
-    said, calls = await answer(demo(), [user(text)], offered(*tools))
-    assert calls == []
-    assert "I am a scripted demo, not a real model" in said
-    assert all(f"`{tool}`" in said for tool in tools)
-    assert all(name in said for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "DIAL_ENDPOINT"))
+def test_the_demo_lists_the_tools_if_none_fits_whatever_the_words(text: str, tools: list[str]) -> None:
+    reply = demo_reply([user(text)], offered(*tools))
+    assert reply.calls == ()
+    words = ["I am a scripted demo, not a real model", *(f"`{tool}`" for tool in tools)]
+    assert all(part in shown(reply) for part in (*words, "OPENAI_API_KEY", "OPENAI_BASE_URL", "DIAL_ENDPOINT"))
 
 
-async def test_the_demo_shows_what_came_back_quoted_and_cut() -> None:
-    call = wants("file_content_extraction_tool")
-    model = ScriptedModel(call)
-    accumulator = Accumulator()
-    for delta in await deltas(model):
-        accumulator.add(delta)
-    (asked,) = accumulator.message().tool_calls
+def test_the_demo_shows_what_came_back_quoted_and_cut() -> None:
     table = "category,sales\n" + "A,1700\n" * 1000
-    history = [user(ATTACHED), accumulator.message(), tool_message(asked, table)]
-    played = await deltas(demo(), history)
-    said = "".join(delta.text for delta in played if isinstance(delta, TextDelta))
+    result = Message(Role.TOOL, table, tool_call_id="c", name="file_content_extraction_tool")
+    reply = demo_reply([user(ATTACHED), assistant("Let me see."), result], ())
+    said = shown(reply)
     assert "> category,sales\n> A,1700\n" in said
     assert "[cut, 7045 characters in all]" in said
     assert "I am a scripted demo, not a real model" in said
     assert len(said) < 4000
-    assert len(played) > 100
+    assert len(reply.events) > 100, "word by word"

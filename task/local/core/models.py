@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from task.llm.base import DEMO_NAME, ChatModel
 from task.llm.chat_request import ProviderProfile
@@ -51,14 +50,14 @@ class ConnectedModel:
 ModelChoice = UpstreamModel | ConnectedModel
 
 
-def scripted_demo(path: Path, name: str = DEMO_NAME) -> ConnectedModel:
-    """The demo that answers from a file and says so."""
+def scripted_demo(name: str = DEMO_NAME) -> ConnectedModel:
+    """The demo that answers where no model is connected, and says so."""
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
-        from task.llm.scripted import ScriptedModel
+        from task.llm.scripted import demo
 
-        yield ScriptedModel.from_file(path)
+        yield demo()
 
     return ConnectedModel(name, DEMO_TITLE, connect, reads_attachments=True)
 

@@ -32,8 +32,7 @@ async def core_with(
     tmp_path: Path, choice: ModelChoice | None = None, **sections: Any
 ) -> AsyncGenerator[tuple[RunningCore, ClientSession, CoreFiles]]:
     """A Core with pictures of the choice, by default the demo, a caller, and the caller's files."""
-    (tmp_path / "script.yaml").write_text("name: empty\n")
-    choice = choice or scripted_demo(tmp_path / "script.yaml")
+    choice = choice or scripted_demo()
     async with (
         local_core(config(**sections), tmp_path, model=choice, image_model=NAME) as core,
         calling(core) as session,

@@ -6,14 +6,16 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
+from task.llm.base import DEMO_NAME, ChatModel, Usage
 from task.llm.chat_request import LLAMA_CPP
-from task.llm.scripted import says
+from task.llm.scripted import Reply, ScriptedModel, demo_reply, says, wants
 from task.local.core.models import ConnectedModel, ModelChoice, UpstreamModel, scripted_demo
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles
@@ -24,18 +26,7 @@ MODELS: dict[str, Any] = {
     "gpt-4o": {"endpoint": "http://adapter/", "displayName": "GPT 4o", "limits": {"maxTotalTokens": 128000}},
     "vectors": {"type": "embedding", "endpoint": "http://adapter/"},
 }
-SCRIPT = """
-name: the script
-rules:
-  - when: {last: user, tool: calculator}
-    reasoning: "Let me see. "
-    call:
-      - tool: calculator
-        arguments: {expression: "25*47"}
-    usage: [3, 4]
-  - text: "Found: $results"
-    by_word: true
-"""
+CALLING = says(reasoning="Let me see. ", usage=Usage(3, 4)) & wants("calculator", expression="25*47")
 TOOL: Any = {
     "type": "function",
     "function": {"name": "calculator", "description": "", "parameters": {"type": "object"}},
@@ -63,9 +54,14 @@ async def upstream(
             yield server, core, session
 
 
-def demo(folder: Path, script: str = SCRIPT) -> ConnectedModel:
-    (folder / "script.yaml").write_text(script)
-    return scripted_demo(folder / "script.yaml")
+def demo(*replies: Reply) -> ConnectedModel:
+    """The demo with these replies in front of its own."""
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[ChatModel]:
+        yield ScriptedModel(*replies, name=DEMO_NAME, then=demo_reply if replies else None)
+
+    return replace(scripted_demo(), connect=connect)
 
 
 async def listed(session: ClientSession) -> dict[str, dict[str, Any]]:
@@ -193,7 +189,7 @@ async def test_a_busy_upstreams_status_and_retry_after_are_passed_on(
 
 
 async def test_the_demo_is_listed_as_what_it_is_and_streams_calls_and_answers(tmp_path: Path) -> None:
-    async with core_with(demo(tmp_path), tmp_path) as (core, session):
+    async with core_with(demo(CALLING), tmp_path) as (core, session):
         assert (await listed(session))["scripted-demo"]["display_name"] == "Scripted demo (not a real model)"
         [question] = ASKED["messages"]
         asked = await ask(session, "scripted-demo", {**ASKED, "tools": [TOOL], "stream": True})
@@ -223,26 +219,26 @@ async def test_the_demo_is_listed_as_what_it_is_and_streams_calls_and_answers(tm
 
 
 async def test_the_demo_also_answers_without_streaming(tmp_path: Path) -> None:
-    async with core_with(demo(tmp_path), tmp_path) as (_, session):
+    async with core_with(demo(CALLING), tmp_path) as (_, session):
         asked = await ask(session, "scripted-demo", {**ASKED, "tools": [TOOL]})
         spoken = await ask(session, "scripted-demo", ASKED)
     (choice,) = asked.json["choices"]
     (call,) = choice["message"]["tool_calls"]
     assert (choice["finish_reason"], call["function"]["name"], "index" in call) == ("tool_calls", "calculator", False)
     assert asked.json["usage"]["total_tokens"] == 7
-    assert spoken.json["choices"][0]["message"]["content"].startswith("Found: ")
+    assert spoken.json["choices"][0]["message"]["content"].startswith("I am a scripted demo")
     assert spoken.json["choices"][0]["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize("messages", [[{"role": "nobody"}], ["text"], [{"role": "assistant", "tool_calls": [{}]}]])
 async def test_the_demo_refuses_malformed_messages(tmp_path: Path, messages: list[Any]) -> None:
-    async with core_with(demo(tmp_path), tmp_path) as (_, session):
+    async with core_with(demo(CALLING), tmp_path) as (_, session):
         answer = await ask(session, "scripted-demo", {"messages": messages})
     assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_a_script_without_an_answer_is_an_error_in_the_stream_and_without_streaming(tmp_path: Path) -> None:
-    async with core_with(demo(tmp_path, "name: empty\n"), tmp_path) as (_, session):
+    async with core_with(demo(), tmp_path) as (_, session):
         block = await ask(session, "scripted-demo", {"messages": []})
         stream = await ask(session, "scripted-demo")
     assert (block.status, block.json["error"]["code"]) == (500, "script_exhausted")
