@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from task.llm.base import ToolSchema
@@ -20,22 +19,12 @@ _ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_
 _AROUND = frozenset({"id", "type", "index", "tool_call_id"})
 _WHOLE = ("tool_calls", "tool_call", "function_call", "function")
 _BRIEF = frozenset({"intent", "expected_outcome", "icerc", "icerc_full_text"})  # the toolbox takes them off a call
-# The first words in the tags of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, Granite, MiniMax, Command R and gpt-oss.
-_TAGS = (
-    *("tool", "function", "invoke", "python_tag", "minimax:tool", "START_ACTION", "END_ACTION", "channel"),
-    *("call|", "eom_id", "im_end"),
-)
+# The first words in the tags of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, Granite, Command R and gpt-oss.
+_TAGS = ("tool", "function", "python_tag", "START_ACTION", "END_ACTION", "channel", "call|", "eom_id", "im_end")
 _SECTIONS = ("TOOL_CALLS", "TOOL_REQUEST", "END_TOOL_REQUEST", "tool_call", "tool_calls")
-_FAMILIES = re.compile(r"llama|gemma|lfm|olmo", re.IGNORECASE)  # these write calls as Python lists
-_PARAMETER = re.compile(
-    r"<parameter(?:=|\sname=\")([\w-]{1,64})\"?>|<arg_key>\s?([\w-]{1,64})\s?</arg_key>\s?<arg_value>"
-)
-_PARAMETER_END = re.compile(r"</parameter>|</arg_value>")
-_OWN_LINES = re.compile(r"\A\n(.*)\n\Z", re.DOTALL)
 # `cut`: the next character decides what this is.
-_JSON_TOKEN = re.compile(r'\\.|(?P<cut>\\\Z)|"|[()\[\]{}]', re.DOTALL)
-_PYTHON_TOKEN = re.compile(r"""\\.|(?P<cut>\\\Z|"{1,2}\Z|'{1,2}\Z)|"{3}|'{3}|"|'|[()\[\]{}]""", re.DOTALL)
-_WRONG = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
+_TOKEN = re.compile(r'\\.|(?P<cut>\\\Z)|"|[\[\]{}]', re.DOTALL)
+_WRONG = (ValueError, TypeError, RecursionError)
 
 
 def _beginnings(word: str) -> str:
@@ -61,45 +50,41 @@ _UNFINISHED = re.compile(
 
 @dataclass(slots=True)
 class Brackets:
-    """Finds in a text that arrives in pieces where the bracket that it begins with is closed."""
+    """Finds in JSON that arrives in pieces where the bracket that it begins with is closed."""
 
-    python: bool = False
-    _depth: int = field(init=False, default=0)
-    _quote: str = field(init=False, default="")
-    _carried: str = field(init=False, default="")
+    _depth: int = 0
+    _quoted: bool = False
+    _carried: str = ""
 
     def feed(self, piece: str) -> int | None:
         """Where in this piece the text ends."""
         text, before = self._carried + piece, len(self._carried)
         self._carried = ""
-        for token in (_PYTHON_TOKEN if self.python else _JSON_TOKEN).finditer(text):
+        for token in _TOKEN.finditer(text):
             mark = token[0]
             if token["cut"]:
                 self._carried = mark
-            elif mark[0] in "\"'":
-                if self._quote in ("", mark):
-                    self._quote = "" if self._quote else mark
-            elif mark[0] != "\\" and not self._quote:
-                self._depth += 1 if mark in "([{" else -1
+            elif mark == '"':
+                self._quoted = not self._quoted
+            elif mark[0] != "\\" and not self._quoted:
+                self._depth += 1 if mark in "[{" else -1
                 if self._depth <= 0:
                     return token.end() - before
         return None
 
 
 class Until:
-    """Finds in a text that arrives in pieces where one of the `ends` ends."""
+    """Finds in a text that arrives in pieces where `end` ends."""
 
-    def __init__(self, *ends: str) -> None:
-        self._ends = re.compile("|".join(map(re.escape, ends)))
-        self._overlap = max(map(len, ends)) - 1
-        self._tail = ""
+    def __init__(self, end: str) -> None:
+        self._end, self._tail = end, ""
 
     def feed(self, piece: str) -> int | None:
         """Where in this piece the text ends."""
         text = self._tail + piece
-        if found := self._ends.search(text):
-            return found.end() - len(self._tail)
-        self._tail = text[-self._overlap :]
+        if (place := text.find(self._end)) >= 0:
+            return place + len(self._end) - len(self._tail)
+        self._tail = text[-len(self._end) + 1 :]
         return None
 
 
@@ -113,29 +98,22 @@ class TextCall:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The beginning of what may be a call: its `notation`, and where its brackets (or parameters) begin.
+    """The beginning of what may be a call in JSON, which begins at `start`.
 
-    `name` is known where the tool's name stands in front of them; `marked`: a tag announced the call; `fenced`: it
+    `name`: the tool's, where it stands in front of its arguments; `marked`: a tag announced the call; `fenced`: it
     stands in a code fence.
     """
 
-    notation: Literal["json", "named", "python", "tags"]
     start: int
     name: str = ""
     marked: bool = False
     fenced: bool = False
 
-    def end(self) -> Brackets | Until:
-        """Finds the end of the notation in the text from `start` on."""
-        if self.notation == "tags":
-            return Until("</function>", "</tool_call>", "</invoke>")
-        return Brackets(python=self.notation == "python")
-
 
 class OfferedTools:
     """The tools of one request; only their calls are recognised, and only if the arguments fit."""
 
-    def __init__(self, tools: Sequence[ToolSchema], model: str = "") -> None:
+    def __init__(self, tools: Sequence[ToolSchema]) -> None:
         self._shapes: dict[str, _Json] = {
             tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools
         }
@@ -144,12 +122,10 @@ class OfferedTools:
         objects = [f'{{"{key}":"{name}"' for key in _NAMES for name in names]
         objects += [f'{{"{key}":{{' for key in (*_ARGUMENTS, "function", "tool_call", "function_call")]
         objects += ['{"tool_calls":[{', '{"type":"function",', '{"id":"call_', '{"tool_call_id":']
-        calls = [f"[{name}(" for name in names] if _FAMILIES.search(model) else []
-        self._heads = (*objects, *(f"[{head}" for head in objects), *calls)
+        self._heads = (*objects, *(f"[{head}" for head in objects))
         any_name = "|".join(map(re.escape, names))
         self._named = re.compile(
-            rf"[^{{(\n]{{0,100}}?(?:\n\s*)?(?:print\()?[\w.]{{0,14}}?(?<![\w-])({any_name})(?![\w-])"
-            r"[^{(]{0,100}?(\{|\(|<parameter|<arg_key)"
+            rf"[^{{\n]{{0,100}}?(?:\n\s*)?[\w.]{{0,14}}?(?<![\w-])({any_name})(?![\w-])[^{{]{{0,100}}?(?=\{{)"
         )
         names_, arguments = "|".join(_NAMES), "|".join(_ARGUMENTS)
         self._cut = re.compile(rf'"(?:{names_})"\s*:\s*"({any_name})"\s*,\s*"(?:{arguments})"\s*:\s*(?=\{{)')
@@ -173,33 +149,19 @@ class OfferedTools:
         else:
             return None
         squeezed = "".join(text[place:].split())
-        if head := next(filter(squeezed.startswith, self._heads), None):
-            if head.endswith("("):
-                return Opening("python", text.index("(", place), head[1:-1], marked=True, fenced=fenced)
-            return Opening("json", place, "", mark >= 0, fenced)
+        if squeezed.startswith(self._heads):
+            return Opening(place, "", mark >= 0, fenced)
         if mark >= 0 and (named := self._named.match(text, mark)):
-            notation = {"{": "named", "(": "python"}.get(named[2], "tags")
-            return Opening(cast("Any", notation), named.start(2), named[1], marked=True, fenced=fenced)
+            return Opening(named.end(), named[1], marked=True, fenced=fenced)
         begins = any(head.startswith(squeezed) for head in self._heads)
         possible = mark >= 0 or begins or _UNFINISHED.fullmatch(text, place)
         return "undecided" if possible and not complete else None
 
     def calls(self, opening: Opening, text: str) -> list[TextCall] | None:
-        """The calls in the notation's whole text; None if it is anything else."""
-        found: list[tuple[str, Any]] | None
+        """The calls in the whole text of the JSON; None if it is anything else."""
         try:
-            match opening.notation:
-                case "json":
-                    found = _calls_in(_loaded(text))
-                case "named":
-                    found = [(opening.name, _loaded(text))]
-                case "python":
-                    found = [(opening.name, self._python_arguments(opening.name, text))]
-                case "tags":
-                    _, *parts = _PARAMETER.split(text)
-                    named = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-                    values = ((name or key, _PARAMETER_END.split(value, 1)[0]) for name, key, value in named)
-                    found = [(opening.name, {name: _OWN_LINES.sub(r"\1", value) for name, value in values})]
+            value = _loaded(text)
+            found = [(opening.name, value)] if opening.name else _calls_in(value)
             calls = [self._fitting(name, arguments) for name, arguments in found or ()]
         except _WRONG:
             return None
@@ -207,10 +169,8 @@ class OfferedTools:
 
     def cut_off(self, opening: Opening, text: str) -> TextCall | None:
         """The call whose text ended early; None if it was not yet certain to be one."""
-        if opening.notation == "tags" and _PARAMETER_END.search(text.rstrip()[-len("</parameter>") :]):
-            return next(iter(self.calls(opening, text) or ()), None)
         name, arguments = opening.name, text
-        if opening.notation == "json":
+        if not name:
             if (head := self._cut.search(text, 0, HEAD)) is None:
                 return None
             name, arguments = head[1], text[head.end() :]
@@ -219,30 +179,18 @@ class OfferedTools:
         except _WRONG:
             return TextCall(name, arguments)
 
-    def _python_arguments(self, name: str, text: str) -> _Json:
-        call = ast.parse(f"f{text}", mode="eval").body
-        if not isinstance(call, ast.Call) or any(keyword.arg is None for keyword in call.keywords):
-            raise ValueError(text)
-        values = [ast.literal_eval(value) for value in call.args]
-        if len(values) == 1 and isinstance(values[0], dict):
-            return values[0]
-        given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-        return dict(zip(self._properties(name), values, strict=False)) | given
-
-    def _properties(self, name: str) -> Mapping[str, Any]:
-        return cast("Mapping[str, Any]", self._shapes[name].get("properties") or {})
-
     def _fitting(self, name: str, arguments: Any) -> TextCall | None:
         name = name.removeprefix("functions.")
         if isinstance(arguments, str):
             arguments = _loaded(arguments or "{}")
         if name not in self._shapes or not isinstance(arguments, dict | None):
             return None
-        shape, properties = self._shapes[name], self._properties(name)
+        shape = self._shapes[name]
+        properties = cast("Mapping[str, Any]", shape.get("properties") or {})
         given = cast("_Json", arguments or {})
         typed = dict(given)
         for key, value in given.items():
-            # Tags and careless models write every value as text.
+            # Careless models write every value as text.
             wanted = properties.get(key)
             kinds = wanted.get("type") if isinstance(wanted, dict) else None
             if isinstance(value, str) and kinds is not None and "string" not in kinds:

@@ -223,7 +223,7 @@ class DaprChatModel:
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
         deltas = self._deltas(messages, tools, options)
-        return with_text_calls(deltas, messages, tools, options, self.name) if self.server.text_calls else deltas
+        return with_text_calls(deltas, messages, tools, options) if self.server.text_calls else deltas
 
     async def _deltas(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions

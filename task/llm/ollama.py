@@ -215,7 +215,7 @@ class OllamaChatModel:
             await self.server.load(model)
         body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive, stream=self.streams)
         offered = offered_tools(model, tools, options)
-        answer = with_text_calls(self.server.answer(body, model), messages, offered, options, self.name)
+        answer = with_text_calls(self.server.answer(body, model), messages, offered, options)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta

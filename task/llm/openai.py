@@ -47,7 +47,7 @@ class OpenAIChatModel:
         url = completions_url(self.base_url, profile.api_version)
         headers = {**self.headers, **_authorization(self.api_key, profile)}
         deltas = chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))
-        return with_text_calls(deltas, messages, tools, options, self.name) if profile.text_calls else deltas
+        return with_text_calls(deltas, messages, tools, options) if profile.text_calls else deltas
 
 
 async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: str) -> list[str]:

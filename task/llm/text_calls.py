@@ -41,7 +41,6 @@ def with_text_calls(
     messages: Sequence[Message],
     tools: Sequence[ToolSchema],
     options: ModelOptions,
-    model: str = "",
 ) -> AsyncGenerator[Delta]:
     """The deltas of a request for these messages and tools, with calls in place of the text that contains them.
 
@@ -51,15 +50,13 @@ def with_text_calls(
     asked_for_json = options.extra.get("response_format", {}).get("type", "text") != "text"
     if not tools or options.tool_choice == "none" or asked_for_json:
         return deltas
-    return _TextCallAnswer(deltas, messages, tools, model).deltas()
+    return _TextCallAnswer(deltas, messages, tools).deltas()
 
 
 class _TextCallAnswer:
-    def __init__(
-        self, deltas: AsyncGenerator[Delta], messages: Sequence[Message], tools: Sequence[ToolSchema], model: str
-    ) -> None:
+    def __init__(self, deltas: AsyncGenerator[Delta], messages: Sequence[Message], tools: Sequence[ToolSchema]) -> None:
         self._deltas, self._messages, self._tools = deltas, messages, tools
-        self._scanner = TextScanner(OfferedTools(tools, model), messages)
+        self._scanner = TextScanner(OfferedTools(tools), messages)
         self._real = Accumulator()  # the calls of the provider itself
         # Calls in text and those of the provider are numbered together: clients put calls together by their indexes.
         self._next = self._shift = 0
@@ -196,7 +193,7 @@ class TextScanner:
         return text
 
     def _hold(self, opening: Opening, text: str) -> str:
-        self._candidate, self._end = opening, opening.end()
+        self._candidate, self._end = opening, Brackets()
         self._held, self._length = [text[: opening.start]], 0
         return text[opening.start :]
 

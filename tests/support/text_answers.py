@@ -90,18 +90,10 @@ def written(notation: str, name: str, arguments: dict[str, Any]) -> str:
     """The call in a notation of the corpus."""
     text = json.dumps(arguments, ensure_ascii=False)
     return (
-        notation.replace("NAMED_TAGS", _tags(arguments, '<parameter name="{}">{}</parameter>'))
-        .replace("KEYED_TAGS", _tags(arguments, "<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>"))
-        .replace("TAGS", _tags(arguments, "<parameter={}>\n{}\n</parameter>"))
-        .replace("KEYWORDS", ", ".join(f"{key}={value!r}" for key, value in arguments.items()))
-        .replace("NAME", name)
+        notation.replace("NAME", name)
         .replace("QUOTED", json.dumps(text, ensure_ascii=False))
         .replace("ARGUMENTS", text)
     )
-
-
-def _tags(arguments: dict[str, Any], form: str) -> str:
-    return "\n".join(form.format(key, value) for key, value in arguments.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 
 def scanned(text: str) -> None:
-    scanner = TextScanner(OfferedTools([TOOL], "llama"), ())
+    scanner = TextScanner(OfferedTools([TOOL]), ())
     for start in range(0, len(text), 50):
         list(scanner.feed(text[start : start + 50]))
     list(scanner.close())

@@ -229,7 +229,7 @@ class _Request:
             messages, ask = self._table.messages, self._table.ask
         # Having decided to reply, it may write a call all the same.
         answer = self.answer(messages, ask, options)
-        return with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
+        return with_text_calls(answer, self._messages, self._tools, self._options)
 
     async def answer(
         self, messages: Sequence[Message], tail: str | None, options: ModelOptions, head: str = ""
