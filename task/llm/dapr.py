@@ -19,7 +19,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from task.conversation.messages import Message
 from task.errors import ProviderError, SettingsError
-from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
+from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.dapr_messages import answer_deltas, conversation_request
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure, unsendable
 from task.llm.text_calls import with_text_calls
@@ -28,7 +28,6 @@ from task.telemetry.operations import trace_headers
 
 DAPR = "The Dapr sidecar"
 OLDEST: tuple[int, int] = (1, 16)  # of the runtimes that have tools in their Conversation API
-WITH_MAX_TOKENS: tuple[int, int] = (1, 19)
 COMPONENT = "AGENT_DAPR__COMPONENT"
 # The components pass a provider's status on in the text only, each with the words of its client.
 _STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")
@@ -75,19 +74,14 @@ class Sidecar:
     version: str
     components: Mapping[str, str]
 
-    @property
-    def number(self) -> tuple[int, int] | None:
-        """Its version's first two numbers; None for a build without them."""
-        found = re.match(r"v?(\d+)\.(\d+)", self.version)
-        return (int(found[1]), int(found[2])) if found else None
-
     def kind(self, component: str, place: str) -> str:
         """The component's kind, such as `conversation.openai`, at the sidecar that is at `place`.
 
         Raises:
             ProviderError: there is no such component, or the sidecar is too old.
         """
-        if (self.number or OLDEST) < OLDEST:
+        number = re.match(r"v?(\d+)\.(\d+)", self.version)  # a build of one's own may have none
+        if number and (int(number[1]), int(number[2])) < OLDEST:
             raise too_old(place)
         if component not in self.components:
             raise without_component(place, component, self.components)
@@ -154,9 +148,8 @@ class DaprServer:
         found = self._kept.get("")
         if found is None:
             metadata = await self._retries.run(lambda: self._call("GetMetadata", Empty(), ASKING_SECONDS))
-            version = metadata.runtime_version or metadata.extended_metadata.get("daprRuntimeVersion", "")
             items = (item for item in metadata.registered_components if item.type.startswith(_KIND))
-            found = self._kept[""] = Sidecar(version, {item.name: item.type for item in items})
+            found = self._kept[""] = Sidecar(metadata.runtime_version, {item.name: item.type for item in items})
         return found
 
     async def component(self, model: str) -> str:
@@ -232,15 +225,6 @@ class DaprChatModel:
         request, warnings = conversation_request(component, messages, tools, options)
         for warning in warnings:
             yield warning
-        if options.max_tokens is not None:
-            version = None
-            try:
-                version = (await self.server.sidecar()).number
-            except ProviderError as error:
-                if error.status_code is None:  # otherwise its configuration keeps it from describing itself
-                    raise
-            if (version or OLDEST) < WITH_MAX_TOKENS:
-                yield ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
         for delta in answer_deltas(await self.server.converse(request), tools):
             yield delta
 

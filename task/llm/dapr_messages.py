@@ -63,7 +63,8 @@ def conversation_request(
         max_tokens=options.max_tokens,
         scrub_pii=bool(options.extra.get("scrub_pii")) or None,
     )
-    return request, _with_format(request, options)
+    limited = [ModelWarning("max_tokens has no effect before Dapr 1.19")] if options.max_tokens is not None else []
+    return request, [*limited, *_with_format(request, options)]
 
 
 def _with_format(request: api_v1.ConversationRequestAlpha2, options: ModelOptions) -> list[ModelWarning]:

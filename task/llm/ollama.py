@@ -93,8 +93,8 @@ class OllamaServer:
         self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._kept: TTLCache[str, OllamaModel] = TTLCache(1000, KEPT_SECONDS)
 
-    def chat_model(self, name: str, *, streams: bool = True) -> OllamaChatModel:
-        return OllamaChatModel(self, name, streams)
+    def chat_model(self, name: str) -> OllamaChatModel:
+        return OllamaChatModel(self, name)
 
     async def model(self, name: str) -> OllamaModel:
         """What the server reports of a model.
@@ -198,11 +198,10 @@ class OllamaServer:
 
 @dataclass(frozen=True, slots=True)
 class OllamaChatModel:
-    """One model of a server; `streams`: whether its answers are requested piece by piece."""
+    """One model of a server."""
 
     server: OllamaServer
     name: str
-    streams: bool = True
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
@@ -213,7 +212,7 @@ class OllamaChatModel:
         if not (model.remote or await self.server.is_loaded(model)):
             yield Waiting(f"Ollama is loading the model {self.name}")
             await self.server.load(model)
-        body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive, stream=self.streams)
+        body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive)
         offered = offered_tools(model, tools, options)
         answer = with_text_calls(self.server.answer(body, model), messages, offered, options)
         async with aclosing(answer) as deltas:
@@ -224,7 +223,7 @@ class OllamaChatModel:
 async def ollama_deltas(
     pieces: AsyncGenerator[bytes], context: int, secrets: Iterable[str] = (), line_limit: int = LINE_LIMIT
 ) -> AsyncGenerator[Delta]:
-    """The deltas in an answer's bytes, then its usage, then its one `Finish`; a whole answer is one line.
+    """The deltas in an answer's bytes, then its usage, then its one `Finish`.
 
     `context` is the model's: a prompt that fills it has been cut by a server that knows no better.
 

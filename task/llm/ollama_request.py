@@ -50,7 +50,6 @@ def chat_body(
     options: ModelOptions,
     *,
     keep_alive: str | None = None,
-    stream: bool = True,
 ) -> bytes:
     """The request as JSON. A prompt that is too long is an error instead of being cut, and so is an answer.
 
@@ -64,7 +63,7 @@ def chat_body(
     body: dict[str, Any] = {
         "model": model.name,
         "messages": [_wire_message(message, model, names) for message in messages],
-        "stream": stream,
+        "stream": True,
         "truncate": False,
         "shift": False,
         "options": {"num_ctx": model.context} | {name: each for name, each in given.items() if each is not None},

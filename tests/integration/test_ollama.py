@@ -60,10 +60,9 @@ async def answered(
     tools: Sequence[ToolSchema] = (CALCULATOR,),
     options: ModelOptions = PLAIN,
     model: str = MODEL,
-    streams: bool = True,
 ) -> Accumulator:
     received = Accumulator()
-    chat = server.chat_model(model, streams=streams)
+    chat = server.chat_model(model)
     async with aclosing(chat.stream(messages, tools, options)) as deltas:
         async for delta in deltas:
             received.add(delta)
@@ -292,12 +291,9 @@ async def test_a_choice_of_one_tool_leaves_only_that_one(peer: OllamaPeer, serve
 # What is understood
 
 
-@pytest.mark.parametrize("streams", [True, False])
-async def test_text_calls_and_usage_are_the_same_streamed_and_whole(
-    peer: OllamaPeer, server: OllamaServer, streams: bool
-) -> None:
+async def test_text_calls_and_usage_are_read(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(says("I calculate. ", reasoning="Hm. ") & wants("calculator", expression="25*47"))
-    received = await answered(server, streams=streams)
+    received = await answered(server)
     message = received.message()
     (call,) = message.tool_calls
     assert (message.content, message.reasoning_content) == ("I calculate. ", "Hm. ")
@@ -308,13 +304,12 @@ async def test_text_calls_and_usage_are_the_same_streamed_and_whole(
     assert received.usage.prompt_tokens == -(-len((await peer.seen()).prompts[0]) // 4)
 
 
-@pytest.mark.parametrize("streams", [True, False])
 async def test_a_call_in_the_text_is_made_and_what_was_invented_after_it_is_dropped(
-    peer: OllamaPeer, server: OllamaServer, streams: bool
+    peer: OllamaPeer, server: OllamaServer
 ) -> None:
     text = '```json\n{"name": "calculator", "arguments": {"expression": "25*47"}}\n```\nThe result is 100.'
     await peer.script(says("I calculate.\n", text))
-    received = await answered(server, streams=streams)
+    received = await answered(server)
     (call,) = received.message().tool_calls
     assert (call.name, json.loads(call.function.arguments)) == ("calculator", {"expression": "25*47"})
     assert (received.text, received.finish_reason) == ("I calculate.\n", "tool_calls")

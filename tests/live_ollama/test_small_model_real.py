@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
@@ -31,8 +32,9 @@ async def server() -> AsyncGenerator[OllamaServer]:
 
 
 async def posted(body: bytes) -> dict[str, int]:
+    """The last line of the answer."""
     async with aiohttp.ClientSession() as session, session.post(f"{ADDRESS}/api/chat", data=body) as response:
-        return await response.json(content_type=None)
+        return json.loads((await response.text()).splitlines()[-1])
 
 
 async def waited(model: SizedOllamaModel) -> list[str]:
@@ -56,8 +58,7 @@ async def test_the_second_turn_reads_only_what_is_new(server: OllamaServer) -> N
     described = await server.model(str(MODEL))
 
     async def reading(messages: Sequence[Message]) -> int:
-        answer = await posted(chat_body(described, messages, (), ONE_WORD, stream=False))
-        return answer["prompt_eval_duration"]
+        return (await posted(chat_body(described, messages, (), ONE_WORD)))["prompt_eval_duration"]
 
     await reading([user("Something else.")])  # loads the model, and leaves nothing of the beginning in the cache
     first = [system(predicted_prefix().text()), user("Who wrote Emma?")]
