@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from task.conversation.messages import Message
 from task.llm.scripted import Reply, says, wants
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.toolbox import Toolbox
@@ -20,7 +21,7 @@ from tests.support.chat_reader import chat_reader
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core import local_core
 from tests.support.core_files import CoreFiles
-from tests.support.core_peers import answers, config
+from tests.support.core_peers import config
 from tests.support.http_api import http_api
 from tests.support.image_deployment import NAME, PNG, REVISED, attaching, image_deployment, never
 from tests.support.product import Product, product
@@ -86,34 +87,6 @@ async def test_two_pictures_of_one_step_have_titles_and_addresses_of_their_own(t
     assert len({item["url"] for item in answer.attachments.values()}) == 2
 
 
-@pytest.mark.fault("image: the image deployment returns base64")
-async def test_a_picture_that_comes_as_content_is_stored_and_no_base64_reaches_model_or_state(tmp_path: Path) -> None:
-    answer_of = attaching({"title": "Image", "type": "image/png", "data": BASE64})
-    turns = [wants(TOOL, prompt=PROMPT), says("Here.")]
-    async with image_deployment(answer_of) as images, product(*turns, tmp_path=tmp_path, models=images.models) as p:
-        answer = await p.reader.ask("Draw a cat")
-        [picture] = answer.attachments.values()
-        status, content = await p.reader.get(picture["url"])
-    assert (status, content) == (200, PNG)
-    assert "/appdata/general-purpose-agent/" in picture["url"]
-    assert "data" not in picture
-    assert BASE64[:40] not in tool_result(p) + json.dumps(answer.state) + answer.stages[0].content
-
-
-@pytest.mark.fault("image: the image deployment refuses")
-async def test_a_refused_picture_is_explained_to_the_model_and_the_run_continues(tmp_path: Path) -> None:
-    error = {"message": "Rejected by our safety system.", "code": "content_policy_violation"}
-    turns = [wants(TOOL, prompt=PROMPT), says("There is no picture.")]
-    async with (
-        image_deployment(answers(400, {"error": error})) as images,
-        product(*turns, tmp_path=tmp_path, models=images.models) as p,
-    ):
-        answer = await p.reader.ask("Draw a cat")
-    assert tool_result(p).startswith("Error: The deployment dall-e-3 refused this by its content rules.")
-    assert (answer.status, answer.error, answer.content) == (200, None, "There is no picture.")
-    assert (answer.stages[0].status, answer.attachments) == ("failed", {})
-
-
 @pytest.mark.fault("image: the image deployment times out")
 @pytest.mark.parametrize("limits", [{"deployments": {"image_seconds": 0.5}}, {"limits": {"tool_seconds": 0.5}}])
 async def test_a_deployment_that_takes_too_long_is_stopped(limits: dict[str, Any], tmp_path: Path) -> None:
@@ -170,16 +143,19 @@ async def test_the_image_deployment_is_not_offered_as_a_model_to_talk_to(tmp_pat
     assert json.loads(schema)["properties"]["model"]["enum"] == ["test-model"]
 
 
+@pytest.mark.fault("image: the image deployment returns base64")
 async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:
     answer_of = attaching({"title": "Image", "type": "image/png", "data": BASE64})
     choice, caller = RecordingChoice(), replace(CALLER, api_key="key-one")
     async with image_deployment(answer_of) as images, local_core(config(models=images.models), tmp_path) as core:
         tool = ImageGenerationTool(core.url)
-        await Toolbox([tool]).call_all([call_of(tool.name, {"prompt": PROMPT})], choice, caller)
+        [message] = await Toolbox([tool]).call_all([call_of(tool.name, {"prompt": PROMPT})], choice, caller)
         async with CoreFiles.of(core.url, "key-one") as mine:
             found = await mine.get(choice.attachments[0].url or "")
     assert (found.status, found.body) == (200, PNG)
     assert choice.stages[0].status == "completed"
+    assert isinstance(message, Message)
+    assert BASE64[:40] not in message.text() + choice.stages[0].content
 
 
 async def test_a_configured_deployment_gets_the_conversations_file_and_answers_through_its_stage(

@@ -166,24 +166,6 @@ async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
     assert "```\nFalse\n```" in answer.stages[0].content
 
 
-@pytest.mark.fault("interpreter: a restarted interpreter server")
-@pytest.mark.system
-async def test_14_a_restarted_interpreter_is_reported_and_files_are_copied_again(tmp_path: Path) -> None:
-    read = "print(len(open('report.csv', 'rb').read()), 'x' in dir())"
-    with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as first:
-        turns = (runs(f"x = 1; {read}"), says("Done."), runs(read), says("Lost."))
-        async with product(*turns, tmp_path=tmp_path, **settings(first)) as p:
-            file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
-            await p.reader.ask("Set x", file)
-            first.process.terminate()
-            first.process.wait(10)
-            with running_interpreter(tmp_path / "i", "--spares", "0", "--bare", port=first.port):
-                answer = await p.reader.ask("And now?")
-    content = answer.stages[0].content
-    assert "variables, imports and functions of this conversation are lost, because the interpreter server" in content
-    assert f"{len(csv_bytes(SALES))} False" in content
-
-
 async def test_17_a_trend_is_an_interactive_chart(server: RunningInterpreter, tmp_path: Path) -> None:
     async with product(runs(TREND), says("Rising."), tmp_path=tmp_path, **settings(server)) as p:
         p.reader.conversation_id = "seventeen"
@@ -215,17 +197,3 @@ async def test_failing_code_is_a_failed_stage_and_a_message_the_model_can_act_on
     assert [stage.status for stage in answer.stages.values()] == ["failed", "completed"]
     assert "ZeroDivisionError: division by zero" in tool_result(p.upstream.requests[1])
     assert answer.stages[0].content.count("```python") == 1
-
-
-@pytest.mark.fault("interpreter: an interpreter server that is down")
-async def test_a_server_that_is_away_is_a_sentence_and_comes_back_by_itself(tmp_path: Path) -> None:
-    with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as gone:
-        pass
-    turns = (runs("print(1)"), says("Not now."), runs("print(1)"), says("1"))
-    async with product(*turns, tmp_path=tmp_path, **settings(gone)) as p:
-        answer = await p.reader.ask("Run it")
-        assert answer.stages[0].status == "failed"
-        assert "the Python interpreter cannot be reached" in tool_result(p.upstream.requests[1])
-        with running_interpreter(tmp_path / "i", "--spares", "0", "--bare", port=gone.port):
-            answer = await p.reader.ask("Run it again")
-    assert "```\n1\n```" in answer.stages[0].content

@@ -69,16 +69,6 @@ async def test_variables_stay_and_parallel_calls_take_turns(server: RunningInter
     assert (result["error"], result["ending"], result["generation"]) == (None, "done", 1)
 
 
-@pytest.mark.fault("interpreter: a session id of another principal")
-async def test_another_person_with_the_same_conversation_id_has_another_session(talk: Talk) -> None:
-    mine = await talk.run("secret = 1; open('mine.txt', 'w').write('x')")
-    stranger = Talk(talk.client, talk.conversation, "another person")
-    result = await stranger.run("import os; print('secret' in dir(), os.listdir('.'))")
-    assert result["stdout"] == "False []\n"
-    assert result["session"] != mine["session"]
-    await stranger.call("clear_session")
-
-
 async def test_tables_pictures_charts_and_files_come_back(server: RunningInterpreter, same: Talk) -> None:
     code = """
 import pandas as pd, matplotlib.pyplot as plt
@@ -97,11 +87,6 @@ frame
     assert (await fetch(server, result, table["path"])).text == "name,value\na|b,1\nc,2\n"
     [read] = await same.client.read(table["uri"], max_bytes=1000)
     assert read.content == b"name,value\na|b,1\nc,2\n"
-
-
-async def test_a_number_from_a_column_is_shown_as_a_number(same: Talk) -> None:
-    assert (await same.run("import pandas as pd\npd.Series([1.5, 2]).mean()"))["result"] == "1.75"
-    assert (await same.run("pd.Series([1, 2]).sum()"))["result"] == "3"
 
 
 async def test_long_tables_and_long_output_are_cut_and_kept_whole_as_a_file(
@@ -273,13 +258,6 @@ async def test_half_characters_in_output_do_not_fail_the_call(talk: Talk) -> Non
     assert "out" in result["stdout"]
     raised = await talk.run("raise ValueError('\\udcff why')")
     assert "why" in raised["error"]["evalue"]
-
-
-@pytest.mark.fault("interpreter: 10,000 files in the outputs")
-async def test_ten_thousand_files_are_counted_not_sent(talk: Talk) -> None:
-    result = await talk.run("for n in range(10_000): open(f'{n:05}.txt', 'w').close()")
-    assert len(result["files"]) == 50
-    assert "9,950 more new files" in result["notes"][0]
 
 
 @pytest.mark.fault("interpreter: code that reaches for network, files and processes outside")
@@ -539,3 +517,63 @@ async def test_only_a_server_that_no_balancer_can_stand_before_is_called_without
             assert await asked("", "") == 2
         finally:
             await agent.close()
+
+
+CHART = "import pandas as pd\npd.Series([1, 2]).plot.bar().figure.savefig('chart.png'); 'drawn'"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
+async def test_a_session_lives_through_everything_in_each_tier(tier: str, tmp_path: Path) -> None:
+    with running_interpreter(tmp_path, "--tier", tier) as server:
+        async with server.client() as client:
+            talk = Talk(client, tier)
+            drawn = await talk.run(CHART)
+            assert (drawn["result"], [file["name"] for file in drawn["files"]]) == ("'drawn'", ["chart.png"])
+            assert drawn["sandbox_tier"] == tier
+            assert (await talk.run("sum(range(10**12))", meta=BRIEFLY))["state_lost"]
+            assert (await talk.run("import os; os.kill(os.getpid(), 9)"))["ending"] == "died"
+            assert (await talk.run("import os; os.listdir('.')"))["result"] == "['chart.png']"
+            denied = await talk.run(f"open('/proc/{server.process.pid}/environ').read()")
+            assert denied["error"]["ename"] in ("FileNotFoundError", "PermissionError")
+
+
+# `forge` signs and sends any frames, `shaped` a message that belongs to the running call.
+FORGE = """
+import json
+kernel = get_ipython().kernel
+session = kernel.session
+def deep(levels):
+    return b"[" * levels + b"]" * levels
+def forge(*parts):
+    kernel.iopub_socket.send_multipart([b"t", b"<IDS|MSG>", session.sign(list(parts)), *parts])
+def shaped(kind, content):
+    parent = json.dumps(kernel.get_parent()["header"], default=str).encode()
+    content = content if isinstance(content, bytes) else json.dumps(content).encode()
+    forge(json.dumps({"msg_type": kind}).encode(), parent, b"{}", content)
+"""
+FORGED = {
+    "not objects": "forge(b'[]', b'[]', b'[]', b'[]')",
+    "too few frames": "forge(b'{}')",
+    "nested text": "shaped('stream', b'{\"text\": ' + deep(1000) + b'}')",
+    "deeper than can be read": "shaped('stream', b'{\"text\": ' + deep(100_000) + b'}')",
+    "a display without data": "shaped('display_data', {'data': 5})",
+    "a picture of half a letter": "shaped('display_data', {'data': {'image/svg+xml': '\\ud800'}})",
+    "a chart as deep as can be read": (
+        "shaped('display_data', b'{\"data\": {\"application/vnd.plotly.v1+json\": ' + deep(1000) + b'}}')"
+    ),
+    "a display of nothing by name": "shaped('display_data', {'data': {}, 'transient': 'x'})",
+    "an error that is a number": "shaped('error', {'traceback': 5})",
+    "half a letter": "shaped('stream', {'name': 'stdout', 'text': '\\ud800'})",
+    "a number of 5,000 digits": "shaped('stream', b'{\"text\": ' + b'9' * 5000 + b'}')",
+    "a file name that is not UTF-8": "open(b'\\xff.txt', 'w').close()",
+}
+
+
+@pytest.mark.fault("interpreter: a kernel message forged by its code")
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+async def test_a_forged_message_does_not_spoil_a_call(same: Talk, forged: str) -> None:
+    answer = await same.call("execute_code", code=f"{FORGE}\n{forged}\nprint('printed')\n6 * 7")
+    assert not answer.is_error, answer.text
+    assert answer.structured["result"] == "42"
+    assert "printed" in answer.structured["stdout"]

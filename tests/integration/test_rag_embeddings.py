@@ -31,10 +31,9 @@ from task.settings import Settings, load_settings
 from task.tools.models import Caller, nobody
 from task.tools.rag.rag_tool import RagTool
 from tests.support.document_turns import PLATE, reads_the_excerpts, repeats_the_tool, searches
-from tests.support.documents import MemoryFiles, manual
+from tests.support.documents import DirectReaders, MemoryFiles, MemoryStore, manual
 from tests.support.embedding import word_vector
 from tests.support.embeddings_peer import MODEL, EmbeddingsPeer, embeddings_peer, failure
-from tests.support.memory_search import DirectReaders, MemoryStore
 from tests.support.product import product
 
 WORDS = ("tray", "oven", "plate", "heat", "clean", "turn", "door", "timer")
@@ -154,38 +153,6 @@ async def test_vectors_of_different_lengths_in_one_answer_are_refused() -> None:
     async with embeddings_peer(change=cut) as found:
         with pytest.raises(EmbeddingUnavailable, match="different lengths"):
             await of(found).embed(TEXTS)
-
-
-async def test_a_text_is_embedded_once_also_by_another_agent_with_the_same_store() -> None:
-    store = MemoryStore()
-    async with embeddings_peer() as found:
-        await of(found, store=store).embed([*TEXTS, *TEXTS])
-        assert sorted(found.texts) == sorted(TEXTS)
-        rows = await of(found, store=store).embed([*TEXTS, "one more"])
-        assert np.allclose(rows, expected([*TEXTS, "one more"]), atol=1e-6)
-        assert len(found.texts) == len(TEXTS) + 2  # the new one, and one that shows which model is there now
-
-
-async def test_a_question_is_kept_in_no_store() -> None:
-    store = MemoryStore()
-    async with embeddings_peer() as found:
-        model = of(found, store=store)
-        await model.embed(["What did I ask?"])
-        await model.embed(["What did I ask?"])
-        assert found.texts == ["What did I ask?"]
-    assert store.values == {}
-
-
-@pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")
-async def test_kept_vectors_of_another_length_are_never_mixed_with_new_ones() -> None:
-    store = MemoryStore()
-    async with embeddings_peer() as found:
-        model = of(found, store=store)
-        await model.embed(TEXTS)
-        found.dimensions = 32
-        for agent in (model, of(found, store=store)):
-            rows = await agent.embed([*TEXTS, "one more"])
-            assert rows.shape == (len(TEXTS) + 1, 32)
 
 
 @pytest.mark.fault("search in documents: models of different dimension in one index, store or answer")

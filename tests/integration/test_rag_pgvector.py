@@ -13,14 +13,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
-import numpy as np
 import pytest
 import pytest_asyncio
 
 from task.cli.doctor import results
 from task.errors import ToolError
 from task.search.document_cache import DocumentCache
-from task.search.index_store import MemoryVectors, NewVectors, VectorsGone
+from task.search.index_store import MemoryVectors, VectorsGone
 from task.search.pgvector import PgVectors
 from task.search.ranking import Hit, StoredVectors, ranked
 from task.search.readings import Readings, Requester
@@ -28,10 +27,9 @@ from task.search.shelf import Opened, Shelf
 from task.settings import Settings
 from task.tools.models import Caller, nobody
 from tests.support.document_turns import PLATE, reads_the_excerpts, repeats_the_tool, searches
-from tests.support.documents import MemoryFiles, manual
+from tests.support.documents import DirectReaders, MemoryFiles, manual
 from tests.support.embedding import WordVectors, word_vector
 from tests.support.embeddings_peer import MODEL, embeddings_peer
-from tests.support.memory_search import DirectReaders
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer, pgvector_server
 from tests.support.product import product
@@ -127,15 +125,6 @@ async def test_agents_that_index_one_document_at_the_same_time_embed_it_once(ser
         found = await asyncio.gather(*searches)
     assert sum(agent.model.calls for agent in agents) == 1
     assert all(places(item) == places(found[0]) for item in found)
-
-
-async def test_texts_that_another_document_has_too_are_known_with_their_model(server: PostgresServer) -> None:
-    agent = Agent(server.url)
-    rows = {text.encode().ljust(32): word_vector(text) for text in ("tray", "oven")}
-    await agent.vectors.keep("k", NewVectors("words", list(rows), np.stack(list(rows.values()))))
-    known = await agent.vectors.known("words", [*rows, b"?" * 32])
-    assert {key: row.tolist() for key, row in known.items()} == {key: row.tolist() for key, row in rows.items()}
-    assert await agent.vectors.known("another model", list(rows)) == {}
 
 
 @pytest.mark.fault("search in documents: an index that expired, or that somebody deleted")

@@ -1,18 +1,24 @@
-"""Questions about long documents, as people ask them in DIAL Chat; numbered like the validation scenarios."""
+"""Questions about long documents in DIAL Chat, numbered like the validation scenarios; and search at full size."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
+from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
+from task.embedding.environment import EmbeddingEnvironment
 from task.llm.scripted import Reply, says, wants
 from task.search.document_cache import DocumentCache
+from task.search.readings import Readings, Requester
+from task.search.shelf import Shelf
 from task.tools.rag.rag_tool import RagTool
 from tests.support.chat_reader import Answer
 from tests.support.choices import RecordingChoice
@@ -29,9 +35,9 @@ from tests.support.document_turns import (
     repeats_the_tool,
     searches,
 )
-from tests.support.documents import manual
+from tests.support.documents import MemoryFiles, manual
 from tests.support.http_api import Api, said, uploaded
-from tests.support.pdfs import blank, drawn
+from tests.support.pdfs import blank, drawn, text_pdf
 from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
@@ -106,17 +112,6 @@ async def test_citations_are_attached_with_words_of_the_document(tmp_path: Path,
     assert citation["data"] in SHORT
     assert (citation["type"], citation["reference_type"]) == ("text/markdown", "text/plain")
     assert citation["reference_url"] == url
-
-
-async def test_the_deployment_is_asked_with_the_callers_key_and_excerpts_only(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
-    async with product(searches(PLATE), reads_the_excerpts, says("Done."), tmp_path=tmp_path, **settings) as p:
-        await asked_about_the_manual(p, PLATE, SHORT)
-    generation = p.upstream.requests[1]
-    assert generation.tools == []
-    assert len(generation.messages) == 2
-    assert len(generation.messages[1]["content"]) < 9_000
 
 
 async def test_a_reranker_of_the_settings_orders_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -302,3 +297,48 @@ async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:
         await tool.close()
     assert message.text().startswith("It lasts 24 months [1].")
     assert "## Generating response" in choice.stages[0].content
+
+
+@pytest.mark.fault("search in documents: a PDF of 2,000 pages")
+@pytest.mark.system
+async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page(embedding_dir: Path) -> None:
+    content = text_pdf(2000, 3)
+    readers, embedder = ReaderPool(), Embedder(embedding_dir)
+    files = MemoryFiles({"files/b/long.pdf": content})
+    shelf = Shelf(Readings(files, readers, max_size=len(content)), embedder, DocumentCache.create())
+    opened = await shelf.open("files/b/long.pdf", Requester("key", "ann", "chat"))
+    index = await shelf.indexed(opened, lambda progress: None)
+    await readers.close()
+    pages = [chunk.place.page for chunk in index.chunks]
+    assert (pages[0], pages[-1]) == (1, 2000)
+    assert len(set(pages)) == 2000
+
+
+# In the embedding process's environment: the largest differences of vectors, and the least cosine.
+_COMPARISON = """
+import json, sys
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from torch.backends import mkldnn
+from task.embedding.model import MiniLM, packaged_folder
+texts, folder = json.load(sys.stdin), packaged_folder()
+expected = SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False)
+found = MiniLM(folder, "float32").encode(texts)
+half = MiniLM(folder, "bfloat16").encode(texts)
+mkldnn.enabled = False  # torch's own switch
+plain = MiniLM(folder, "float32").encode(texts)
+differences = [float(np.abs(expected - vectors).max()) for vectors in (found, plain)]
+print(json.dumps([*differences, float((found * half).sum(axis=1).min())]))
+"""
+
+
+@pytest.mark.system
+def test_the_packaged_model_gives_the_vectors_of_its_library() -> None:
+    texts = [manual()[:500], "short", "Температура от 20 до 25 °C. " * 40, "| a | b |\n| 1 | 2 |", "製造元は二年間"]
+    offline = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    python = EmbeddingEnvironment().python
+    done = subprocess.run([python, "-c", _COMPARISON], input=json.dumps(texts), env=offline, stdout=subprocess.PIPE,
+                          text=True, timeout=120, check=True)  # fmt: skip
+    difference, plain, cosine = json.loads(done.stdout)
+    assert max(difference, plain) < 1e-5
+    assert cosine > 0.999

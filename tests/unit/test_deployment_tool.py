@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,14 @@ from aiohttp import web
 
 from task.conversation.messages import Message
 from task.core_client.files import DialFiles
+from task.errors import SettingsError
 from task.output.links import Suspicion
 from task.output.sinks import DefangedChoice
+from task.product.parts import default_tools
+from task.settings import load_settings
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
-from task.tools.deployment.image_generation_tool import MADE, ImageGenerationTool
+from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams
@@ -163,14 +167,6 @@ async def test_an_answer_without_text_or_files_is_a_failure() -> None:
     assert "answered with nothing" in asked.message.text()
 
 
-async def test_a_picture_without_any_text_gets_a_sentence() -> None:
-    asked = await call(attaching(PICTURE))
-    assert asked.message.text().startswith(MADE)
-    [picture] = asked.choice.attachments
-    assert (picture.type, picture.url) == ("image/png", PICTURE["url"])
-    assert asked.choice.stages[0].attachments == [picture]
-
-
 async def test_a_picture_written_into_the_text_becomes_a_file() -> None:
     asked = await call(attaching(text=f"Look: ![cat](data:image/png;base64,{BASE64})"))
     [(url, stored)] = asked.uploads.files.items()
@@ -263,3 +259,47 @@ async def test_nothing_of_a_file_that_cannot_be_stored_reaches_the_model() -> No
     assert isinstance(message, Message)
     assert message.failed
     assert BASE64[:40] not in json.dumps(message.as_dict())
+
+
+TOOL = {"name": "translate", "description": "Translates.", "deployment": "translator", "prompt": "text"}
+
+
+def names(environ: dict[str, str], folder: Path) -> list[str]:
+    return [tool.name for tool in default_tools(load_settings(environ=environ, directory=folder))]
+
+
+def test_without_settings_there_is_the_image_tool_and_no_other_deployment(tmp_path: Path) -> None:
+    assert "image_generation_tool" in names({}, tmp_path)
+    assert "image_generation_tool" not in names({"AGENT_DEPLOYMENTS__IMAGE": "off"}, tmp_path)
+
+
+def test_a_tool_is_described_in_yaml(tmp_path: Path) -> None:
+    (tmp_path / "dial-agent.yaml").write_text(
+        "deployments:\n  tools:\n"
+        "    - {name: translate, description: Translates., deployment: translator, prompt: text, seconds: 5,\n"
+        "       arguments: {language: {type: string}}, attachments: ['text/*']}\n"
+    )
+    [tool] = [tool for tool in default_tools(load_settings(environ={}, directory=tmp_path)) if tool.name == "translate"]
+    assert (tool.description, tool.timeout) == ("Translates.", 5)
+    assert list(tool.parameters["properties"]) == ["text", "language", "file_urls"]
+    assert tool.parameters["required"] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": "no spaces"}, "pattern"),
+        ({"deployment": ""}, "at least 1 character"),
+        ({"colour": "red"}, r"tools\[0\].colour: unknown; there are name"),
+        ({"arguments": {"text": {"type": "string"}}}, "another meaning"),
+        ({"arguments": {"n": {"type": "strin"}}}, "not a JSON Schema"),
+        ({"seconds": 0}, "greater than 0"),
+    ],
+)
+def test_a_wrong_description_stops_the_start_with_one_line(
+    change: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=words) as caught:
+        names({"AGENT_DEPLOYMENTS__TOOLS": json.dumps([TOOL | change])}, tmp_path)
+    assert "AGENT_DEPLOYMENTS__TOOLS" in str(caught.value)
+    assert "\n" not in str(caught.value)

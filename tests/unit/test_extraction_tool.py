@@ -1,9 +1,10 @@
-"""The extraction tool: pages, stage, errors for the model, and a cache that knows no people."""
+"""The extraction tool and the extractor for programs: pages, stage, errors, and a cache that checks access."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -13,10 +14,13 @@ from task.documents.extract import SUPPORTED
 from task.search.readings import Readings
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.toolbox import Toolbox
+from task.utils.dial_file_conent_extractor import DialFileContentExtractor
 from tests.support.choices import CALLER, RecordingChoice
+from tests.support.core import RunningCore, local_core
+from tests.support.core_peers import config, dialling
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
-from tests.support.pdfs import blank, drawn, encrypted_pdf, text_pdf, wrapped_text_pdf
-from tests.support.tool_calls import call_of, called, params_of
+from tests.support.pdfs import blank, drawn, text_pdf
+from tests.support.tool_calls import call_of, called
 
 REPORT = "files/bucket/report.csv"
 MANUAL = "files/bucket/my%20manual.txt"
@@ -85,21 +89,6 @@ async def test_a_page_out_of_range_is_answered_with_the_range(
     assert f"**Page**: {page}" in choice.stages[0].content
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        ('{"file_url":"files/b/x","page":"two"}', "page: 'two' is not of type 'integer'"),
-        ('{"file_url":', "not valid JSON"),
-    ],
-)
-async def test_arguments_that_do_not_fit_are_explained(
-    tool_over: ToolOver, files: MemoryFiles, arguments: str, fault: str
-) -> None:
-    answer = await tool_over(files).execute(params_of(call_of("file_content_extraction_tool", arguments)))
-    assert answer.failed
-    assert fault in answer.text()
-
-
 @pytest.mark.fault("file: an executable")
 async def test_a_program_is_not_supported_and_the_supported_types_are_listed(tool_over: ToolOver) -> None:
     tool = tool_over(MemoryFiles({"files/b/tool.exe": b"MZ\x90\0"}))
@@ -114,12 +103,6 @@ async def test_an_empty_file_is_called_empty(tool_over: ToolOver, content: bytes
     answer = await called(tool_over(MemoryFiles({REPORT: content})), file_url=REPORT)
     assert not answer.failed
     assert answer.text() == "The file is empty: it holds no text."
-
-
-async def test_a_file_above_the_limit_is_refused(tool_over: ToolOver, files: MemoryFiles) -> None:
-    answer = await called(tool_over(files, max_size=100), file_url=MANUAL)
-    assert answer.failed
-    assert "larger than 100 bytes" in answer.text()
 
 
 async def test_a_page_in_letters_of_many_bytes_keeps_the_stage_short_and_the_answer_whole(tool_over: ToolOver) -> None:
@@ -144,40 +127,10 @@ async def test_a_cached_document_is_served_only_to_those_who_may_read_it(
     assert files.downloads == [REPORT, REPORT]  # bob proves by a download of his own that he may read it
 
 
-@pytest.mark.fault("readers: two requests extracting one file at once")
-async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, files: MemoryFiles) -> None:
-    tool = tool_over(files)
-    async with asyncio.timeout(20):
-        answers = await asyncio.gather(*(called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3, 1, 2)))
-    assert not any(answer.failed for answer in answers)
-    assert files.downloads == [MANUAL]
-
-
-async def test_the_first_page_of_a_pdf_comes_with_report_and_footer(tool_over: ToolOver) -> None:
-    tool, choice = tool_over(MemoryFiles({PDF: wrapped_text_pdf(manual())})), RecordingChoice()
-    answer = await called(tool, choice=choice, file_url=PDF)
-    assert answer.text().startswith("**Report**: 7 pages\n\n[Page 1]\n\nMICROWAVE OVEN - OWNER'S MANUAL\n")
-    assert answer.text().endswith("\n\n**Page #1. Total pages: 3**")
-    assert answer.text() in choice.stages[0].content
-    assert "wash it in warm soapy water" in (await called(tool, file_url=PDF, page=3)).text()
-    assert (await called(tool, file_url=PDF, page=99)).text() == (
-        "Error: The file has no page 99: its pages are 1 to 3."
-    )
-
-
 async def test_a_pdf_without_text_reports_why(tool_over: ToolOver) -> None:
     answer = await called(tool_over(MemoryFiles({PDF: drawn(blank, blank)})), file_url=PDF)
     assert answer.text() == (
         "The file contains no readable text.\n\n**Report**: 2 pages; without text, blank: pages 1-2"
-    )
-
-
-@pytest.mark.fault("pdf: an encrypted PDF")
-async def test_a_locked_pdf_is_named_to_the_model(tool_over: ToolOver) -> None:
-    answer = await called(tool_over(MemoryFiles({PDF: encrypted_pdf("x", "secret")})), file_url=PDF)
-    assert answer.failed
-    assert answer.text() == (
-        "Error: 'manual.pdf' cannot be read: it is encrypted and needs a password. Ask the user for a copy without one."
     )
 
 
@@ -201,16 +154,61 @@ async def test_a_file_deleted_after_it_was_listed_is_named(tool_over: ToolOver) 
     assert answer.text() == f"Error: There is no {PDF}"
 
 
-def test_the_schema_is_the_documented_one(tool_over: ToolOver, files: MemoryFiles) -> None:
-    assert tool_over(files).parameters == {
-        "type": "object",
-        "properties": {
-            "file_url": {"type": "string", "description": "The URL of the file to extract content from"},
-            "page": {
-                "type": "integer",
-                "description": "Page number (default 1). Each page = 10,000 chars",
-                "default": 1,
-            },
-        },
-        "required": ["file_url"],
-    }
+STRANGER = "key-two"  # of another project than the first key
+Upload = Callable[[str, bytes, str], Awaitable[str]]
+
+
+@pytest.fixture
+async def core(tmp_path: Path) -> AsyncGenerator[RunningCore]:
+    async with local_core(config(), tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def upload(core: RunningCore) -> AsyncGenerator[Upload]:
+    """Stores a file in the first key's bucket and gives its URL."""
+    async with dialling(core, core.keys[0]) as client:
+
+        async def uploaded(name: str, content: bytes, content_type: str) -> str:
+            home = await client.my_files_home()
+            return (await client.files.upload(f"{home}/{name}", (name, content, content_type))).url
+
+        yield uploaded
+
+
+async def test_the_text_of_a_file_is_extracted(core: RunningCore, upload: Upload) -> None:
+    extractor = DialFileContentExtractor(core.url, core.keys[0])
+    report = await upload("sales 2025.csv", csv_bytes(SALES, delimiter=";", encoding="utf-16"), "text/csv")
+    assert "| 2025-10-05 | A | 1700 | 425 |" in await extractor.extract_text(report)
+    assert await extractor.extract_text(f"{core.url}/v1/{report}") == await extractor.extract_text(report)
+    assert await extractor.extract_text(await upload("m.txt", manual().encode(), "text/plain")) == manual()
+
+
+@pytest.mark.fault("file: an attachment that cannot be read")
+@pytest.mark.parametrize(
+    "url",
+    ["files/nobody/absent.txt", "files/absent.txt", "http://127.0.0.1:9/v1/files/b/x.txt", "../../etc/passwd"],
+)
+async def test_a_file_that_cannot_be_read_is_an_empty_text(
+    core: RunningCore, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert await DialFileContentExtractor(core.url, core.keys[0]).extract_text(url) == ""
+    assert "no text extracted" in caplog.text
+    assert core.keys[0] not in caplog.text
+
+
+async def test_a_foreign_key_an_unsupported_type_and_a_large_file_are_an_empty_text(
+    core: RunningCore, upload: Upload, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = await upload("s.txt", b"the secret text", "text/plain")
+    program = await upload("tool.exe", b"MZ\x90\0", "application/octet-stream")
+    mine = DialFileContentExtractor(core.url, core.keys[0])
+    with caplog.at_level(logging.WARNING):
+        assert await DialFileContentExtractor(core.url, STRANGER).extract_text(secret) == ""
+        assert await mine.extract_text(program) == ""
+        assert await mine.extract_text(secret, max_size=5) == ""
+    assert await mine.extract_text(secret, max_size=15) == "the secret text"
+    assert "not supported" in caplog.text
+    assert "larger than 5 bytes" in caplog.text
+    assert "the secret text" not in caplog.text

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from html import unescape
 
 import pytest
 
 from evaluation.web_pages import web_pages
 from task.documents.extract import extract
-from tests.support.html_pages import PAGES, SCENARIO_7, Page
+from tests.support.html_pages import PAGES, Page
 
 LETTER = "Съешь же ещё этих мягких французских булок, да выпей чаю."
 
@@ -21,12 +20,6 @@ def test_a_page_gives_its_visible_text(page: Page) -> None:
     found = extract("page.html", page.html.encode())
     assert found.text == page.text
     assert any(note.startswith("menus and banners left out") for note in found.notes) == page.is_site
-
-
-def test_a_table_of_a_page_is_a_block_with_its_header() -> None:
-    rows = "".join(f"<tr><td>{row}</td></tr>" for row in range(3))
-    (table,) = extract("t.html", f"<table><tr><th>n</th></tr>{rows}</table>".encode()).blocks
-    assert (table.heading, table.text) == ("| n |\n| --- |", "| 0 |\n| 1 |\n| 2 |")
 
 
 @pytest.mark.fault("html: HTML with 10,000 nested tags")
@@ -56,10 +49,6 @@ def test_ten_thousand_nested_tags_are_read(tag: str) -> None:
 )
 def test_a_wrong_encoding_declaration_does_no_harm(content: bytes, content_type: str) -> None:
     assert LETTER in extract("page.html", content, content_type).text
-
-
-def test_a_page_without_extension_is_recognised_by_its_type() -> None:
-    assert extract("page", SCENARIO_7.encode(), "text/html; charset=utf-8").text == PAGES["scenario 7"].text
 
 
 def test_a_site_page_with_little_main_content_is_kept_whole_except_for_menus() -> None:
@@ -160,20 +149,3 @@ def test_a_listing_in_an_article_keeps_its_lines() -> None:
     listing = "def f():\n\n    return 1"
     found = extract("page.html", site(f"<article>{paragraphs(PROSE)}<pre>{listing}</pre></article>")).text
     assert found.endswith(f"```\n{listing}\n```")
-
-
-@pytest.mark.system
-def test_a_long_table_beside_a_menu_takes_little_more_time_than_without_one() -> None:
-    rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(6000))
-
-    def once(before: str) -> float:
-        started = time.process_time()
-        assert "row 5999" in extract("t.html", f"{before}<table>{rows}</table>".encode()).text
-        return time.process_time() - started
-
-    def seconds(before: str) -> float:
-        return min(once(before) for _ in range(3))
-
-    menu = "<nav><a href='/'>Home</a></nav>"
-    extract("t.html", f"{menu}<table><tr><td>1</td></tr></table>".encode())  # loads the libraries
-    assert seconds(menu) < 6 * seconds("")

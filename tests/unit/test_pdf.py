@@ -1,17 +1,22 @@
-"""Sound PDFs: text in reading order, ruled tables, forms, every script, and the report."""
+"""Reading PDFs: text in reading order, ruled tables, forms, scans, and what is left of damaged files."""
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from reportlab.platypus import Flowable
 
 from task.documents.extract import extract
-from task.documents.model import Extraction
+from task.documents.model import Extraction, Unreadable, UnsupportedFile
 from task.documents.pdf import MAX_PAGES, Ocr, read_pdf
+from task.documents.pool import ReaderPool
+from task.errors import ToolError
 from tests.support import pdfs
-from tests.support.documents import SALES, manual
+from tests.support.documents import SALES
 
 NO_OCR = Ocr(command=None)
 
@@ -39,12 +44,6 @@ def test_pages_come_in_order_each_under_its_number() -> None:
 
 def test_a_pdf_is_recognised_by_its_first_bytes_whatever_its_name() -> None:
     assert "Page 1 begins here." in extract("letter.txt", pdfs.text_pdf(1)).text
-
-
-def test_the_manual_as_a_pdf_has_every_line_of_the_text() -> None:
-    found = read_pdf(pdfs.wrapped_text_pdf(manual()))
-    read = {line for block in found.blocks for line in block.text.split("\n")}
-    assert {line.strip() for line in manual().split("\n") if line.strip()} <= {line.strip() for line in read}
 
 
 WIDE = [[f"r{row} c{column}" for column in range(9)] for row in range(60)]
@@ -218,3 +217,123 @@ def test_lines_that_cross_too_often_are_a_drawing_and_the_text_is_still_read() -
     found = read_pdf(pdfs.many_pages_pdf(1, pdfs.grid(80, 80, size=7)))
     assert found.notes == ("1 page", "tables given as plain text: page 1")
     assert found.text.count("x") == 6_400
+
+
+TWENTY = pdfs.text_pdf(20)
+
+
+@pytest.mark.fault("pdf: an encrypted PDF")
+@pytest.mark.parametrize("strength", [40, 128])
+def test_a_password_is_asked_for_and_the_file_named(strength: int) -> None:
+    with pytest.raises(Unreadable, match=r"'pay\.pdf' cannot be read: it is encrypted and needs a password"):
+        extract("pay.pdf", pdfs.encrypted_pdf("Secret", "secret", strength))
+
+
+@pytest.mark.fault("pdf: an encrypted PDF")
+@pytest.mark.parametrize("strength", [40, 128])
+def test_an_empty_password_opens_the_file(strength: int) -> None:
+    found = read_pdf(pdfs.encrypted_pdf("For everybody", "", strength))
+    assert found.text == "For everybody"
+    assert found.notes == ("1 page", "encrypted, opened without a password")
+
+
+@pytest.mark.fault("pdf: a truncated PDF")
+@pytest.mark.parametrize("share", [0.99, 0.8, 0.5])
+def test_a_truncated_file_gives_the_pages_that_are_left(share: float) -> None:
+    found = read_pdf(TWENTY[: int(len(TWENTY) * share)])
+    left = sum(f"Page {number} begins here." in found.text for number in range(1, 21))
+    assert left >= int(20 * share) - 4  # what all pages share comes first
+    assert "the file is damaged or cut off: these are the pages that could be recovered" in found.notes
+
+
+@pytest.mark.fault("pdf: a truncated PDF")
+def test_pages_that_are_lost_are_named() -> None:
+    assert read_pdf(TWENTY[: len(TWENTY) // 2]).notes[-1].startswith("without text, lost or blank: pages ")
+
+
+@pytest.mark.fault("pdf: a truncated PDF")
+def test_compressed_pages_of_a_truncated_file_are_recovered() -> None:
+    found = read_pdf(pdfs.packed_pdf("Packed words"))
+    assert found.text == "Packed words"
+    assert "could be recovered" in found.notes[1]
+
+
+@pytest.mark.fault("pdf: a damaged PDF")
+def test_a_wrong_cross_reference_table_does_no_harm() -> None:
+    moved = TWENTY.replace(b"startxref\n", b"startxref\n9")
+    assert "Page 20 begins here." in read_pdf(moved).text
+
+
+@pytest.mark.fault("pdf: a damaged PDF")
+def test_a_page_of_zeros_costs_that_page() -> None:
+    middle = len(TWENTY) // 2
+    found = read_pdf(TWENTY[:middle] + bytes(300) + TWENTY[middle + 300 :])
+    assert sum(f"Page {number} begins here." in found.text for number in range(1, 21)) >= 18
+
+
+@pytest.mark.fault("pdf: a damaged PDF")
+@pytest.mark.parametrize("content", [b"%PDF-1.7\nnothing of a PDF", b"%PDF-1.4\n1 0 obj\n<</Type/Catalog>>\nendobj"])
+def test_a_file_with_no_page_left_is_called_damaged(content: bytes) -> None:
+    with pytest.raises(Unreadable, match=r"'a\.pdf' cannot be read: it is damaged and no page of it is left"):
+        extract("a.pdf", content)
+
+
+@pytest.mark.fault("pdf: another file under the name of a PDF")
+def test_another_file_under_the_name_of_a_pdf_is_not_supported() -> None:
+    with pytest.raises(UnsupportedFile, match=r"'a\.pdf' is not supported: this is not a PDF"):
+        extract("a.pdf", b"<html><body>Not found</body></html>")
+
+
+@pytest.mark.fault("pdf: a damaged PDF")
+@pytest.mark.parametrize("seed", range(12))
+def test_any_damage_gives_text_or_a_reason(seed: int) -> None:
+    content = bytearray(TWENTY)
+    for step in range(200):
+        content[(seed * 7919 + step * 104_729) % len(content)] = (seed + step * 31) % 256
+    with suppress(ToolError):
+        assert read_pdf(bytes(content)).notes
+
+
+WORDS = "Clean the glass tray\nin warm soapy water.\nInvoice 4711"
+
+
+@pytest.mark.fault("pdf: a scanned PDF")
+@pytest.mark.system
+async def test_a_scanned_page_is_read_by_a_reader_process_and_named_in_the_report() -> None:
+    readers = ReaderPool()
+    try:
+        found = await readers.extraction("scan.pdf", pdfs.drawn(pdfs.lines(["Typed text"]), pdfs.scan(WORDS)))
+    finally:
+        await readers.close()
+    assert found.text == f"[Page 1]\n\nTyped text\n\n[Page 2]\n\n{WORDS}"
+    assert found.notes == ("2 pages", "read by OCR, mistakes are likely: page 2")
+
+
+def tesseract_of(folder: Path, script: str) -> Ocr:
+    """A program that replaces Tesseract."""
+    program = folder / "tesseract"
+    program.write_text(f"#!/bin/sh\n[ $1 = --list-langs ] && printf 'List:\\neng\\nosd\\n' && exit\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return Ocr(pages=2, seconds=1, command=str(program))
+
+
+@pytest.mark.fault("pdf: a scanned PDF")
+def test_pages_beyond_the_limit_of_ocr_are_named(tmp_path: Path) -> None:
+    found = read_pdf(pdfs.drawn(*[pdfs.scan("x")] * 4), ocr=tesseract_of(tmp_path, "cat > /dev/null; echo Read $4"))
+    assert found.text == "[Page 1]\n\nRead eng\n\n[Page 2]\n\nRead eng"
+    assert found.notes == (
+        "4 pages",
+        "read by OCR, mistakes are likely: pages 1-2",
+        "without text, scanned or drawn: pages 3-4 (OCR found nothing or had reached its limit)",
+    )
+
+
+@pytest.mark.fault("pdf: a scanned PDF")
+@pytest.mark.parametrize("script", ["exit 1", "exec sleep 30", "cat > /dev/null"], ids=["fails", "hangs", "nothing"])
+def test_an_ocr_that_fails_leaves_the_page_without_text(tmp_path: Path, script: str) -> None:
+    found = read_pdf(pdfs.drawn(pdfs.scan("x"), pdfs.lines(["Typed"])), ocr=tesseract_of(tmp_path, script))
+    assert found.text == "[Page 2]\n\nTyped"
+    assert found.notes == (
+        "2 pages",
+        "without text, scanned or drawn: page 1 (OCR found nothing or had reached its limit)",
+    )

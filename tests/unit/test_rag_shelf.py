@@ -13,9 +13,8 @@ from task.search.document_cache import DocumentCache
 from task.search.ranking import DocumentIndex
 from task.search.readings import Readings, Requester
 from task.search.shelf import MAX_CHUNKS, Shelf
-from tests.support.documents import MemoryFiles, manual
+from tests.support.documents import DirectReaders, MemoryFiles, MemoryStore, SlowFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.memory_search import DirectReaders, MemoryStore, SlowFiles
 from tests.support.waiting import until
 
 MANUAL = "files/bucket/manual.txt"
@@ -88,13 +87,6 @@ async def test_a_file_that_changed_between_two_questions_is_read_again() -> None
     assert library.done == (2, 2)
 
 
-async def test_without_a_conversation_each_key_downloads_once_and_the_index_is_shared() -> None:
-    library = Library()
-    for key in ("key-1", "key-1", "key-2"):
-        await library.index(Requester(key, "ann", ""))
-    assert library.done == (2, 1)
-
-
 async def test_without_an_etag_each_question_downloads_but_embeds_once() -> None:
     bare = Library(MemoryFiles({MANUAL: manual().encode()}, has_etags=False))
     await bare.index(ANN)
@@ -114,16 +106,6 @@ async def test_a_download_fails_with_its_own_caller_only() -> None:
         assert (await bob).chunks
         with pytest.raises(ToolError, match="No access"):
             await ann
-
-
-async def test_two_requests_fetch_an_index_from_the_store_once() -> None:
-    library = Library()
-    await library.index(ANN)
-    library.restart()
-    library.store.asked.clear()
-    await asyncio.gather(library.index(ANN), library.index(ANN))
-    assert sum(key.startswith("index:") for key in library.store.asked) == 1
-    assert library.done == (1, 1)
 
 
 @pytest.mark.fault("search in documents: two requests that index one file")
@@ -170,19 +152,6 @@ async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again() -> None:
     library.restart()
     await library.index(ANN)
     assert library.done == (1, 2)
-
-
-async def test_a_damaged_text_of_the_store_is_dropped_and_read_again() -> None:
-    library = Library()
-    await library.index(ANN)
-    [key] = [key for key in library.store.values if key.startswith("text:")]
-    library.store.values[key] = library.store.values[key][:-9]
-    library.restart()
-    await library.index(ANN)
-    assert library.done == (2, 1)
-    library.restart()
-    await library.index(ANN)
-    assert library.done == (2, 1)
 
 
 @pytest.mark.fault("search in documents: access withdrawn")

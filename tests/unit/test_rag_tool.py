@@ -18,10 +18,9 @@ from task.search.report import StageReport
 from task.search.shelf import Opened
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from tests.support.choices import RecordingChoice
-from tests.support.documents import MemoryFiles, manual
+from tests.support.documents import DirectReaders, MemoryFiles, SlowFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.memory_search import DirectReaders, SlowFiles
-from tests.support.tool_calls import call_of, called
+from tests.support.tool_calls import called
 
 MANUAL, NOTES = "files/b/manual.txt", "files/b/no,tes.txt"
 FILES = {MANUAL: manual().encode(), NOTES: b"The tray costs 40 euros."}
@@ -77,12 +76,6 @@ async def test_the_budget_decides_between_the_whole_document_and_a_search() -> N
         rag = tool(says("NOT IN THE DOCUMENT"), options=RagOptions(whole_tokens=tokens), vectors=vectors)
         await answered(rag, file_url=MANUAL)
         assert vectors.calls == calls
-
-
-async def test_the_title_contains_the_question() -> None:
-    rag = tool()
-    assert rag.title(rag.parse(call_of(rag.name, {"request": "How?", "file_url": MANUAL}))) == "rag_search_tool: How?"
-    assert (rag.show_in_stage, rag.name) == (False, "rag_search_tool")
 
 
 async def test_an_invented_number_is_marked_for_the_model() -> None:

@@ -81,13 +81,6 @@ async def test_a_reader_gives_what_the_file_holds(pooled: Pooled) -> None:
     assert len(readers()) == 1
 
 
-async def test_a_large_server_does_not_make_its_readers_look_large(pooled: Pooled) -> None:
-    ballast = bytearray(b"x") * (400 * 2**20)
-    pool = pooled()
-    await pool.extraction("a.json", b"[1]")
-    assert len(readers()) == 1, f"the reader was replaced because the server held {len(ballast):,} bytes"
-
-
 async def test_small_plain_text_needs_no_process(pooled: Pooled) -> None:
     assert await pooled().extraction("a.txt", b"A note.") == Extraction((Block("A note."),))
     assert readers() == []

@@ -17,9 +17,8 @@ from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.rag.rag_tool import RagTool
-from tests.support.documents import MemoryFiles, manual
+from tests.support.documents import DirectReaders, MemoryFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.memory_search import DirectReaders
 from tests.support.redis_peer import redis_peer
 from tests.support.tool_calls import called
 
@@ -69,6 +68,7 @@ async def test_two_agents_read_a_file_once_through_redis() -> None:
     assert (readers.calls, stored.downloads) == (1, [MANUAL])
 
 
+@pytest.mark.fault("readers: two requests extracting one file at once")
 async def test_calls_at_the_same_time_share_the_reading() -> None:
     readers, stored = DirectReaders(), files()
     readings = Readings(stored, readers)

@@ -24,9 +24,8 @@ from task.tools.rag.rag_tool import RagTool
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, chunk, peer, streams
-from tests.support.documents import MemoryFiles
+from tests.support.documents import DirectReaders, MemoryFiles
 from tests.support.embedding import WordVectors
-from tests.support.memory_search import DirectReaders
 from tests.support.tools import answering
 from tests.support.upstream_rules import fault_of
 
