@@ -19,14 +19,6 @@ def refusal(folder: Path, environ: Mapping[str, str] | None = None, config: Path
     return str(caught.value)
 
 
-def test_the_documented_defaults_hold_without_any_source(tmp_path: Path) -> None:
-    settings = load_settings(environ={"HOME": "/home/someone"}, directory=tmp_path)
-    assert (settings.dial_endpoint, settings.deployment_name) == ("http://localhost:8080", "gpt-4o")
-    assert (settings.host, settings.port, settings.core_port) == ("127.0.0.1", 5030, 8080)
-    assert (settings.limits.steps, settings.limits.tool_seconds, settings.limits.run_seconds) == (15, None, 1500)
-    assert settings.data_dir == Path("/home/someone/.local/share/dial-agent")
-
-
 def test_a_commands_option_beats_environment_beats_dotenv_beats_yaml(tmp_path: Path) -> None:
     (tmp_path / "dial-agent.yaml").write_text("port: 1\ncore_port: 1\nlimits: {steps: 1, run_tokens: 1000}\n")
     (tmp_path / ".env").write_text("AGENT_PORT=2\nAGENT_CORE_PORT=2\nPOSTGRES_PASSWORD=not-ours\n")
@@ -36,18 +28,15 @@ def test_a_commands_option_beats_environment_beats_dotenv_beats_yaml(tmp_path: P
     assert (settings.limits.steps, settings.limits.run_tokens) == (3, 1000)
     assert settings.data_dir == Path("/data/dial-agent")
     assert load_settings(environ=environ, directory=tmp_path, given={"port": 4}).port == 4
-
-
-def test_agent_config_names_the_yaml_file(tmp_path: Path) -> None:
-    (tmp_path / "other.yaml").write_text("deployment_name: llama\ntool_paths: [tools.py]\n")
-    settings = load_settings(environ={"AGENT_CONFIG": "other.yaml"}, directory=tmp_path)
-    assert (settings.deployment_name, settings.tool_paths) == ("llama", ["tools.py"])
+    (tmp_path / "other.yaml").write_text("deployment_name: llama\n")
+    other = load_settings(environ={"AGENT_CONFIG": "other.yaml", "HOME": "/home/someone"}, directory=tmp_path)
+    assert (other.deployment_name, other.data_dir) == ("llama", Path("/home/someone/.local/share/dial-agent"))
 
 
 def test_an_empty_variable_and_an_empty_key_mean_the_default(tmp_path: Path) -> None:
     (tmp_path / "dial-agent.yaml").write_text("port:\nlimits:\n")
     settings = load_settings(environ={"DIAL_API_KEY": "", "DIAL_ENDPOINT": ""}, directory=tmp_path)
-    assert (settings.dial_api_key, settings.port, settings.limits.steps) == (None, 5030, 15)
+    assert (settings.dial_api_key, settings.port, settings.limits.tool_seconds) == (None, 5030, None)
     assert "dial_endpoint" not in settings.model_fields_set
 
 
@@ -72,11 +61,6 @@ def test_what_kubernetes_puts_into_the_environment_for_services_is_no_setting(tm
     assert load_settings(environ={**services, "AGENT_PORT": "5031"}, directory=tmp_path).port == 5031
     with pytest.raises(SettingsError, match="AGENT_CORE_HOST"):
         load_settings(environ={**services, "AGENT_CORE_HOST": "core"}, directory=tmp_path)
-
-
-def test_secrets_do_not_show(tmp_path: Path) -> None:
-    settings = load_settings(environ={"DIAL_API_KEY": "k-123", "AGENT_STATE_SECRET": "s-123"}, directory=tmp_path)
-    assert "-123" not in repr(settings)
 
 
 @pytest.mark.fault("start: malformed settings")
@@ -208,30 +192,22 @@ def test_a_limit_of_time_that_is_never_reached_stops_the_start(
     environ: dict[str, str], words: str, tmp_path: Path
 ) -> None:
     assert words in refusal(tmp_path, environ)
-
-
-@pytest.mark.parametrize("name", ["AGENT_LIMITS__TOOL_SECONDS", "AGENT_LIMITS__RUN_SECONDS"])
-def test_defaults_give_way_to_a_short_limit_of_time(name: str, tmp_path: Path) -> None:
-    assert load_settings(environ={name: "5"}, directory=tmp_path).rag.seconds == 900
+    for name in ("AGENT_LIMITS__TOOL_SECONDS", "AGENT_LIMITS__RUN_SECONDS"):  # defaults give way
+        assert load_settings(environ={name: "5"}, directory=tmp_path).rag.seconds == 900
 
 
 @pytest.mark.fault("start: a list of servers with keys that is not JSON")
-def test_a_list_that_is_not_json_is_not_repeated_because_it_may_hold_a_key(tmp_path: Path) -> None:
-    message = refusal(tmp_path, {"AGENT_MCP_SERVERS": '[{"token": "sk-key", '})
-    assert message.startswith("AGENT_MCP_SERVERS in the environment: it is not valid JSON: ")
-    assert "sk-key" not in message
+def test_keys_and_passwords_are_never_shown(tmp_path: Path) -> None:
+    settings = load_settings(environ={"DIAL_API_KEY": "sk-key", "AGENT_STATE_SECRET": "sk-key"}, directory=tmp_path)
+    not_json = refusal(tmp_path, {"AGENT_MCP_SERVERS": '[{"token": "sk-key", '})
+    password = refusal(tmp_path, {"DIAL_ENDPOINT": "http://core:sk-key@evil.example"})
+    assert not_json.startswith("AGENT_MCP_SERVERS in the environment: it is not valid JSON: ")
+    assert "must not hold a user name" in password
+    for text in (repr(settings), not_json, password):
+        assert "sk-key" not in text
 
 
-def test_a_dotenv_that_is_not_text_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert "nowhere.yaml cannot be read: No such file" in refusal(tmp_path, config=tmp_path / "nowhere.yaml")
     (tmp_path / ".env").write_bytes(b"A=\xff\xfe\n")
     assert ".env cannot be read" in refusal(tmp_path)
-
-
-def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
-    assert "nowhere.yaml cannot be read: No such file" in refusal(tmp_path, config=tmp_path / "nowhere.yaml")
-
-
-def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    message = refusal(tmp_path, {"DIAL_ENDPOINT": "http://core:8080@evil.example"})
-    assert "must not hold a user name" in message
-    assert "evil" not in message

@@ -10,7 +10,7 @@ import pytest
 
 from task.settings import Settings, load_settings
 from task.settings.sources import settings_of
-from tests.support.settings_reads import keys_in, read_keys
+from tests.support.settings_reads import read_keys
 
 ROOT = Path(__file__).parents[2]
 CONSOLE = {setting.key for setting in settings_of(Settings, "") if setting.console}
@@ -58,23 +58,6 @@ def test_each_of_the_frameworks_settings_has_a_test_of_its_effect() -> None:
     for test in EFFECTS:
         file, _, name = test.partition("::")
         assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), test
-
-
-@pytest.mark.parametrize(
-    ("source", "keys"),
-    [
-        ("settings.log_level", {"log_level"}),
-        ("product._settings.teps.secure_mode", {"teps.secure_mode"}),
-        ("shell, limits = settings.teps.bash, settings.limits\nshell.working_directory, limits.steps",
-         {"teps.bash.working_directory", "limits.steps"}),
-        ("def f(given: ConsoleSettings):\n    return given.name", {"console.name"}),
-        ("async def f(settings: ConsoleSettings):\n    return settings.version", {"console.version"}),
-        ("settings.teps.file_read.model_dump()", {"teps.file_read.allowed_extensions", "teps.file_read.max_file_size"}),
-        ("settings.store_options, tool.name, settings.model_copy()", set[str]()),
-    ],
-)  # fmt: skip
-def test_the_search_for_reads_finds_sections_behind_variables(source: str, keys: set[str]) -> None:
-    assert keys_in(source) == keys
 
 
 @pytest.mark.fault("configuration: a setting without effect in a door")

@@ -123,11 +123,8 @@ def test_a_documented_key_sets_its_setting(tmp_path: Path, content: str, key: st
     for name in key.split("."):
         found = getattr(found, name)
     assert found == value
-
-
-def test_the_environment_still_wins(tmp_path: Path) -> None:
-    found = settings(tmp_path, "llm: {provider: openai, model: a}", {"DEPLOYMENT_NAME": "b", "AGENT_BACKEND": "dial"})
-    assert (found.deployment_name, found.backend) == ("b", "dial")
+    named = settings(tmp_path, content, {"DEPLOYMENT_NAME": "b", "AGENT_BACKEND": "dapr"})
+    assert (named.deployment_name, named.backend) == ("b", "dapr"), "the environment still wins"
 
 
 @pytest.mark.fault("configuration: two spellings that disagree")
@@ -161,19 +158,15 @@ def test_errors_use_the_names_of_the_file(tmp_path: Path, content: str, words: s
     assert words in refusal(tmp_path, content)
 
 
-def test_variables_come_from_the_environment_and_from_dotenv(tmp_path: Path) -> None:
+def test_variables_are_filled_in_once_from_the_environment_then_dotenv_and_never_read_as_yaml(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("HOST=core\nPORT=1\n")
-    content = "dial_endpoint: http://${HOST}:${PORT}\nsystem_prompt: costs $5, $${HOST}\nprofile: ${NONE}"
-    found = settings(tmp_path, content, {"PORT": "2", "NONE": ""})
-    assert (found.dial_endpoint, found.system_prompt, found.profile) == ("http://core:2", "costs $5, ${HOST}", None)
+    content = "dial_endpoint: http://${HOST}:${PORT}\nsystem_prompt: costs $5, $${HOST}, ${TRICK}\nprofile: ${NONE}"
+    found = settings(tmp_path, content, {"PORT": "2", "NONE": "", "TRICK": "${HOST}\nport: 1"})
+    assert (found.dial_endpoint, found.profile, found.port) == ("http://core:2", None, 5030)
+    assert found.system_prompt == "costs $5, ${HOST}, ${HOST}\nport: 1"
 
 
-def test_a_variable_is_filled_in_once_and_never_read_as_yaml(tmp_path: Path) -> None:
-    variables = {"TRICK": "${OTHER}\nport: 1", "OTHER": "x"}
-    found = settings(tmp_path, "system_prompt: ${TRICK}", variables)
-    assert (found.system_prompt, found.port) == ("${OTHER}\nport: 1", 5030)
-
-
+@pytest.mark.fault("configuration: a key in a value that is refused")
 @pytest.mark.fault("configuration: a variable that is not set")
 @pytest.mark.parametrize(
     ("content", "words"),
@@ -182,16 +175,12 @@ def test_a_variable_is_filled_in_once_and_never_read_as_yaml(tmp_path: Path) -> 
         ("tool_paths: ['${NOWHERE}']", "tool_paths in dial-agent.yaml: the variable NOWHERE is not set"),
         ("system_prompt: '${A-b}'", "'${A-b}' names no variable"),
         ("system_prompt: '${A'", "names no variable"),
+        ("llm: {provider: openai, temperature: '${KEY}'}", "llm.temperature"),
     ],
 )  # fmt: skip
 def test_a_missing_or_malformed_variable_is_named_with_its_key(tmp_path: Path, content: str, words: str) -> None:
-    assert words in refusal(tmp_path, content)
-
-
-@pytest.mark.fault("configuration: a key in a value that is refused")
-def test_a_filled_in_value_is_never_repeated(tmp_path: Path) -> None:
-    message = refusal(tmp_path, "llm: {provider: openai, temperature: '${KEY}'}", {"KEY": "sk-secret"})
-    assert "llm.temperature" in message
+    message = refusal(tmp_path, content, {"KEY": "sk-secret"})
+    assert words in message
     assert "sk-secret" not in message
 
 
@@ -240,46 +229,34 @@ def managed(folder: Path, content: str) -> ConfigurationManager:
     return ConfigurationManager(str(path))
 
 
-def test_the_configuration_manager_is_a_view_of_the_tree(tmp_path: Path) -> None:
-    manager = managed(tmp_path, DOCUMENTED.replace("${GEMINI_KEY}", "g-1"))
-    assert manager.get_llm_provider() == "gemini"
-    given = manager.get_llm_settings()
-    assert (given["model"], given["api_key"], given["max_tokens"]) == ("gemini-2.5-flash", "g-1", 2048)
-    assert manager.get_context_definition_path() == "config/FRAMEWORK_CONTEXT.md"
-    assert manager.get_teps_settings()["tool_timeout"] == 30_000
-    assert manager.get_teps_settings()["bash"]["blocked_commands"] == ["rm"]
-    assert manager.get_ui_settings()["prompt_symbol"] == "$ "
-    history = MessageManager(manager.get_message_history_settings())
-    assert [message["content"] for message in history.get_messages()] == ["Be brief."]
-
-
-def test_a_loaded_configuration_has_the_documented_shape_and_can_be_loaded_again(tmp_path: Path) -> None:
-    manager = managed(tmp_path, "{}")
-    (tmp_path / "other.yaml").write_text(DOCUMENTED.replace("${GEMINI_KEY}", "g-1"))
-    loaded = manager.load_config(str(tmp_path / "other.yaml"))
-    assert set(loaded) == {"framework", "llm", "teps", "message_history", "ui", "dcm", "advanced"}
-    assert loaded["framework"]["default_persona"] == "critic"
-    assert loaded["advanced"]["max_retries"] == 4
-    assert loaded["dcm"]["document_cache_size"] == 7
-    assert manager.get_llm_provider() == "gemini"
-
-
-@pytest.mark.parametrize(
-    ("content", "provider"),
-    [("{}", "dial"), ("llm: {provider: openai}", "openai"), ("llm: {provider: anthropic}", "anthropic"),
-     ("llm: {provider: ollama}", "ollama"),
-     ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com}", "azure_openai"),
-     ("llm: {provider: openai, base_url: http://localhost:1/v1}", "openai")],
-)  # fmt: skip
-def test_the_provider_is_reported(tmp_path: Path, content: str, provider: str) -> None:
-    assert managed(tmp_path, content).get_llm_provider() == provider
-
-
-def test_a_configuration_that_is_wrong_is_a_config_error_in_one_line(tmp_path: Path) -> None:
+def test_the_configuration_manager_is_a_view_of_the_tree_and_loads_other_files(tmp_path: Path) -> None:
     manager = managed(tmp_path, "port: 1")
+    assert manager.get_llm_provider() == "dial"
     with pytest.raises(ConfigError, match=r"nowhere\.yaml cannot be read") as caught:
         manager.load_config(str(tmp_path / "nowhere.yaml"))
     assert isinstance(caught.value, FrameworkError)
     assert manager.settings.port == 1
     with pytest.raises(ConfigError, match="the nearest is port"):
         managed(tmp_path, "prot: 1")
+    (tmp_path / "other.yaml").write_text(DOCUMENTED.replace("${GEMINI_KEY}", "g-1"))
+    loaded = manager.load_config(str(tmp_path / "other.yaml"))
+    assert set(loaded) == {"framework", "llm", "teps", "message_history", "ui", "dcm", "advanced"}
+    assert (loaded["framework"]["default_persona"], loaded["advanced"]["max_retries"]) == ("critic", 4)
+    assert loaded["dcm"]["document_cache_size"] == 7
+    assert manager.get_llm_provider() == "gemini"
+    given, teps = manager.get_llm_settings(), manager.get_teps_settings()
+    assert (given["model"], given["api_key"], given["max_tokens"]) == ("gemini-2.5-flash", "g-1", 2048)
+    assert manager.get_context_definition_path() == "config/FRAMEWORK_CONTEXT.md"
+    assert (teps["tool_timeout"], teps["bash"]["blocked_commands"]) == (30_000, ["rm"])
+    assert manager.get_ui_settings()["prompt_symbol"] == "$ "
+    history = MessageManager(manager.get_message_history_settings())
+    assert [message["content"] for message in history.get_messages()] == ["Be brief."]
+
+
+@pytest.mark.parametrize("llm", [
+    "provider: openai", "provider: anthropic", "provider: ollama",
+    "provider: azure_openai, endpoint: https://x.openai.azure.com", "provider: openai, base_url: http://localhost:1/v1",
+])  # fmt: skip
+def test_the_provider_is_reported(tmp_path: Path, llm: str) -> None:
+    provider = llm.removeprefix("provider: ").partition(",")[0]
+    assert managed(tmp_path, f"llm: {{{llm}}}").get_llm_provider() == provider
