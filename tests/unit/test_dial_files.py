@@ -1,4 +1,4 @@
-"""Files of DIAL for tools: contents, and the sentences for failures."""
+"""Files of DIAL for tools: contents, the user behind a key, and the sentences for failures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import gzip
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -54,28 +55,32 @@ async def answering(handler: Handler) -> AsyncGenerator[str]:
         yield url
 
 
-@pytest.mark.parametrize("prefix", ["", "{endpoint}/v1/", " "])
-async def test_a_file_is_downloaded_by_its_relative_and_by_its_absolute_url(
-    files: DialFiles, core: CoreFiles, prefix: str
+async def test_a_file_and_its_metadata_are_found_by_every_spelling_of_its_url(
+    files: DialFiles, core: CoreFiles
 ) -> None:
     stored = await core.put("dir/my%20report%231.csv", b"1,2\n", type="text/csv")
-    url = prefix.format(endpoint=core.base_url) + core.url("dir/my%20report%231.csv")
-    file = await files.download(url, KEY, MEGABYTE)
-    assert (file.name, file.content, file.content_type, file.etag) == (
-        "my report#1.csv", b"1,2\n", "text/csv", stored.etag,
-    )  # fmt: skip
-
-
-async def test_a_name_may_be_given_decoded(files: DialFiles, core: CoreFiles) -> None:
+    for prefix in ("", f"{core.base_url}/v1/", " "):
+        url = prefix + core.url("dir/my%20report%231.csv")
+        file, about = await files.download(url, KEY, MEGABYTE), await files.metadata(url, KEY)
+        assert (file.content, about.size, about.url) == (b"1,2\n", 4, core.url("dir/my%20report%231.csv"))
+        for found in (file, about):
+            assert (found.name, found.content_type, found.etag) == ("my report#1.csv", "text/csv", stored.etag)
     await core.put("%D0%BE%D1%82%D1%87%D1%91%D1%82%20100%25.csv", b"x")
     assert (await files.download(core.url("отчёт 100%.csv"), KEY, MEGABYTE)).content == b"x"
 
 
-async def test_metadata_contains_size_type_and_etag(files: DialFiles, core: CoreFiles) -> None:
-    stored = await core.put("a%20b.csv", b"1,2\n", type="text/csv")
-    about = await files.metadata(core.url("a%20b.csv"), KEY)
-    assert (about.name, about.size, about.content_type, about.etag) == ("a b.csv", 4, "text/csv", stored.etag)
-    assert about.url == core.url("a%20b.csv")
+async def test_an_upload_outside_a_request_goes_into_the_files_home_under_a_unique_and_valid_name(
+    files: DialFiles, core: CoreFiles
+) -> None:
+    urls = [await files.upload("my chart #1.png", b"png", "image/png", KEY) for _ in range(2)]
+    assert urls[0] != urls[1]
+    for url in urls:
+        assert url.startswith(core.url("my%20chart%20%231_"))
+        file = await files.download(url, KEY, MEGABYTE)
+        assert (file.content, file.content_type, file.name[-4:]) == (b"png", "image/png", ".png")
+    for name in ("", "..", "a/b\\c{d}\n.", "x" * 500 + ".txt", "." * 10, "отчёт.csv", "a?b#c%41.txt"):
+        url = await files.upload(name, name.encode(), "text/plain", KEY)
+        assert (await files.download(url, KEY, MEGABYTE)).content == name.encode()
 
 
 @pytest.mark.fault("gate: a chart that loads pictures, maps or addresses from elsewhere")
@@ -85,23 +90,6 @@ async def test_a_chart_is_stored_without_remote_sources(files: DialFiles) -> Non
     assert (await files.download(url, KEY, 1_000)).content == b'{"data":[1.5],"layout":{"images":[]}}'
     with pytest.raises(ToolError, match="is not a chart"):
         await files.upload("chart.json", b"text", "application/vnd.plotly.v1+json", KEY)
-
-
-async def test_an_upload_outside_a_request_goes_into_the_files_home_under_a_unique_name(
-    files: DialFiles, core: CoreFiles
-) -> None:
-    urls = [await files.upload("my chart #1.png", b"png", "image/png", KEY) for _ in range(2)]
-    assert urls[0] != urls[1]
-    for url in urls:
-        assert url.startswith(core.url("my%20chart%20%231_"))
-        file = await files.download(url, KEY, MEGABYTE)
-        assert (file.content, file.content_type, file.name[-4:]) == (b"png", "image/png", ".png")
-
-
-async def test_any_name_becomes_a_name_that_core_accepts(files: DialFiles) -> None:
-    for name in ("", "..", "a/b\\c{d}\n.", "x" * 500 + ".txt", "." * 10, "отчёт.csv", "a?b#c%41.txt"):
-        url = await files.upload(name, name.encode(), "text/plain", KEY)
-        assert (await files.download(url, KEY, MEGABYTE)).content == name.encode()
 
 
 async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Path, pool: AsyncDialClientPool) -> None:
@@ -122,11 +110,6 @@ async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Pat
         assert principal == await files.principal(KEY)
         assert url.startswith(f"files/{principal}/appdata/my%20agent/chart_")
         assert (await files.download(url, KEY, MEGABYTE)).content == b"png"
-
-
-async def test_the_principal_is_one_for_all_keys_of_a_user_and_another_for_another(files: DialFiles) -> None:
-    one, more, two = [await files.principal(key) for key in ("key-one", "key-one-more", "key-two")]
-    assert one == more != two
 
 
 NOT_FILES = (
@@ -201,7 +184,9 @@ async def test_an_endpoint_below_a_path_is_part_of_its_urls(pool: AsyncDialClien
 
 
 @pytest.mark.fault("file: an attachment that cannot be read")
-async def test_a_missing_file_and_one_without_access_say_what_to_do(files: DialFiles, core: CoreFiles) -> None:
+async def test_a_missing_file_and_one_without_access_or_over_the_limit_say_what_to_do(
+    files: DialFiles, core: CoreFiles
+) -> None:
     async with CoreFiles.of(core.base_url, "key-two") as other:
         theirs = (await other.put("a.csv")).json["url"]
     advice = {
@@ -210,13 +195,26 @@ async def test_a_missing_file_and_one_without_access_say_what_to_do(files: DialF
         "files/nobody0/a.csv": r"refuses .*exactly as it stands",
     }
     for url, sentence in advice.items():
-        with pytest.raises(ToolError, match=sentence):
-            await files.download(url, KEY, MEGABYTE)
-        with pytest.raises(ToolError, match=sentence):
-            await files.metadata(url, KEY)
+        for call in (files.download(url, KEY, MEGABYTE), files.metadata(url, KEY)):
+            with pytest.raises(ToolError, match=sentence):
+                await call
+    await core.put("a", b"x" * 1000)
+    assert len((await files.download(core.url("a"), KEY, 1000)).content) == 1000
+    with pytest.raises(ToolError, match="larger than 999 bytes"):
+        await files.download(core.url("a"), KEY, 999)
 
 
-async def test_a_key_that_is_dead_is_explained_without_showing_it(files: DialFiles, core: CoreFiles) -> None:
+async def test_each_request_has_its_own_key_and_a_dead_one_is_explained_without_showing_it(
+    files: DialFiles, core: CoreFiles
+) -> None:
+    one, more, two = [await files.principal(key) for key in ("key-one", "key-one-more", "key-two")]
+    assert one == more != two
+    await core.put("a", b"content")
+    async with asyncio.timeout(20):
+        answers = await asyncio.gather(
+            *(files.download(core.url("a"), key, 10) for key in ("key-one", "key-two") * 10), return_exceptions=True
+        )
+    assert [isinstance(answer, ToolError) for answer in answers] == [False, True] * 10
     dead = "dead-key-of-a-past-request"
     calls = (
         files.download(core.url("a"), dead, 1), files.metadata(core.url("a"), dead),
@@ -228,11 +226,45 @@ async def test_a_key_that_is_dead_is_explained_without_showing_it(files: DialFil
         assert dead not in str(refused.value)
 
 
-async def test_a_file_of_exactly_the_limit_is_read_and_a_larger_one_is_not(files: DialFiles, core: CoreFiles) -> None:
-    await core.put("a", b"x" * 1000)
-    assert len((await files.download(core.url("a"), KEY, 1000)).content) == 1000
-    with pytest.raises(ToolError, match="larger than 999 bytes"):
-        await files.download(core.url("a"), KEY, 999)
+@asynccontextmanager
+async def homes(*answers: web.Response) -> AsyncGenerator[tuple[DialFiles, list[str], str]]:
+    """A Core that gives these answers about a key's home in turn; the keys it was asked with, and its address."""
+    keys: list[str] = []
+
+    async def bucket(request: web.Request) -> web.Response:
+        keys.append(request.headers["Api-Key"])
+        return answers[len(keys) - 1]
+
+    async with answering(bucket) as url, aiohttp.ClientSession() as session:
+        yield DialFiles(url, session=session), keys, url
+
+
+@pytest.mark.parametrize(
+    ("answers", "principal"),
+    [
+        ([{"bucket": "user"}], "user"),
+        ([{"bucket": "agent", "appdata": "user/appdata/agent"}], "user"),
+        ([503, {"bucket": "user"}], "user"),
+        ([401], None),
+        ([500, 500], None),
+    ],
+    ids=["own-key", "request-key", "asked-once-more", "a-refusal-is-not-retried", "a-failing-server-only-once"],
+)
+async def test_the_principal_is_the_users_bucket(answers: list[Any], principal: str | None) -> None:
+    given = [web.Response(status=a) if isinstance(a, int) else web.json_response(a) for a in answers]
+    async with homes(*given) as (files, keys, _):
+        with nullcontext() if principal else pytest.raises(ToolError):
+            assert await files.principal("k") == principal
+    assert keys == ["k"] * len(answers)
+
+
+async def test_the_key_does_not_follow_to_another_host() -> None:
+    async with homes(web.json_response({"bucket": "another"})) as (_, keys, other):
+        away = web.Response(status=302, headers={"Location": f"{other}/v1/bucket"})
+        async with homes(away) as (files, *_):
+            with pytest.raises(ToolError, match="could not be understood"):
+                await files.principal("k")
+    assert keys == []
 
 
 @pytest.mark.fault("file: a download over the limit")
@@ -309,13 +341,3 @@ async def test_whatever_core_does_is_a_sentence_soon(
             with pytest.raises(ToolError, match=sentence) as refused:
                 await asked[call]()
             assert "secret" not in str(refused.value)
-
-
-async def test_the_pool_serves_many_requests_with_keys_of_their_own(files: DialFiles, core: CoreFiles) -> None:
-    await core.put("a", b"content")
-    url = core.url("a")
-    async with asyncio.timeout(20):
-        answers = await asyncio.gather(
-            *(files.download(url, key, 10) for key in ("key-one", "key-two") * 10), return_exceptions=True
-        )
-    assert [isinstance(answer, ToolError) for answer in answers] == [False, True] * 10

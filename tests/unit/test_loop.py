@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.clock import FakeClock
 from tests.support.tools import MadeTool, answering
+from tests.support.waiting import until
 
 ADD = answering("add", "4")
 
@@ -36,19 +36,22 @@ async def run(
         return await running.run([user("2+2?")] if messages is None else messages, choice or RecordingChoice(), CALLER)
 
 
-async def test_a_tool_result_reaches_the_model_and_its_answer_the_reader() -> None:
-    model, choice = ScriptedModel(wants("add"), says("It is ", "4.")), RecordingChoice()
-    outcome = await run(loop(model), choice=choice)
+async def test_a_tool_result_reaches_the_model_its_answer_the_reader_and_all_of_it_the_conversation() -> None:
+    model, choice, messages = ScriptedModel(wants("add"), says("It is ", "4.")), RecordingChoice(), [user("2+2?")]
+    outcome = await run(loop(model), messages, choice)
     assert (outcome.status, outcome.answer.content, choice.content) == ("finished", "It is 4.", "It is 4.")
     assert (model.requests[1][-1].role, model.requests[1][-1].content) == (Role.TOOL, "4")
     assert [stage.status for stage in choice.stages] == ["completed"]
-
-
-async def test_the_conversation_grows_by_everything_the_run_adds() -> None:
-    messages = [user("2+2?")]
-    outcome = await run(loop(ScriptedModel(wants("add"), says("4"))), messages)
     assert [message.role for message in messages] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
     assert outcome.added == tuple(messages[1:])
+
+
+async def test_a_damaged_history_is_repaired_before_the_model_sees_it() -> None:
+    model, call = ScriptedModel(says("Hello.")), ToolCall("c1", FunctionCall("add"))
+    await run(loop(model), [user("Hi"), tool_message(call, "nobody asked"), assistant(None, [call]), user("And?")])
+    roles = [message.role for message in model.requests[0]]
+    assert roles == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.USER]
+    assert "interrupted" in model.requests[0][2].text()
 
 
 class Timed(LoopObserver):
@@ -61,40 +64,39 @@ class Timed(LoopObserver):
         self.seconds.append(seconds)
 
 
-@pytest.mark.parametrize("then", [says("It is 4."), wants("add"), says("", reasoning="Hm.") & says("It is 4.")])
-async def test_what_the_model_waits_for_are_stages_that_end_with_the_first_word_or_call(then: Reply) -> None:
-    waiting = Reply((Waiting("In line"), Waiting("Loading the model")))
-    choice = RecordingChoice()
-    await run(loop(ScriptedModel(waiting & then, says("4"))), choice=choice)
+@pytest.mark.parametrize(
+    ("then", "statuses"),
+    [
+        (says("It is 4."), ("finished", "completed")),
+        (wants("add"), ("finished", "completed")),
+        (says("", reasoning="Hm.") & says("It is 4."), ("finished", "completed")),
+        (Reply((ProviderError("There is no memory for it."),)), ("failed", "failed")),
+    ],
+    ids=["word", "call", "thought", "failure"],
+)
+async def test_what_the_model_waits_for_are_stages_whose_time_is_not_the_models(
+    then: Reply, statuses: tuple[str, str]
+) -> None:
+    waiting, choice, timed = (
+        Reply((Waiting("In line"), Waiting("Loading the model"), Pause(2.0))),
+        RecordingChoice(),
+        Timed(),
+    )
+    outcome = await run(replace(loop(ScriptedModel(waiting & then, says("4"))), observer=timed), choice=choice)
     first, second, *_ = choice.stages
     assert [stage.name.partition(" [")[0] for stage in (first, second)] == ["In line", "Loading the model"]
-    assert {first.status, second.status} == {"completed"}
-
-
-async def test_the_time_of_a_wait_is_not_the_models() -> None:
-    model, timed = ScriptedModel(Reply((Waiting("Loading the model"), Pause(2.0))) & says("4")), Timed()
-    await run(replace(loop(model), observer=timed))
-    assert timed.seconds[0] < 2.0
-
-
-async def test_a_wait_that_ends_with_a_failure_is_a_failed_stage() -> None:
-    choice = RecordingChoice()
-    failing = Reply((Waiting("Loading the model"), ProviderError("There is no memory for it.")))
-    outcome = await run(loop(ScriptedModel(failing)), choice=choice)
-    assert (outcome.status, choice.stages[0].status) == ("failed", "failed")
+    assert (first.status, outcome.status, second.status) == ("completed", *statuses)
+    assert all(seconds < 2.0 for seconds in timed.seconds)
 
 
 async def test_at_the_limit_the_model_gives_its_last_answer_without_tools() -> None:
-    model = ScriptedModel(wants("add"), says("This is as far as I got."))
-    outcome = await run(loop(model, steps=1))
-    assert (outcome.status, outcome.answer.content) == ("limited", "This is as far as I got.")
-    assert "limit of 1 steps" in model.requests[-1][-1].text()
-
-
-async def test_the_token_limit_ends_a_run() -> None:
-    model = ScriptedModel(says("", usage=Usage(90, 20)) & wants("add"), says("Enough."))
-    outcome = await run(loop(model, run_tokens=100))
-    assert (outcome.status, outcome.limit) == ("limited", "the limit of 100 tokens")
+    asked = says("", usage=Usage(90, 20)) & wants("add")
+    for limit, named in ({"steps": 1}, "the limit of 1 steps"), ({"run_tokens": 100}, "the limit of 100 tokens"):
+        model = ScriptedModel(asked, says("This is as far as I got."))
+        outcome = await run(loop(model, **limit))
+        assert (outcome.status, outcome.answer.content) == ("limited", "This is as far as I got.")
+        assert outcome.limit == named
+        assert named in model.requests[-1][-1].text()
 
 
 async def test_the_time_limit_ends_a_run_between_steps() -> None:
@@ -128,45 +130,34 @@ async def test_a_tool_that_hangs_is_stopped_and_the_run_continues() -> None:
     assert "stopped after 0.05 s" in model.requests[1][-1].text()
 
 
-async def test_a_failing_model_is_an_outcome_and_what_was_written_stays() -> None:
-    model = ScriptedModel(says("Half an ans") & Reply((ProviderError("gone", status_code=500),)))
-    messages, choice = [user("Hi")], RecordingChoice()
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [(ProviderError("gone", status_code=500), None), (Finish("content_filter"), "content_filter")],
+    ids=["error", "filter"],
+)
+async def test_a_failing_model_is_an_outcome_and_what_was_written_and_called_before_stays(
+    ending: ProviderError | Finish, code: str | None
+) -> None:
+    messages, choice = [user("2+2?")], RecordingChoice()
+    model = ScriptedModel(wants("add"), Reply((TextDelta("Half an ans"), ending)))
     outcome = await run(loop(model), messages, choice)
-    assert outcome.status == "failed"
     assert isinstance(outcome.error, ProviderError)
-    assert (choice.content, messages[-1].content) == ("Half an ans", "Half an ans")
-
-
-async def test_results_of_a_failed_run_are_kept() -> None:
-    messages = [user("2+2?")]
-    outcome = await run(loop(ScriptedModel(wants("add"), Reply((ProviderError("gone"),)))), messages)
-    assert (outcome.status, messages[-1].content) == ("failed", "4")
+    assert (outcome.status, outcome.error.code) == ("failed", code)
+    assert (choice.content, [message.text() for message in messages[2:]]) == ("Half an ans", ["4", "Half an ans"])
 
 
 @pytest.mark.parametrize("reply", [says(""), Reply((Finish("tool_calls"),))])
-async def test_an_empty_answer_is_a_failure(reply: Reply) -> None:
+async def test_an_empty_answer_is_a_failure_and_after_a_call_the_end(reply: Reply) -> None:
     outcome = await run(loop(ScriptedModel(reply)))
     assert (outcome.status, str(outcome.error)) == ("failed", "The model gave an empty answer.")
-
-
-async def test_an_empty_answer_after_a_call_is_an_end() -> None:
     assert (await run(loop(ScriptedModel(wants("add"), says(""))))).status == "finished"
 
 
 async def test_an_answer_cut_off_by_the_model_is_marked_and_stays_as_it_is() -> None:
     choice = RecordingChoice()
     cut = await run(loop(ScriptedModel(Reply((TextDelta("A long"), Finish("length"))))), choice=choice)
-    whole = await run(loop(ScriptedModel(wants("add"), says("Done."))))
     assert (cut.status, cut.cut, choice.content) == ("finished", True, "A long")
-    assert not whole.cut
-
-
-async def test_a_content_filter_is_named_and_what_was_said_before_it_stays() -> None:
-    messages = [user("Hi")]
-    outcome = await run(loop(ScriptedModel(Reply((TextDelta("First you"), Finish("content_filter"))))), messages)
-    assert messages[-1].content == "First you"
-    assert isinstance(outcome.error, ProviderError)
-    assert (outcome.status, outcome.error.code) == ("failed", "content_filter")
+    assert not (await run(loop(ScriptedModel(says("Done."))))).cut
 
 
 async def test_cancelling_stops_the_tools_and_leaves_a_valid_conversation() -> None:
@@ -193,21 +184,13 @@ async def test_cancelling_stops_the_tools_and_leaves_a_valid_conversation() -> N
     assert [message.text()[:10] for message in messages[-2:]] == ["4", "Error: thi"]
 
 
-async def test_cancelling_a_model_keeps_the_text_a_person_has_read() -> None:
-    written = asyncio.Event()
-
-    class Choice(RecordingChoice):
-        def append_content(self, content: str) -> None:
-            super().append_content(content)
-            written.set()
-
-    messages = [user("Tell me a story")]
-    running = asyncio.create_task(run(loop(ScriptedModel(says("Once ", "upon", pause=60))), messages, Choice()))
-    async with asyncio.timeout(20):
-        await written.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+async def test_cancelling_a_model_keeps_the_text_that_the_user_has_read() -> None:
+    messages, choice = [user("Tell me a story")], RecordingChoice()
+    running = asyncio.create_task(run(loop(ScriptedModel(says("Once ", "upon", pause=60))), messages, choice))
+    await until(lambda: choice.content)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert messages[-1] == assistant("Once ")
 
 
@@ -224,31 +207,21 @@ class Doorkeeper:
         return Deferred(card, "digest") if request.call.name == "risky" and not self.open else Allowed()
 
 
-async def test_a_call_that_waits_for_approval_suspends_the_run_after_its_siblings_have_run() -> None:
+async def test_a_run_waits_for_an_approval_after_the_other_calls_and_resumes_exactly_there() -> None:
     keeper, messages = Doorkeeper(), [user("Go")]
-    model = ScriptedModel(wants("risky") & wants("add"), says("All done."))
-    running = ToolLoop(model, Toolbox([ADD, answering("risky", "deleted")], keeper))
+    model = ScriptedModel(wants("risky") & wants("add") & wants("forbidden"), says("All done."))
+    tools = [ADD, answering("risky", "deleted"), answering("forbidden", "x")]
+    running = ToolLoop(model, Toolbox(tools, keeper))
     outcome = await run(running, messages)
     assert (outcome.status, [item.call.name for item in outcome.pending]) == ("suspended", ["risky"])
-    assert [message.text() for message in messages if message.role is Role.TOOL] == ["4"]
-
-
-async def test_a_suspended_run_resumes_exactly_there_once_the_call_is_allowed() -> None:
-    keeper, messages = Doorkeeper(), [user("Go")]
-    model = ScriptedModel(wants("risky") & wants("add"), says("All done."))
-    running = ToolLoop(model, Toolbox([ADD, answering("risky", "deleted")], keeper))
-    await run(running, messages)
+    sum_, refusal = [message.text() for message in messages if message.role is Role.TOOL]
+    assert sum_ == "4"
+    assert "it is forbidden here" in refusal
     keeper.open = True
     outcome = await run(running, messages)
     assert (outcome.status, outcome.answer.content) == ("finished", "All done.")
-    assert [message.text() for message in model.requests[1][2:]] == ["deleted", "4"]
+    assert [message.text() for message in model.requests[1][2:]] == ["deleted", "4", refusal]
     assert [message.text() for message in outcome.added] == ["deleted", "All done."]
-
-
-async def test_the_model_receives_the_reason_of_a_refusal() -> None:
-    model = ScriptedModel(wants("forbidden"), says("Then not."))
-    await run(ToolLoop(model, Toolbox([answering("forbidden", "x")], Doorkeeper())))
-    assert "it is forbidden here" in model.requests[1][-1].text()
 
 
 @pytest.mark.fault("calls: endless identical calls")
@@ -306,16 +279,3 @@ async def test_whatever_goes_wrong_in_a_call_the_model_learns_what_to_do(call: R
     assert sentence in answer.text()
     assert "secret detail" not in answer.text()
     assert (outcome.status, [stage.status for stage in choice.stages]) == ("finished", ["failed"])
-
-
-def orphaned() -> Sequence[Message]:
-    call = ToolCall("c1", FunctionCall("add"))
-    return [user("Hi"), tool_message(call, "nobody asked"), assistant(None, [call]), user("And?")]
-
-
-async def test_a_damaged_history_is_repaired_before_the_model_sees_it() -> None:
-    model = ScriptedModel(says("Hello."))
-    await run(loop(model), list(orphaned()))
-    roles = [message.role for message in model.requests[0]]
-    assert roles == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.USER]
-    assert "interrupted" in model.requests[0][2].text()
