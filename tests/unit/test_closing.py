@@ -1,9 +1,11 @@
-"""Several things are closed, whatever becomes of each."""
+"""Several things are closed, whatever becomes of each; synchronous calls of several threads share one loop."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -57,3 +59,28 @@ async def test_a_tool_that_breaks_at_its_end_leaves_the_store_closed(
     assert "already gone" in caplog.text
     with closing(sqlite3.connect(tmp_path / "agent" / "store.db")) as database:
         assert database.execute("SELECT count(*) FROM processes").fetchone() == (0,)
+
+
+FIRST_CALLS = """
+import asyncio, sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from task.closing import run_blocking
+
+async def loop():
+    return id(asyncio.get_running_loop())
+
+def call(_):
+    together.wait(30)
+    return run_blocking(loop)
+
+sys.setswitchinterval(1e-6)
+together = Barrier(16)
+with ThreadPoolExecutor(16) as threads:
+    print(len(set(threads.map(call, range(16)))))
+"""
+
+
+def test_first_calls_of_several_threads_share_one_loop() -> None:
+    found = subprocess.run([sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout == "1\n"

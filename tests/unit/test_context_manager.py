@@ -1,4 +1,4 @@
-"""DCMManager: documents come from the definition's folder, are text of a bounded size, and are always current."""
+"""Context definitions in both formats; documents come from their folder, have a bounded size, and are current."""
 
 from __future__ import annotations
 
@@ -9,9 +9,103 @@ from pathlib import Path
 import pytest
 
 from task.context.dcm_manager import ContextOptions, DCMManager
+from task.context.definition import Definition, Reference, parse
 from task.context.prompt import CHECK_SECONDS, LiveContext, context_prompt
 from task.errors import ComponentInitError, DCMInitError, FrameworkError, InvalidRequest
 from tests.support.clock import FakeClock
+
+COLON_FORMAT = """\
+# FRAMEWORK_CONTEXT.md
+# initial_prompt_template: "You are {name}.\\nBe \\"brief\\"."
+
+## Core Persona Definitions
+# the first one is the default
+persona_catalyst: @personas/catalyst.md
+persona_siren: @personas/siren guide.md
+
+## Standards & Rules
+coding_guide: @standards/coding.md
+"""
+BULLET_FORMAT = """\
+# Framework Context
+
+## Initial Prompt
+Only the block counts.
+```prompt
+You help the team.
+- Not a document: @/nowhere.md
+## Not a heading
+```
+
+## Standards
+Write short functions.
+
+```text
+example: @not/a/document.md
+```
+- **Coding Guide**: @/docs/guide.md
+* Style: @docs/style.md
+Ask ann@example.org: she knows.
+"""
+
+
+def test_the_format_with_colons() -> None:
+    found = parse(COLON_FORMAT)
+    assert found.initial_prompt == 'You are {name}.\nBe "brief".'
+    assert found.references == (
+        Reference("persona_catalyst", "persona_catalyst", "personas/catalyst.md", 6, persona=True),
+        Reference("persona_siren", "persona_siren", "personas/siren guide.md", 7, persona=True),
+        Reference("coding_guide", "coding_guide", "standards/coding.md", 10),
+    )
+    assert dict(found.sections) == {"core_persona_definitions": "", "standards_rules": ""}
+    assert found.problems == ()
+
+
+def test_the_format_with_bullets() -> None:
+    found = parse(BULLET_FORMAT)
+    assert found.initial_prompt == "You help the team.\n- Not a document: @/nowhere.md\n## Not a heading"
+    assert found.references == (
+        Reference("coding_guide", "Coding Guide", "/docs/guide.md", 17, rooted=True),
+        Reference("style", "Style", "docs/style.md", 18, rooted=True),
+    )
+    assert found.sections["standards"] == (
+        "Write short functions.\n\n```text\nexample: @not/a/document.md\n```\nAsk ann@example.org: she knows."
+    )
+
+
+def test_an_initial_prompt_may_be_plain_prose_or_span_lines() -> None:
+    assert parse("## Initial Prompt\n\nYou help.\nA lot.\n").initial_prompt == "You help.\nA lot."
+    assert parse('initial_prompt_template: "You help.\n\nA lot."\n').initial_prompt == "You help.\n\nA lot."
+    assert parse("initial_prompt_template: You help.\n").initial_prompt == "You help."
+    assert parse("## Other\n").initial_prompt is None
+    assert dict(parse("=== Rules ===\nBe kind.\n", r"^=== (.+) ===$").sections) == {"rules": "Be kind."}
+
+
+@pytest.mark.fault("context: a block or text that is never closed")
+def test_problems_name_their_line() -> None:
+    def problems(text: str) -> list[tuple[int, str]]:
+        return list(parse(text).problems)
+
+    assert problems("a: @x.md\nb: @y.md\nA: @z.md\n") == [(3, "'A' names a document already, on line 1; ignored")]
+    assert problems("## S\n```\nnever\n") == [(2, "the block that ``` opens is never closed")]
+    assert problems('\ninitial_prompt_template: "never\n') == [(2, 'the text that " opens is never closed')]
+    assert problems('initial_prompt_template: "a"\n# initial_prompt_template: "b"\n') == [
+        (2, "a second initial prompt is ignored")
+    ]
+    assert problems("\nLost words.\nMore.\n## S\nProse.\n") == [
+        (2, "text before the first section is ignored; give it a heading")
+    ]
+    assert problems("\n**: @x.md\n") == [(2, "a document needs a name before its path")]
+
+
+@pytest.mark.fault("context: endless lines and thousands of documents")
+def test_odd_endless_and_empty_definitions_end() -> None:
+    assert parse("\ufeff## S\r\na: @x.md\r\n").references[0].path == "x.md"
+    assert parse("") == Definition()
+    assert parse(" " * 10**6 + "x: @y").references == ()
+    found = parse("\n".join(f"d{number}: @{number}.md" for number in range(1500)))
+    assert (len(found.references), len(found.problems)) == (1000, 500)
+
 
 DEFINITION = """\
 initial_prompt_template: "You help the team."
@@ -44,11 +138,6 @@ def whole(folder: Path, options: ContextOptions | None = None) -> DCMManager:
     return manager(folder, DEFINITION, options, docs__guide_md="Guide.", docs__notes_md="Notes.", critic_md="Doubt.")
 
 
-def warning(folder: Path, definition: str, options: ContextOptions | None = None, **files: str | bytes) -> str:
-    [found] = manager(folder, definition, options, **files).warnings
-    return found
-
-
 def test_what_a_definition_names_can_be_asked_for(tmp_path: Path) -> None:
     context = whole(tmp_path)
     assert context.get_initial_prompt() == "You help the team."
@@ -69,11 +158,6 @@ def test_a_missing_document_is_a_warning_with_file_and_line_and_the_rest_is_ther
     assert context.get_document_content("notes") == "Notes."
 
 
-def test_using_it_before_it_is_initialised_raises(tmp_path: Path) -> None:
-    with pytest.raises(DCMInitError, match="initialize"):
-        DCMManager(str(tmp_path / "FRAMEWORK_CONTEXT.md")).get_initial_prompt()
-
-
 @pytest.mark.fault("context: a missing or unreadable definition")
 def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: Path) -> None:
     written(tmp_path, {"binary.md": b"\xff\xfe\x00", "big.md": "x" * 2000})
@@ -87,12 +171,11 @@ def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: P
             DCMManager(str(tmp_path / name), options=ContextOptions(max_document_bytes=1000)).initialize()
         assert isinstance(caught.value, ComponentInitError)
         assert isinstance(caught.value, FrameworkError)
-
-
-@pytest.mark.parametrize("pattern", ["(", "^## .*$"])
-def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path: Path, pattern: str) -> None:
-    with pytest.raises(DCMInitError, match="section_pattern"):
-        manager(tmp_path, "## S\n", ContextOptions(section_pattern=pattern))
+    with pytest.raises(DCMInitError, match="initialize"):
+        DCMManager(str(tmp_path / "FRAMEWORK_CONTEXT.md")).get_initial_prompt()
+    for pattern in ("(", "^## .*$"):
+        with pytest.raises(DCMInitError, match="section_pattern"):
+            manager(tmp_path, "## S\n", ContextOptions(section_pattern=pattern))
 
 
 @pytest.mark.fault("context: `..` in a document's path")
@@ -103,9 +186,10 @@ def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path:
     ("line", "words"),
     [
         ("a: @../secret.md", "leads out of"),
+        ("a: @../secret.md", "context.allow_parent_traversal"),
         ("a: @docs/../../secret.md", "leads out of"),
         ("- A: @/../secret.md", "leads out of"),
-        ("a: @/etc/passwd", "absolute"),
+        ("a: @/etc/passwd", "context.allow_absolute_paths"),
         ("- A: @//etc/passwd", "absolute"),
         ("a: @link.md", "symbolic link that leads out"),
         ("a: @linked/secret.md", "symbolic link that leads out"),
@@ -133,38 +217,24 @@ def test_a_path_that_leads_elsewhere_is_refused_with_its_line(tmp_path: Path, li
     assert context.get_document_content("a") is None
 
 
-def test_a_refusal_names_the_setting_that_allows_it(tmp_path: Path) -> None:
-    assert "context.allow_parent_traversal" in warning(tmp_path, "a: @../secret.md")
-    assert "context.allow_absolute_paths" in warning(tmp_path, "a: @/secret.md")
-
-
-def test_paths_outside_can_be_allowed(tmp_path: Path) -> None:
-    written(tmp_path, {"secret.md": "shared"})
+def test_links_within_the_folder_are_followed_and_paths_outside_where_they_are_allowed(tmp_path: Path) -> None:
+    written(tmp_path, {"secret.md": "shared", "context/real/guide.md": "Guide."})
+    (tmp_path / "context" / "guide.md").symlink_to("real/guide.md")
     options = ContextOptions(allow_parent_traversal=True, allow_absolute_paths=True)
-    context = manager(tmp_path / "context", f"a: @../secret.md\nb: @{tmp_path}/secret.md\n", options)
-    assert context.get_document_content("a") == context.get_document_content("b") == "shared"
-
-
-def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
-    written(tmp_path, {"real/guide.md": "Guide."})
-    (tmp_path / "guide.md").symlink_to("real/guide.md")
-    assert manager(tmp_path, "guide: @guide.md\n").get_document_content("guide") == "Guide."
+    definition = f"a: @../secret.md\nb: @{tmp_path}/secret.md\nguide: @guide.md\n"
+    context = manager(tmp_path / "context", definition, options)
+    assert [context.get_document_content(name) for name in ("a", "b", "guide")] == ["shared", "shared", "Guide."]
 
 
 @pytest.mark.fault("context: a document of 100 MB")
-def test_a_document_of_100_mb_is_refused_without_being_read(tmp_path: Path) -> None:
+@pytest.mark.fault("context: a binary document")
+def test_binary_and_huge_documents_are_refused_without_being_read(tmp_path: Path) -> None:
     with open(tmp_path / "huge.md", "wb") as huge:
         huge.truncate(100 * 2**20)
-    found = warning(tmp_path, "huge: @huge.md\n")
-    assert "104,857,600 bytes; 1,048,576 are allowed" in found
-
-
-@pytest.mark.fault("context: a binary document")
-@pytest.mark.parametrize(
-    ("content", "words"), [(b"PNG\0\0", "binary"), (b"caf\xe9", "not UTF-8"), (b"\xff\xfea\0", "UTF-8")]
-)
-def test_binary_documents_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    assert words in warning(tmp_path, "a: @a.md\n", a_md=content)
+    files: dict[str, str | bytes] = {"a_md": b"PNG\0\0", "b_md": b"caf\xe9", "c_md": b"\xff\xfea\0"}
+    found = manager(tmp_path, "a: @a.md\nb: @b.md\nc: @c.md\nhuge: @huge.md\n", **files).warnings
+    words = ("binary", "not UTF-8", "UTF-8", "104,857,600 bytes; 1,048,576 are allowed")
+    assert [word in warning for word, warning in zip(words, found, strict=True)] == [True] * 4
 
 
 def changed(path: Path, content: str) -> None:
@@ -201,7 +271,9 @@ def test_the_last_version_of_a_vanished_definition_stays_in_use(tmp_path: Path) 
     assert context.get_initial_prompt() == "You help the team."
 
 
-def test_the_prompt_holds_first_words_persona_sections_and_documents(tmp_path: Path) -> None:
+def test_the_prompt_holds_first_words_persona_sections_and_documents_and_names_what_has_no_room(
+    tmp_path: Path,
+) -> None:
     made = context_prompt(whole(tmp_path), "critic")
     assert made.text == (
         'You help the team.\n\nDoubt.\n\n<section id="documents">\nRead before you write.\n</section>\n\n'
@@ -209,22 +281,13 @@ def test_the_prompt_holds_first_words_persona_sections_and_documents(tmp_path: P
         '<document id="notes">\nNotes.\n</document>'
     )
     assert "Doubt." not in context_prompt(whole(tmp_path)).text
-
-
-def test_a_document_without_room_in_the_prompt_is_left_out_and_named(tmp_path: Path) -> None:
-    context = manager(tmp_path, DEFINITION, ContextOptions(max_prompt_bytes=200), docs__guide_md="x" * 500,
-                      docs__notes_md="Notes.", critic_md="Doubt.")  # fmt: skip
+    definition = "## Rules\n" + "Never guess. " * 50 + "\n## Style\nBe brief.\nguide: @guide.md\nnotes: @notes.md\n"
+    options = ContextOptions(max_prompt_bytes=200)
+    context = manager(tmp_path, definition, options, guide_md="x" * 500, notes_md="Notes.")
     made = context_prompt(context)
-    assert made.left_out == ("guide",)
-    assert "Notes." in made.text
+    assert made.left_out == ("rules", "guide")
+    assert made.text == '<section id="style">\nBe brief.\n</section>\n\n<document id="notes">\nNotes.\n</document>'
     assert context.get_passage("guide") == "x" * 500
-
-
-def test_a_section_without_room_in_the_prompt_is_left_out_and_named(tmp_path: Path) -> None:
-    definition = "## Rules\n" + "Never guess. " * 50 + "\n## Style\nBe brief.\n"
-    context = manager(tmp_path, definition, ContextOptions(max_prompt_bytes=200))
-    made = context_prompt(context)
-    assert (made.text, made.left_out) == ('<section id="style">\nBe brief.\n</section>', ("rules",))
     assert (context.get_passage("rules") or "").startswith("Never guess.")
 
 

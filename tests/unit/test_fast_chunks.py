@@ -149,7 +149,7 @@ def said(event: Any) -> dict[str, Any]:
     return {"content": None, **choice.get("delta", {}), **choice.get("message", {})}
 
 
-async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -> None:
+async def test_what_gathers_leaves_together_what_is_alone_leaves_at_once_and_the_last_events_end_the_answer() -> None:
     may_continue = asyncio.Event()
 
     async def write(request: Request, response: Response) -> None:
@@ -159,20 +159,13 @@ async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -
             await may_continue.wait()
             choice.append_content("d")
 
-    bodies: list[bytes] = []
-
-    async def send(message: Any) -> None:
-        if body := message.get("body"):
-            bodies.append(body)
-            may_continue.set()
-
-    await called(write, send)
-    assert [body.count(b"data: ") for body in bodies] == [4, 3], "the last three are d, the choice's end, [DONE]"
+    bodies = await called(write, lambda body: may_continue.set() if body else None)
+    assert [body.count(b"data: ") for body in bodies] == [4, 3], "the last: d, the choice's end, [DONE]"
+    assert bodies[-1].endswith(b"data: [DONE]\n\n")
 
 
 async def test_a_stage_leaves_with_what_follows_soon_and_alone_where_nothing_does() -> None:
     shown = asyncio.Event()
-    bodies: list[bytes] = []
 
     async def write(request: Request, response: Response) -> None:
         with response.create_single_choice() as choice:
@@ -183,32 +176,12 @@ async def test_a_stage_leaves_with_what_follows_soon_and_alone_where_nothing_doe
             with choice.create_stage("Slow"):
                 await shown.wait()
 
-    async def send(message: Any) -> None:
-        bodies.append(message.get("body", b""))
-        if b"Slow" in bodies[-1]:
-            shown.set()
-
-    await called(write, send)
+    bodies = await called(write, lambda body: shown.set() if b"Slow" in body else None)
     [first] = [body for body in bodies if b"Fast" in body]
     assert b"So far" in first, "one write"
-    assert bodies[0] == b"", "the answer's head"
-
-
-async def test_the_last_events_end_the_answer() -> None:
-    ends: list[tuple[bytes, bool]] = []
-
-    async def send(message: Any) -> None:
-        if "body" in message:
-            ends.append((message["body"][-14:], message["more_body"]))
-
-    await called(text, send)
-    assert ends[-1] == (b"data: [DONE]\n\n", False)
-    assert all(more for _, more in ends[:-1])
 
 
 async def test_a_flush_waits_until_what_was_written_has_been_taken() -> None:
-    bodies: list[bytes] = []
-
     async def write(request: Request, response: Response) -> None:
         await response.aflush()  # nothing waits yet
         with response.create_single_choice() as choice:
@@ -216,28 +189,20 @@ async def test_a_flush_waits_until_what_was_written_has_been_taken() -> None:
             await response.aflush()
             choice.append_content("second")
 
-    async def send(message: Any) -> None:
-        bodies.append(message.get("body", b""))
-
-    await called(write, send)
+    bodies = await called(write)
     assert [b"first" in body for body in bodies if b"content" in body] == [True, False]
 
 
 async def test_a_quiet_stream_gets_heartbeats_until_it_continues() -> None:
-    beats = asyncio.Event()
-    bodies: list[bytes] = []
+    beats = asyncio.Semaphore(0)
 
     async def write(request: Request, response: Response) -> None:
         with response.create_single_choice() as choice:
-            await beats.wait()
+            for _ in range(3):
+                await beats.acquire()
             choice.append_content("at last")
 
-    async def send(message: Any) -> None:
-        bodies.append(message.get("body", b""))
-        if bodies.count(b": heartbeat\n\n") == 3:
-            beats.set()
-
-    await called(write, send, heartbeat=0.01)
+    bodies = await called(write, lambda body: beats.release() if body == b": heartbeat\n\n" else None, heartbeat=0.01)
     assert b"at last" in bodies[-1]
     assert b"[DONE]" in bodies[-1]
 
@@ -250,10 +215,7 @@ async def test_a_heartbeat_that_is_due_when_the_answer_ends_does_not_follow_its_
             time.sleep(0.05)  # the loop finds the timer and this task ready in the same round
             await asyncio.sleep(0)
 
-    async def send(message: Any) -> None:
-        pass
-
-    await called(write, send, heartbeat=0.02)
+    assert (await called(write, heartbeat=0.02))[-1].endswith(b"data: [DONE]\n\n")
 
 
 async def test_text_that_waits_for_the_end_of_the_answer_is_not_held_back() -> None:
@@ -267,11 +229,7 @@ async def test_text_that_waits_for_the_end_of_the_answer_is_not_held_back() -> N
         await sent.wait()
         response.set_usage(1, 1)
 
-    async def send(message: Any) -> None:
-        if b'"content":"now"' in message.get("body", b""):
-            sent.set()
-
-    await called(write, send)
+    await called(write, lambda body: sent.set() if b'"content":"now"' in body else None)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -289,23 +247,22 @@ async def test_a_caller_who_leaves_ends_the_producer_without_noise(
             finally:
                 cancelled.set()
 
-    async def send(message: Any) -> None: ...
-
     with caplog.at_level(logging.DEBUG):
-        await called(write, send, stream=stream, until=started)
+        await called(write, stream=stream, until=started)
     assert cancelled.is_set()
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 async def called(
     write: Write,
-    send: Callable[[Any], Coroutine[Any, Any, None]],
+    when: Callable[[bytes], None] = lambda _: None,
     *,
     stream: bool = True,
     heartbeat: float | None = None,
     until: asyncio.Event | None = None,
-) -> None:
-    """One request to the fast application; the caller leaves after `until`."""
+) -> list[bytes]:
+    """What one request to the fast application is sent, each piece given to `when`; the caller leaves after `until`."""
+    bodies: list[bytes] = []
     app = FastDialApp()
     app.add_chat_completion("d", Answers(write), heartbeat_interval=heartbeat)
     body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "stream": stream}).encode()
@@ -316,6 +273,12 @@ async def called(
             return messages.pop()
         await (until or asyncio.Event()).wait()
         return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            assert message.get("more_body") is (b"[DONE]" not in message["body"]) or not stream
+            bodies.append(message["body"])
+            when(message["body"])
 
     scope = {
         "type": "http", "method": "POST", "path": "/openai/deployments/d/chat/completions", "query_string": b"",
@@ -329,6 +292,7 @@ async def called(
         await answering
     finally:
         answering.cancel()
+    return bodies
 
 
 @pytest.mark.parametrize(

@@ -26,29 +26,15 @@ http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Healthy).serve_forever()
 QUICK = Restarts(first_seconds=0.02, attempts=3)
 
 
-class Lines:
+class Lines(list[tuple[str, str]]):
     """What the programs wrote; a test waits for a line instead of sleeping."""
 
-    def __init__(self) -> None:
-        self.all: list[tuple[str, str]] = []
-        self._more = asyncio.Condition()
-        self._news: set[asyncio.Task[None]] = set()
-
     def __call__(self, name: str, line: str) -> None:
-        self.all.append((name, line))
-        task = asyncio.create_task(self._notify())
-        self._news.add(task)
-        task.add_done_callback(self._news.discard)
+        self.append((name, line))
 
-    async def having(self, words: str, seconds: float = 30) -> str:
-        async with asyncio.timeout(seconds), self._more:
-            while not (found := [line for _, line in self.all if words in line]):
-                await self._more.wait()
-            return found[0]
-
-    async def _notify(self) -> None:
-        async with self._more:
-            self._more.notify_all()
+    async def having(self, words: str) -> str:
+        await until(lambda: any(words in line for _, line in self))
+        return next(line for _, line in self if words in line)
 
 
 def server(name: str, port: int) -> Program:
@@ -71,35 +57,20 @@ async def kept(supervisor: Supervisor) -> AsyncGenerator[asyncio.Task[None]]:
             await asyncio.wait({keeping}, timeout=5)
 
 
-async def test_programs_start_in_order_each_when_the_one_before_is_healthy() -> None:
-    lines = Lines()
-    second = script("second", "print('second is up', flush=True); import time; time.sleep(60)")
-    async with Supervisor([server("first", free_port()), second], lines) as supervisor:
+async def test_programs_start_in_order_each_when_the_one_before_is_healthy_and_end_with_their_supervisor() -> None:
+    port, lines = free_port(), Lines()
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    programs = [server("first", port), script("ignores the polite signal", deaf)]
+    async with asyncio.timeout(20), Supervisor(programs, lines, grace=0.2) as supervisor:
         await supervisor.start()
-        await lines.having("second is up")
-    assert lines.all == [("first", "listening"), ("second", "second is up")]
-
-
-async def test_leaving_ends_every_process_and_frees_the_port() -> None:
-    port = free_port()
-    async with Supervisor([server("one", port), server("two", free_port())], Lines()) as supervisor:
-        await supervisor.start()
+        await lines.having("deaf")
         pids = supervisor.pids
+    assert lines == [("first", "listening"), ("ignores the polite signal", "deaf")]
     assert [pid for pid in pids.values() if psutil.pid_exists(pid)] == []
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
-
-
-async def test_what_ignores_the_polite_signal_is_killed_after_the_grace() -> None:
-    stubborn = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
-    )
-    lines = Lines()
-    async with asyncio.timeout(20), Supervisor([script("stubborn", stubborn)], lines, grace=0.2) as supervisor:
-        await supervisor.start()
-        await lines.having("deaf")
-        pid = supervisor.pids["stubborn"]
-    assert not psutil.pid_exists(pid)
 
 
 async def test_a_cancelled_wait_for_an_end_does_not_cancel_it_for_others() -> None:
@@ -142,26 +113,22 @@ async def test_a_program_that_keeps_dying_is_given_up_with_a_sentence() -> None:
         with pytest.raises(ProgramFailed, match=r"crasher ended with exit code 7 and is not restarted") as caught:
             await asyncio.wait_for(keeping, 20)
     assert caught.value.exit_code == 1
-    assert [line.rpartition(" in ")[2] for _, line in lines.all if "restarting" in line] == [
+    assert [line.rpartition(" in ")[2] for _, line in lines if "restarting" in line] == [
         "0.02 s",
         "0.04 s",
         "0.08 s",
     ]
 
 
-async def test_a_program_that_stops_at_its_settings_fails_the_start_with_exit_code_2() -> None:
-    lines = Lines()
+async def test_a_program_that_stops_at_its_settings_or_never_gets_healthy_fails_the_start() -> None:
+    lines, nowhere = Lines(), "http://127.0.0.1:9/health"
     wrong = "import sys; print('AGENT_PORT is wrong', file=sys.stderr); sys.exit(2)"
-    program = Program("agent", (sys.executable, "-c", wrong), {}, "http://127.0.0.1:9/health", 10)
-    async with Supervisor([program], lines) as supervisor:
+    async with Supervisor([Program("agent", (sys.executable, "-c", wrong), {}, nowhere, 10)], lines) as supervisor:
         with pytest.raises(ProgramFailed, match="agent ended with exit code 2 and did not start") as caught:
             await supervisor.start()
     assert caught.value.exit_code == 2
-    assert ("agent", "AGENT_PORT is wrong") in lines.all
-
-
-async def test_a_program_that_never_gets_healthy_fails_the_start() -> None:
-    silent = Program("silent", (sys.executable, "-c", "import time; time.sleep(60)"), {}, "http://127.0.0.1:9/", 0.3)
+    assert ("agent", "AGENT_PORT is wrong") in lines
+    silent = Program("silent", (sys.executable, "-c", "import time; time.sleep(60)"), {}, nowhere, 0.3)
     async with Supervisor([silent], Lines()) as supervisor:
         with pytest.raises(ProgramFailed, match=r"silent was not ready within 0\.3 s"):
             await supervisor.start()
@@ -181,7 +148,7 @@ async def test_a_line_without_an_end_and_foreign_bytes_pass_through() -> None:
     code = "import sys; sys.stdout.buffer.write(b'x' * 100_000 + b'\\r\\n\\xff end')"
     async with kept(Supervisor([script("loud", code)], lines, restarts=QUICK)):
         await lines.having("\ufffd end")
-    assert sum(line.count("x") for _, line in lines.all[:10]) >= 100_000
+    assert sum(line.count("x") for _, line in lines[:10]) >= 100_000
 
 
 async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:

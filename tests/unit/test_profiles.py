@@ -11,7 +11,7 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.llm.base import ModelOptions, ToolSchema
 from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, ProviderProfile, RequestBodies, profile_for
-from task.settings.tree import ProfileName
+from task.settings.tree import ProfileName, _Local
 
 CALL = ToolCall("call_1", FunctionCall("f", '{"x": 1}'))
 TOOL: ToolSchema = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
@@ -61,21 +61,14 @@ def written(
     ],
 )
 def test_address_and_name_determine_the_profile(model: str, base_url: str | None, name: str) -> None:
-    assert profile_for(model, base_url).name == name
+    profile = profile_for(model, base_url)
+    assert profile.name == name
+    assert (profile.replays_reasoning == "present") is ("r1" in model), "whichever server serves a thinking model"
 
 
-def test_reasoning_is_replayed_whichever_server_serves_a_thinking_model() -> None:
-    assert profile_for("deepseek-r1", "http://127.0.0.1:8000/v1").replays_reasoning == "present"
-
-
-def test_only_servers_of_open_models_have_calls_in_text() -> None:
-    written_as_text = {name for name, profile in PROFILES.items() if profile.text_calls}
-    assert written_as_text == {"ollama", "lm-studio", "llama.cpp", "vllm"}
-
-
-def test_settings_can_name_every_profile() -> None:
-    assert all(PROFILES[name].name == name for name in PROFILES)
+def test_settings_can_name_every_profile_and_only_servers_of_open_models_have_calls_in_text() -> None:
     assert get_args(ProfileName) == tuple(PROFILES)
+    assert {name for name, profile in PROFILES.items() if profile.text_calls} == {*get_args(_Local)}
 
 
 def test_a_plain_request_asks_for_a_stream_with_usage_and_contains_no_nulls() -> None:
@@ -103,39 +96,30 @@ def test_options_are_sent_under_their_names_and_extra_as_it_is() -> None:
         "temperature": 0.0, "top_p": 0.9, "max_tokens": 7, "stop": ["x"], "seed": 1, "tool_choice": "auto",
         "reasoning_effort": "low", "user": "u", "response_format": {"type": "json_object"},
     }  # fmt: skip
+    without = written(tools=(), options=ModelOptions(tool_choice="none", extra={"parallel_tool_calls": False}))
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & without.keys()
 
 
-def test_a_request_without_tools_does_not_mention_tools() -> None:
-    sent = written(tools=(), options=ModelOptions(tool_choice="none", extra={"parallel_tool_calls": False}))
-    assert not {"tools", "tool_choice", "parallel_tool_calls"} & sent.keys()
-
-
-def test_reasoning_models_get_their_own_names_and_no_sampling() -> None:
-    options = ModelOptions(temperature=0.3, top_p=0.5, max_tokens=7, stop=["x"], reasoning_effort="low")
-    profile = PROFILES["reasoning"]
-    sent = written(profile, options=options)
+def test_each_provider_gets_what_it_takes_and_what_it_would_refuse_is_dropped_and_named() -> None:
+    sampling = ModelOptions(temperature=0.3, top_p=0.5, max_tokens=7, stop=["x"], reasoning_effort="low")
+    sent = written(PROFILES["reasoning"], options=sampling)
     assert sent["messages"][0]["role"] == "developer"
     assert (sent["max_completion_tokens"], sent["reasoning_effort"]) == (7, "low")
     assert not {"temperature", "top_p", "max_tokens", "stop"} & sent.keys()
-    assert profile.dropped(options) == ("stop", "temperature", "top_p")
-
-
-def test_what_a_provider_would_refuse_or_ignore_is_dropped_and_named() -> None:
+    assert PROFILES["reasoning"].dropped(sampling) == ("stop", "temperature", "top_p")
     options = ModelOptions(temperature=0.3, seed=1, extra={"frequency_penalty": 0.1, "user": "u"})
-    assert PROFILES["gemini"].dropped(options) == ("frequency_penalty", "seed")
-    assert PROFILES["generic"].dropped(options) == ()
-    assert not {"seed", "frequency_penalty"} & written(PROFILES["gemini"], options=options).keys()
-
-
-@pytest.mark.parametrize(("choice", "dropped"), [("auto", ()), ("none", ()), ("required", ("tool_choice",))])
-def test_a_choice_that_the_offered_tools_express_is_not_lost(choice: str, dropped: tuple[str, ...]) -> None:
-    assert PROFILES["ollama"].dropped(ModelOptions(tool_choice=choice)) == dropped
-
-
-def test_calls_for_gemini_carry_the_stand_in_for_its_signature() -> None:
-    (call,) = written(PROFILES["gemini"])["messages"][2]["tool_calls"]
+    sent = written(PROFILES["gemini"], options=options)
+    (call,) = sent["messages"][2]["tool_calls"]
     assert call["extra_content"]["google"]["thought_signature"]
     assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert not {"seed", "frequency_penalty"} & sent.keys()
+    assert PROFILES["gemini"].dropped(options) == ("frequency_penalty", "seed")
+    assert PROFILES["generic"].dropped(options) == ()
+    choices = [PROFILES["ollama"].dropped(ModelOptions(tool_choice=name)) for name in ("auto", "none", "required")]
+    assert choices == [(), (), ("tool_choice",)]
+    assert "content" not in written(PROFILES["openai"])["messages"][2]
+    basic = written(PROFILES["basic"])
+    assert (basic["messages"][2]["content"], "stream_options" in basic) == ("", False)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +143,6 @@ def test_reasoning_is_sent_back_beside_calls_where_the_provider_needs_it(
     assert "reasoning_content" not in sent[3]
 
 
-def test_missing_text_beside_calls_is_left_out_or_empty_as_the_provider_wants_it() -> None:
-    assert "content" not in written(PROFILES["openai"])["messages"][2]
-    assert written(PROFILES["basic"])["messages"][2]["content"] == ""
-    assert "stream_options" not in written(PROFILES["basic"])
-
-
 def test_requests_that_repeat_earlier_ones_are_what_they_would_be_alone() -> None:
     other = ToolCall("call_2", FunctionCall("g", "{}"))
     grown = [*HISTORY, assistant("Then g", [other]), tool_message(other, "done")]
@@ -185,16 +163,8 @@ def test_requests_that_repeat_earlier_ones_are_what_they_would_be_alone() -> Non
     for messages, tools, profile in requests:
         alone = RequestBodies().body("m", messages, tools, PLAIN, profile)
         assert bodies.body("m", messages, tools, PLAIN, profile) == alone
-        assert orjson.loads(alone)["messages"] == [_on_the_wire(message, profile) for message in messages]
-
-
-def test_a_request_that_cannot_be_encoded_leaves_the_next_one_whole() -> None:
-    bodies = RequestBodies()
-    whole = bodies.body("m", HISTORY, [], PLAIN, GENERIC)
+        wire = [written(profile, [message])["messages"][0] for message in messages]
+        assert orjson.loads(alone)["messages"] == wire
     with pytest.raises(TypeError):
         bodies.body("m", [user("half a character: \ud83d")], [], PLAIN, GENERIC)
-    assert bodies.body("m", HISTORY, [], PLAIN, GENERIC) == whole
-
-
-def _on_the_wire(message: Message, profile: ProviderProfile) -> dict[str, Any]:
-    return written(profile, [message])["messages"][0]
+    assert bodies.body("m", grown, [TOOL], PLAIN, GENERIC) == RequestBodies().body("m", grown, [TOOL], PLAIN, GENERIC)

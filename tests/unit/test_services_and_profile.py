@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from task.product import Profile, Services, opened
+from task.product import opened
 from task.settings import Settings
 
 TASK = Path(__file__).resolve().parents[2] / "task"
 
 
-@pytest_asyncio.fixture
-async def agent(tmp_path: Path) -> AsyncGenerator[tuple[Services, Profile]]:
+async def test_what_a_process_shares_and_what_its_agent_is_cannot_be_changed_but_derived(tmp_path: Path) -> None:
     services, profile = opened(Settings.model_validate({"data_dir": tmp_path}), tools=())
-    yield services, profile
-    await services.close()
-
-
-async def test_assigning_to_what_a_process_shares_or_to_its_agent_raises(agent: tuple[Services, Profile]) -> None:
-    for part in agent:
-        assert not hasattr(part, "__dict__")
-        for field in fields(part):
-            with pytest.raises(FrozenInstanceError):
-                setattr(part, field.name, None)
-
-
-async def test_a_door_derives_a_profile_and_the_others_keep_theirs(agent: tuple[Services, Profile]) -> None:
-    _, profile = agent
-    assert replace(profile, model="another").model == "another" != profile.model
+    try:
+        for part in (services, profile):
+            assert not hasattr(part, "__dict__")
+            for field in fields(part):
+                with pytest.raises(FrozenInstanceError):
+                    setattr(part, field.name, None)
+        assert replace(profile, model="another").model == "another" != profile.model
+    finally:
+        await services.close()
 
 
 def test_nothing_assigns_to_services_or_profiles() -> None:

@@ -10,7 +10,7 @@ import pytest
 from task.llm.scripted import says
 from tests.benchmarks.figures import Figure
 from tests.support.openapi_document import faults, strict
-from tests.support.upstream import Upstream, openai_upstream
+from tests.support.upstream import openai_upstream
 
 OPEN: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": True}
 SENT = {"$ref": "#/components/schemas/Sent"}
@@ -28,14 +28,10 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_only_what_is_answered_is_closed() -> None:
+def test_only_what_is_answered_is_closed_and_a_field_that_is_not_described_is_a_fault() -> None:
     schemas = strict(DOCUMENT)["components"]["schemas"]
-    assert {name: schema["additionalProperties"] for name, schema in schemas.items()} == {
-        "Sent": True, "Part": True, "Described": False, "Free": True,
-    }  # fmt: skip
-
-
-def test_a_field_that_is_not_described_is_a_fault() -> None:
+    closed = {name: schema["additionalProperties"] for name, schema in schemas.items()}
+    assert closed == {"Sent": True, "Part": True, "Described": False, "Free": True}
     assert faults(DOCUMENT, "Described", {"a": 1}) == []
     assert "'c'" in faults(DOCUMENT, "Described", {"a": 1, "c": 2})[0]
 
@@ -43,16 +39,12 @@ def test_a_field_that_is_not_described_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("figure", "slow", "missed"),
     [
-        (Figure("without a goal", 9.0, "ms"), 1, False),
-        (Figure("at its goal", 1.0, "ms", 1.0), 1, False),
         (Figure("almost a tenth over its goal", 1.09, "ms", 1.0), 1, False),
         (Figure("more than a tenth over", 1.11, "ms", 1.0), 1, True),
         (Figure("over its own tolerance", 1.02, "ms", 1.0, tolerance=0.01), 1, True),
-        (Figure("none, as it should be", 0, "", 0), 1, False),
         (Figure("one where none may be", 1, "", 0), 1, True),
         (Figure("slow on a slow machine", 1.9, "ms", 1.0), 2, False),
         (Figure("slow on a fast machine", 0.9, "ms", 1.0), 0.5, True),
-        (Figure("enough of them", 300, "pages/s", 300, at_least=True), 1, False),
         (Figure("far too few of them", 270, "pages/s", 300, at_least=True), 1, True),
         (Figure("few of them on a slow machine", 140, "pages/s", 300, at_least=True), 2, False),
         (Figure("large on a slow machine too", 200, "MB", 150), 2, True),
@@ -71,13 +63,6 @@ CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{
 ASKED = {"role": "assistant", "tool_calls": [CALL]}
 ANSWERED = {"role": "tool", "tool_call_id": "a", "content": "ok"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
-
-
-async def asked(peer: Upstream, **body: Any) -> tuple[int, dict[str, Any]]:
-    async with aiohttp.ClientSession() as session:
-        url = f"{peer.url}/chat/completions"
-        async with session.post(url, json={"model": "m", **body}) as response:
-            return response.status, await response.json()
 
 
 def with_call(**changes: Any) -> dict[str, Any]:
@@ -109,7 +94,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("body", "words"), FAULTS.values(), ids=FAULTS)
 async def test_an_invalid_request_is_refused(body: dict[str, Any], words: str) -> None:
-    async with openai_upstream(then=says("never")) as peer:
-        status, answer = await asked(peer, **body)
-    assert status == 400
+    async with (
+        openai_upstream(then=says("never")) as peer,
+        aiohttp.request("POST", f"{peer.url}/chat/completions", json={"model": "m", **body}) as response,
+    ):
+        answer = await response.json()
+    assert response.status == 400
     assert words in answer["error"]["message"]

@@ -16,7 +16,6 @@ from aiohttp import web
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client.samples import Sample
 
 from task.core_client.files import DialFiles
 from task.errors import ProviderError, SettingsError, ToolError
@@ -76,7 +75,7 @@ def test_what_a_caller_does_not_sample_is_not_sent_and_says_so_to_the_model() ->
     assert sent["tracestate"] == "vendor=1"
 
 
-def test_without_a_run_or_without_anything_to_measure_nothing_is_done() -> None:
+def test_outside_a_run_nothing_is_measured_and_what_outlives_its_run_belongs_to_no_trace() -> None:
     headers = {"traceparent": "theirs"}
     with Telemetry().run(RUN, {}), model_request("gpt-4o"), tool_call("calculator", "1"):
         join_trace(headers)
@@ -84,6 +83,12 @@ def test_without_a_run_or_without_anything_to_measure_nothing_is_done() -> None:
         join_trace(headers)
         asked.used(1, 2, 3)
     assert (headers, operations.trace_id()) == ({"traceparent": "theirs"}, None)
+    telemetry = Telemetry(spans=OtelSpans(InMemorySpanExporter()))
+    with telemetry.run(RUN, {}):
+        assert operations.trace_headers()
+        operations.leave_operation()
+        assert operations.trace_headers() == {}
+    asyncio.run(telemetry.close())
 
 
 @pytest.mark.fault("observability: thousands of names of tools, models and errors")
@@ -113,13 +118,13 @@ async def test_the_search_in_documents_asks_its_models_as_measured_as_the_run_as
         assert await reranked(sorter, "Why?", [], [], lambda _: None) == []
     await telemetry.close()
     assert [span.name for span in exporter.get_finished_spans()][:2] == ["chat reader", "chat sorter"]
-    counted = {(s.labels["gen_ai_request_model"], s.labels["gen_ai_token_type"]): s.value for s in tokens(metrics)}
-    assert (counted["reader", "input"], counted["reader", "output"]) == (70, 3)
-
-
-def tokens(metrics: PrometheusMetrics) -> list[Sample]:
     samples = (sample for family in metrics.registry.collect() for sample in family.samples)
-    return [sample for sample in samples if sample.name == "gen_ai_client_token_usage_sum"]
+    counted = {
+        (sample.labels["gen_ai_request_model"], sample.labels["gen_ai_token_type"]): sample.value
+        for sample in samples
+        if sample.name == "gen_ai_client_token_usage_sum"
+    }
+    assert (counted["reader", "input"], counted["reader", "output"]) == (70, 3)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +139,14 @@ def test_an_error_is_counted_by_its_class_never_by_its_text(error: BaseException
 
 
 @pytest.mark.fault("observability: a collector without the packages for it")
-def test_a_collector_without_the_packages_for_it_stops_the_start_with_one_line(
+@pytest.mark.fault("observability: a folder of shared metrics that is missing")
+def test_what_telemetry_cannot_work_without_stops_the_start_with_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "task.telemetry.otel", None)
     settings = Settings.model_validate({"otel_exporter_otlp_endpoint": "http://127.0.0.1:9", "data_dir": tmp_path})
     with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT needs .* pip install [^\n]*\[otel\]'\.$"):
         check(settings)
-
-
-@pytest.mark.fault("observability: a folder of shared metrics that is missing")
-def test_a_folder_of_shared_metrics_that_is_missing_stops_the_start_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     monkeypatch.setenv(SHARED_METRICS, str(tmp_path / "nowhere"))
     with pytest.raises(SettingsError, match=rf"^{SHARED_METRICS}: .*nowhere is not a folder\. Create it[^\n]*$"):
         metrics_of(Settings.model_validate({"data_dir": tmp_path}))
@@ -176,15 +176,6 @@ def test_while_a_collector_is_stuck_spans_are_dropped_and_not_piled_up() -> None
     assert 0 < exporter.sent < 3000  # what the SDK's queue holds, and the batch that was stuck
 
 
-def test_a_task_that_outlives_its_run_belongs_to_no_trace() -> None:
-    telemetry = Telemetry(spans=OtelSpans(InMemorySpanExporter()))
-    with telemetry.run(RUN, {}):
-        assert operations.trace_headers()
-        operations.leave_operation()
-        assert operations.trace_headers() == {}
-    asyncio.run(telemetry.close())
-
-
 @pytest.mark.fault("observability: a request id that is not plain")
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, 'a"b', "é", "a\tb"])
 def test_a_request_id_that_is_not_plain_is_replaced(given: str) -> None:
@@ -196,7 +187,7 @@ def record(text: str, *args: object, name: str = "task.test") -> logging.LogReco
 
 
 @pytest.mark.fault("observability: a flood of log lines, equal or different")
-def test_a_flood_of_equal_lines_is_cut_and_the_next_one_says_how_many_were_left_out() -> None:
+def test_a_flood_of_equal_lines_is_cut_and_counted_and_one_of_different_lines_takes_little_memory() -> None:
     now = [0.0]
     filtering = Repeats(lambda: now[0])
     passed = [filtering.filter(record("lost %d", number)) for number in range(10_000)]
@@ -207,11 +198,6 @@ def test_a_flood_of_equal_lines_is_cut_and_the_next_one_says_how_many_were_left_
     after = record("lost %d", 1)
     assert filtering.filter(after)
     assert after.getMessage() == "lost 1 (9,950 more like this one were left out)"
-
-
-@pytest.mark.fault("observability: a flood of log lines, equal or different")
-def test_a_flood_of_different_lines_takes_little_memory() -> None:
-    filtering = Repeats(lambda: 0.0)
     for number in range(5000):
         filtering.filter(record(f"lost {number}"))
     assert len(filtering._counts) <= 1001
