@@ -30,7 +30,7 @@ from tests.support.dapr_peer import response_format
 from tests.support.isolation import NO_OLLAMA
 from tests.support.mcp_processes import ServerProcess
 from tests.support.ports import free_port
-from tests.support.up import dial_agent, running_product
+from tests.support.up import dial_agent
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
 PLAN = {"plan": ["Read it.", "Change it.", "Test it."], "coder_prompt": "Change it.", "tests": []}
@@ -86,16 +86,6 @@ async def test_doctor_names_what_is_wrong_with_the_sidecar(process: tuple[Server
     assert [part in row.found for part, row in zip(words, found, strict=True)] == [True] * 6
 
 
-async def test_the_token_and_the_port_of_the_daprs_own_variables_are_used(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
-    async with scripted_peer(process, token="right") as peer:
-        given = {"DAPR_API_TOKEN": "right", "DAPR_GRPC_PORT": str(peer.port)}
-        environ = {"HOME": str(tmp_path), "OLLAMA_LOCAL": NO_OLLAMA, "AGENT_BACKEND": "dapr", **given}
-        [found] = await results(load_settings(environ=environ, directory=tmp_path), "dapr")
-    assert found.state == "ok"
-
-
 # Local Core, coding runs, the framework's configuration
 
 
@@ -144,20 +134,6 @@ def test_the_frameworks_configuration_chooses_the_component(tmp_path: Path) -> N
 
 
 # The whole product, and TLS
-
-
-@pytest.mark.system
-async def test_the_product_started_with_one_command_answers_through_the_sidecar(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
-    async with (
-        scripted_peer(process, wants("calculator", expression="25*47"), says("It is 1175.")) as peer,
-        running_product(tmp_path, AGENT_BACKEND="dapr", DAPR_GRPC_ENDPOINT=peer.address) as product,
-    ):
-        asked = await product.ask("25*47?")
-        table = " ".join(product.lines)
-    assert (asked.code, "It is 1175." in asked.out) == (0, True)
-    assert "AGENT_BACKEND asks for Dapr" in table
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -6,11 +6,9 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import aiohttp
 import pytest
 
 from task.conversation.messages import Message, assistant, system, tool_message, user
@@ -20,37 +18,17 @@ from task.llm.dapr import DaprServer
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
 from task.settings import Settings
-from task.tools.base import in_format
-from task.tools.declare import tool
 from tests.live_dapr.conftest import ADDRESS, AGENT_PORT, PROVIDER_PORT, TOKEN
 from tests.support.agent import running_agent
 from tests.support.documented import tool_calling_examples
-from tests.support.http_api import NOWHERE, said
-from tests.support.upstream import RESET, Answer, Item, Upstream, hanging, http_error, openai_upstream
+from tests.support.http_api import NOWHERE
+from tests.support.upstream import Item, Upstream, hanging, openai_upstream
 from tests.support.upstream_wire import Received
 
 pytestmark = [pytest.mark.live_dapr, pytest.mark.system, pytest.mark.timeout(120)]
 
-EXAMPLES = tool_calling_examples()
-TOOLS: list[ToolSchema] = EXAMPLES["Multiple Tools Array"]
-QUICK = Retries(3, pause=0.01)
+TOOLS: list[ToolSchema] = tool_calling_examples()["Multiple Tools Array"]
 WEATHER = wants("get_weather", location="San Francisco, CA")
-
-
-class Unit(Enum):
-    CELSIUS = "c"
-    FAHRENHEIT = "f"
-
-
-@tool
-def forecast(place: str, unit: Unit, style: Literal["short", "long"] = "short", days: int | None = None) -> str:
-    """Forecast the weather.
-
-    Args:
-        place: Where.
-        days: For so many days.
-    """
-    return f"{place} {unit} {style} {days}"
 
 
 def provider(*items: Item, **more: Any) -> AbstractAsyncContextManager[Upstream]:
@@ -76,25 +54,6 @@ async def answered(
     return received
 
 
-def settings_of(folder: Path, component: str) -> dict[str, Any]:
-    """Those of an agent whose model is the component."""
-    return {
-        "backend": "dapr", "dapr_grpc_endpoint": ADDRESS, "dapr_api_token": TOKEN or None,
-        "dapr": {"component": component}, "data_dir": folder / "agent", "dial_endpoint": NOWHERE,
-        "deployment_name": "any",
-    }  # fmt: skip
-
-
-def agent(folder: Path, component: str, **more: Any) -> AbstractAsyncContextManager[str]:
-    """An agent with these settings; its address."""
-    return running_agent(Settings.model_validate({**settings_of(folder, component), **more}))
-
-
-async def posted(url: str, body: dict[str, Any]) -> str:
-    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as response:
-        return await response.text()
-
-
 async def test_the_designs_conversation_runs_with_its_tools_word_for_word() -> None:
     """Checks 1, 2, 3: a call, its result and the answer; the whole history is sent again."""
     async with provider(WEATHER, says("It is sunny.")) as upstream, sidecar() as server:
@@ -112,28 +71,6 @@ async def test_the_designs_conversation_runs_with_its_tools_word_for_word() -> N
     assert second.messages[3]["tool_call_id"] == call.id
 
 
-async def test_our_api_answers_over_dapr_in_the_designs_words_streaming_or_not(tmp_path: Path) -> None:
-    """Checks 4 and 11."""
-    request = EXAMPLES["Tool Call Request Message"]
-    replies = wants("get_weather", location="New York"), says("Sunny."), says("Sunny.")
-    async with provider(*replies), agent(tmp_path, "provider") as url:
-        called = json.loads(await posted(url, {"messages": [request]}))["choices"][0]["message"]
-        plain = json.loads(await posted(url, {"messages": [said("?")]}))["choices"][0]["message"]
-        stream = await posted(url, {"messages": [said("?")], "stream": True})
-    [expected] = EXAMPLES["Tool Call Response Message"]["tool_calls"]
-    [made] = called["tool_calls"]
-    assert called["content"] is None
-    assert {**made, "id": expected["id"]} == {
-        **expected, "function": {**expected["function"], "arguments": made["function"]["arguments"]},
-    }  # fmt: skip
-    assert json.loads(made["function"]["arguments"]) == {"location": "New York"}
-    assert plain["content"] == "Sunny."
-    chunks = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
-    texts = [chunk["choices"][0]["delta"].get("content") for chunk in chunks if chunk["choices"]]
-    assert [text for text in texts if text] == ["Sunny."]
-    assert stream.rstrip().endswith("data: [DONE]")
-
-
 async def test_a_deadline_and_a_cancellation_reach_the_provider() -> None:
     """Check 10."""
     async with provider(then=hanging(says("?"), chunks=0)) as upstream:
@@ -148,50 +85,6 @@ async def test_a_deadline_and_a_cancellation_reach_the_provider() -> None:
             await asyncio.wait({asking})
             await upstream.disconnected(2, within=30)
     assert asking.cancelled()
-
-
-async def test_options_that_dapr_does_not_carry_do_not_arrive_and_a_temperature_does() -> None:
-    """Check 12."""
-    async with provider(says("ok"), says("ok")) as upstream, sidecar() as server:
-        received = await answered(server, [user("?")], temperature=0.7, top_p=0.5, max_tokens=9, seed=1, stop=["x"])
-        await answered(server, [user("?")])
-        first, second = [request.body for request in upstream.requests]
-    assert set(first) == {"model", "messages", "temperature"}
-    assert (first["temperature"], second["temperature"]) == (0.7, 0)
-    assert "max_tokens has no effect before Dapr 1.19" in received.warnings
-
-
-async def test_the_schema_of_a_function_is_the_same_behind_the_sidecar() -> None:
-    """Check 15."""
-    async with provider(says("ok")) as upstream, sidecar() as server:
-        await answered(server, [user("?")], [forecast.schema])
-        [sent] = upstream.requests[0].body["tools"]
-    assert sent == forecast.schema
-    assert sent["function"] == in_format(forecast.schema, "dapr")["function"]
-
-
-@pytest.mark.parametrize(
-    ("fault", "status"),
-    [(http_error(429, "Slow down"), 429), (http_error(500, "Oh"), 500), (Answer((RESET,)), None)],
-)
-async def test_what_a_provider_fails_with_is_tried_again(fault: Item, status: int | None) -> None:
-    async with provider(fault, says("ok"), fault, fault, fault) as upstream, sidecar(retries=QUICK) as server:
-        assert (await answered(server, [user("?")])).text == "ok"
-        assert len(upstream.requests) == 2
-        with pytest.raises(ProviderError) as caught:
-            await answered(server, [user("?")])
-    assert caught.value.status_code == status
-
-
-async def test_a_prompt_that_is_too_long_is_refused_in_words_that_the_window_knows() -> None:
-    long = http_error(400, "This model's maximum context length is 8192 tokens", code="context_length_exceeded")
-    async with provider(long), sidecar() as server:
-        with pytest.raises(ProviderError) as caught:
-            await answered(server, [user("?")])
-        assert caught.value.code == "context_length_exceeded"
-        with pytest.raises(ProviderError) as caught:
-            await answered(server, [user("x" * 5 * 2**20)])
-        assert "--max-body-size" in (caught.value.display_message or "")
 
 
 async def test_a_long_history_and_every_script_arrive_as_they_are() -> None:

@@ -101,13 +101,6 @@ def test_pieces_become_calls(deltas: list[Call], made: list[tuple[str, str, dict
     assert calls(*deltas) == made
 
 
-def test_asking_twice_gives_the_same_message() -> None:
-    accumulator = Accumulator()
-    for delta in (Call(name="f"), Call(0, "same", "f", '{"x": 1}'), Call(1, "same", "f", '{"x": 2}')):
-        accumulator.add(delta)
-    assert accumulator.message() == accumulator.message()
-
-
 @pytest.mark.parametrize("raw", [None, "", "  \n", "null", "{}", {}])
 def test_no_arguments_are_an_empty_object(raw: str | dict[str, Any] | None) -> None:
     (call,) = folded(Call(0, "a", "f", raw)).tool_calls
@@ -215,13 +208,6 @@ def test_a_body_of_plain_json_comes_out_as_one_payload(body: bytes) -> None:
     for cut in range(len(body)):
         (payload,) = payloads(body[:cut], body[cut:])
         assert json.loads(payload) == json.loads(body)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b": nothing but a comment\n\n", b"event: end\n\n", b"<html>\n\nno events</html>"]
-)
-def test_a_body_without_data_has_no_payloads(body: bytes) -> None:
-    assert payloads(body) == []
 
 
 def test_a_large_event_in_many_pieces_is_read_in_linear_time() -> None:

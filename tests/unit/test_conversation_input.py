@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.messages import Message, Role, assistant, system, tool_message, user
+from task.conversation.messages import assistant, system, tool_message, user
 from task.reference.conversation_input import ConversationInput, inputs_of, tools_of
 from tests.support.documented import tool_calling_examples
 from tests.support.tool_calls import call_of
@@ -31,24 +31,6 @@ def test_the_examples_are_one_conversation_of_ours() -> None:
     assert answer == assistant("The weather in New York is sunny with a temperature of 75°F.")
     assert tools_of(inputs) == MESSAGES["Tool Call Request Message"]["tools"]
     assert inputs_of([question, asked, result, answer], tools_of(inputs)) == inputs
-
-
-def test_the_design_s_two_requests_in_python_are_messages() -> None:
-    request = ConversationInput(
-        content="What's the weather like in San Francisco?", role="user", tools=EXAMPLES["Multiple Tools Array"]
-    )
-    result = ConversationInput(
-        content='{"temperature": 72, "condition": "sunny", "humidity": 65}',
-        role="tool",
-        tool_call_id="call_abc123",
-        name="get_weather",
-    )
-    assert [tool["function"]["name"] for tool in tools_of([request, result])] == ["get_weather", "calculate_distance"]
-    expected = Message(Role.TOOL, result.content, tool_call_id="call_abc123", name="get_weather")
-    assert [each.message() for each in [request, result]] == [
-        user("What's the weather like in San Francisco?"),
-        expected,
-    ]
 
 
 def test_an_input_of_three_fields_or_one_works_as_before() -> None:

@@ -141,17 +141,6 @@ def test_pieces_pass_as_they_come() -> None:
     assert choice.pieces == words
 
 
-def test_a_sentence_before_a_call_is_shown_completely_before_the_call() -> None:
-    choice = RecordingChoice()
-    filtered = DefangedChoice(choice, suspicion())
-    filtered.append_content("Let me see:")
-    filtered.create_stage("search")
-    assert choice.content == "Let me see:"
-    filtered.append_content("//evil.example/S")
-    filtered.close()
-    assert choice.content == "Let me see: //evil.example/S"
-
-
 @pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")
 @pytest.mark.parametrize("size", [7, 50_000])
 def test_a_stage_stays_below_what_the_chat_shows_although_harmless_text_is_longer(size: int) -> None:
@@ -223,10 +212,6 @@ def test_texts_made_to_take_forever_are_read_quickly(before: str) -> None:
 def test_texts_made_to_take_forever_are_read_quickly_in_small_pieces() -> None:
     slow = {unit: seconds_for(unit * (10_000 // len(unit)), 3) for unit in WORST}
     assert max(slow.values()) < 0.4, max(slow, key=lambda unit: slow[unit])
-
-
-def test_long_names_of_attributes_without_values_are_read_quickly() -> None:
-    assert seconds_for(f"<img {'a' * 1_900}=>" * 200) < 0.3
 
 
 @pytest.mark.fault("gate: an answer made to be checked for ever")

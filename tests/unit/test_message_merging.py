@@ -63,11 +63,6 @@ def test_pictures_are_part_of_what_is_compared() -> None:
     assert merged(stored, [look("b.png"), assistant("A cat."), MORE]).branched
 
 
-def test_five_hundred_messages_are_compared_quickly() -> None:
-    stored = [message for number in range(250) for message in (user(f"{number}?"), assistant(f"{number}!"))]
-    assert merged(stored, [*stored, MORE]) == Merged(500, (MORE,))
-
-
 OURS, THEIRS = CALL, ToolCall("call_2", FunctionCall("lookup", '{"name": "Ann"}'))
 MIXED = [user("How old?"), assistant("Let me see.", [OURS, THEIRS]), tool_message(OURS, "1175")]
 FOUND, OLD = tool_message(THEIRS, "42"), assistant("Ann is 42.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import product
 from typing import Any
 
@@ -252,22 +252,6 @@ async def test_a_chunk_is_read_as_if_it_were_alone_whatever_came_before() -> Non
     for first, second in product(SIMILAR_CHUNKS, repeat=2):
         before = alone[first] if alone[first][-1] == MALFORMED else [*alone[first][:-1] * 2, *alone[second]]
         assert await deltas_of(first, first, second) == before, (first, second)
-
-
-async def test_chunks_that_come_at_once_say_what_they_say_one_by_one() -> None:
-    for first, second in product(SIMILAR_CHUNKS, repeat=2):
-        chunks = (first, first, second, first, first)
-        assert _joined(await deltas_of(*chunks, at_once=True)) == _joined(await deltas_of(*chunks)), (first, second)
-
-
-def _joined(deltas: Sequence[Delta | str | None]) -> list[Delta | str | None]:
-    joined: list[Delta | str | None] = []
-    for delta in deltas:
-        if isinstance(delta, TextDelta) and joined and isinstance(last := joined[-1], TextDelta):
-            joined[-1] = TextDelta(last.text + delta.text)
-        else:
-            joined.append(delta)
-    return joined
 
 
 async def test_the_first_word_is_a_delta_of_its_own_and_what_comes_with_it_one_more() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from task.conversation.inputs import NOT_CHOSEN, Answer, Choice, codes_in, read_reply
 
-EXAMPLES, MANY = 150, 3_000
+EXAMPLES = 150
 WORDS: Mapping[Choice, tuple[str, ...]] = {
     "approve": ("approve", "allow", "yes"),
     "always": ("always", "always allow"),
@@ -95,12 +95,3 @@ def test_no_other_text_decides_anything(text: str, codes: list[str]) -> None:
 @given(decisions(), st.characters().filter(lambda mark: mark not in " \t\r\n"))
 def test_words_before_a_decision_make_it_none(decision: Decision, before: str) -> None:
     assert codes_in(before + decision[0]) is None
-
-
-@pytest.mark.system
-@settings(deadline=None, max_examples=MANY)
-@given(decisions(), soup)
-def test_the_same_on_many_texts(decision: Decision, text: str) -> None:
-    is_read_back(decision, decision[1][::-1])
-    is_consistent(text, decision[1])
-    is_consistent(f"{decision[0]}{text}", decision[1])

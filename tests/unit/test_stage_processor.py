@@ -10,7 +10,7 @@ import pytest
 from aidial_sdk.chat_completion import Choice, Status
 
 from task.agent import FoldedChoice
-from task.output.sinks import StageProcessor, StageStatus
+from task.output.sinks import StageProcessor
 from tests.support.choices import RecordingChoice
 
 
@@ -56,10 +56,6 @@ async def test_closing_twice_is_logged_and_does_not_raise(choice: Choice, caplog
     assert "could not be closed" in caplog.text
 
 
-def test_the_status_words_are_those_of_the_sdk() -> None:
-    assert {status.name: status.value for status in StageStatus} == {status.name: status.value for status in Status}
-
-
 def test_the_third_stage_holds_all_further_ones() -> None:
     choice = RecordingChoice()
     folded = FoldedChoice(choice)
@@ -85,11 +81,3 @@ def test_a_failed_step_fails_the_stage_that_holds_it() -> None:
     [group] = [stage for stage in choice.stages if stage.name.startswith("Further steps")]
     assert (group.name, group.status) == ("Further steps (2 failed)", "failed")
     assert [stage.status for stage in choice.stages if stage.parent] == ["completed", "failed", "failed", "completed"]
-
-
-def test_without_a_third_stage_there_is_nothing_to_hold() -> None:
-    choice = RecordingChoice()
-    folded = FoldedChoice(choice)
-    folded.create_stage("only").open()
-    folded.close(failed=True)
-    assert [stage.name for stage in choice.stages] == ["only"]

@@ -103,12 +103,6 @@ def test_the_purpose_of_a_call_is_no_foreign_argument() -> None:
     assert found_in([json.dumps({"name": "calculator", "arguments": arguments})]) == ("", (("calculator", arguments),))
 
 
-def test_line_breaks_within_strings_of_json_are_read() -> None:
-    assert found_in(['{"name": "execute_code", "arguments": {"code": "a = 1\nprint(a)"}}'])[1] == (
-        ("execute_code", {"code": "a = 1\nprint(a)"}),
-    )
-
-
 @pytest.mark.fault("calls: a caller's schema that refers to another host")
 @pytest.mark.parametrize(
     "parameters",
@@ -276,11 +270,6 @@ def test_a_pattern_that_takes_forever_is_not_tried() -> None:
     tool = {"type": "function", "function": {"name": "calculator", "parameters": parameters}}
     text = json.dumps({"name": "calculator", "arguments": {"expression": "a" * 60 + "b"}})
     assert found_in([text], tools=[tool])[1] != ()
-
-
-async def test_a_call_that_lacks_only_its_last_bracket_is_made() -> None:
-    deltas, _ = await received([*streamed(CALL[:-1]), Finish("stop")])
-    assert called(folded(deltas)) == [CALCULATED]
 
 
 @pytest.mark.fault("calls: a thousand-line fence")

@@ -149,18 +149,6 @@ async def test_a_redirect_does_not_get_the_key(session: aiohttp.ClientSession) -
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 
 
-def test_openai_error_objects_keep_code_and_message() -> None:
-    body = {"error": {"message": "Slow down", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
-    error = http_failure(429, json.dumps(body).encode(), {"Retry-After": "7"}, ())
-    assert (error.status_code, error.code, error.text, error.retry_after) == (
-        429,
-        "rate_limit_exceeded",
-        "Slow down",
-        7,
-    )
-    assert str(error) == "The model provider is receiving too many requests (HTTP 429)."
-
-
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -171,12 +159,10 @@ def test_openai_error_objects_keep_code_and_message() -> None:
         ),
         (b'[{"error": {"message": "Unknown name", "status": "INVALID_ARGUMENT"}}]', "Unknown name"),
         (b'{"error": "model not found"}', "model not found"),
-        (b'{"object": "error", "message": "too big"}', "too big"),
         (b'{"detail": [{"loc": ["body"]}]}', '[{"loc":["body"]}]'),
         (b'"just text"', '"just text"'),
         (b"\xff\xfe not utf-8", "\ufffd\ufffd not utf-8"),
         (b"", ""),
-        (b"[]", "[]"),
     ],
 )
 def test_other_bodies_are_read_leniently(body: bytes, text: str) -> None:
@@ -216,7 +202,6 @@ def test_no_key_gets_into_an_error() -> None:
     [
         ({"message": "boom"}, 500),
         ({"message": "slow down", "code": "429"}, 429),
-        ({"message": "slow down", "code": 429}, 429),
         ({"message": "overloaded", "status": 503}, 503),
         ({"message": "boom", "code": "server_error"}, 500),
         ("just words", 500),
@@ -235,7 +220,6 @@ def test_an_error_in_a_stream_is_a_500_unless_it_names_another(error: object, st
         ("Mon, 04 May 2026 12:00:30 GMT", 30.0),
         ("Mon, 04 May 2026 11:00:00 GMT", 0.0),
         ("soon", None),
-        ("nan", None),
         ("inf", None),
         ("", None),
     ],

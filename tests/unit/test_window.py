@@ -107,13 +107,6 @@ async def test_a_request_has_at_most_so_many_messages_and_later_steps_add_to_the
     assert all(fault_of({"messages": [message.as_dict() for message in sent]}) is None for sent in model.requests)
 
 
-async def test_the_number_of_messages_is_limited_in_short_conversations_too() -> None:
-    messages = [message for n in range(30) for message in (user(f"q{n}"), assistant(f"a{n}"))]
-    fitted = await ContextWindow(messages=10).fitted([*messages, user("now")], [])
-    assert 5 <= len(fitted) <= 10
-    assert fitted[-1].text() == "now"
-
-
 @pytest.mark.parametrize(
     ("text", "at_most"),
     [
@@ -176,12 +169,6 @@ async def test_tokens_of_the_model_that_answers_from_a_document_are_in_the_usage
     model = ScriptedModel(says("", usage=Usage(10, 1)) & ASKED, says("40 euros.", usage=Usage(20, 2)))
     outcome = await run_with(model, tool)
     assert (outcome.usage, outcome.tool_usage) == (Usage(130, 10), {"writer": Usage(100, 7)})
-
-
-async def test_they_count_for_the_limit_of_tokens() -> None:
-    tool = rag_tool(says("40 euros [1].", usage=Usage(1000, 7)))
-    outcome = await run_with(ScriptedModel(ASKED, says("Stopped.")), tool, run_tokens=500)
-    assert outcome.limit == "the limit of 500 tokens"
 
 
 async def test_tokens_that_a_deployment_reports_are_in_the_usage() -> None:
