@@ -7,14 +7,12 @@ import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from task.cli.checks import Check
 from task.cli.doctor import results
-from task.llm.scripted import says
-from task.settings import Settings, load_settings
+from task.settings import load_settings
 from task.store.tables import HEAD
 from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import answers, peer
@@ -22,9 +20,7 @@ from tests.support.isolation import NO_OLLAMA
 from tests.support.next_version import version_after
 from tests.support.ollama import ollama_peer
 from tests.support.ports import free_port
-from tests.support.postgres_server import postgres_server
-from tests.support.stores import OWNER, opened, sqlite_url
-from tests.support.traced import traced
+from tests.support.stores import opened, sqlite_url
 from tests.support.up import dial_agent
 from tests.support.upstream import openai_upstream
 
@@ -64,19 +60,6 @@ async def test_a_running_ollama_is_described_and_must_have_the_agents_model(tmp_
     assert "(9,216 tokens in force)" in after.found
 
 
-async def test_an_ollama_that_is_away_or_has_no_model_or_none_with_tools_is_reported_with_a_command(
-    tmp_path: Path,
-) -> None:
-    away = (await rows(tmp_path, {"AGENT_CORE__MODEL": "ollama"}))["ollama"]
-    async with ollama_peer(models={"test-model:latest": {"capabilities": ["completion"]}}) as peer:
-        without_tools = (await rows(tmp_path, {"OLLAMA_LOCAL": peer.url}))["model"]
-        await peer.script(models={"test-model:latest": None})
-        without_models = (await rows(tmp_path, {"OLLAMA_LOCAL": peer.url}))["ollama"]
-    assert (away.state, "ollama serve" in away.fix) == ("bad", True)
-    for row in (without_tools, without_models):
-        assert (row.state, "ollama pull" in row.fix) == ("note", True)
-
-
 @pytest.mark.fault("model: a DIAL_ENDPOINT where nothing answers")
 async def test_every_problem_is_marked_and_has_a_fix(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -110,17 +93,6 @@ def at(core: RunningCore) -> dict[str, str]:
     return {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key}
 
 
-@pytest.mark.parametrize("status", [404, 502])
-async def test_an_address_that_is_not_that_of_a_working_core_is_not_blamed_on_the_key(
-    tmp_path: Path, status: int
-) -> None:
-    async with peer(answers(status)) as core:
-        found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "right"})
-    row = found["core"]
-    assert (row.state, str(status) in row.found, "DIAL_ENDPOINT" in row.fix) == ("bad", True, True)
-    assert "core key" not in found
-
-
 @pytest.mark.fault("image: there is no image deployment")
 async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_path: Path) -> None:
     painter = {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"}
@@ -130,20 +102,6 @@ async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_p
             assert "pictures" not in await rows(tmp_path, {**at(core), "AGENT_DEPLOYMENTS__IMAGE": listed})
     assert (row.state, row.found) == ("note", "Core does not list dall-e-3, so image_generation_tool is not offered")
     assert "AGENT_DEPLOYMENTS__IMAGE" in row.fix
-
-
-async def test_search_in_documents_that_is_not_installed_is_a_row(tmp_path: Path) -> None:
-    row = (await rows(tmp_path, {"AGENT_RAG__PYTHON": str(tmp_path / "python")}))["search in documents"]
-    assert (row.state, row.found) == ("note", "not installed: AGENT_RAG__PYTHON names no Python that is there")
-    assert row.fix == "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
-    assert "search in documents" not in await rows(tmp_path, {"AGENT_RAG__ENABLED": "false"})
-
-
-async def test_a_model_file_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("no model")
-    found = await rows(tmp_path, {"AGENT_CORE__MODEL": "local", "AGENT_LOCAL_MODEL__FILE": str(tmp_path / "notes.txt")})
-    assert found["model"].state == "bad"
-    assert "notes.txt is not a GGUF file" in found["model"].found
 
 
 @pytest.mark.fault("model: an OPENAI_BASE_URL without /v1, a refused key, or nothing there, before the first question")
@@ -203,12 +161,6 @@ async def test_settings_for_the_console_only_are_a_note_that_names_each_of_them(
         assert idle in row["found"]
 
 
-async def test_the_row_names_the_tier_and_its_mechanisms() -> None:
-    [row] = await results(Settings(), "sandbox")
-    assert (row.name, row.state) == ("sandbox", "ok")
-    assert "seccomp" in row.found
-
-
 @pytest.mark.system
 async def test_every_verdict_is_printed_and_the_exit_code_says_that_nothing_got_out(tmp_path: Path) -> None:
     shown = await dial_agent(tmp_path, "doctor", "--sandbox")
@@ -228,38 +180,11 @@ async def row(home: Path, url: str = "") -> Check:
     return found
 
 
-async def filled(url: str) -> None:
-    """A store with two sessions and one trace."""
-    async with opened(url) as store:
-        await store.sessions.start(OWNER)
-        await store.sessions.start(OWNER)
-        await traced(store, says("hi"))
-
-
 async def set_version(url: str, version: str) -> None:
     async with opened(url) as store:
         await store.database.write(
             lambda connection: connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
         )
-
-
-async def test_before_the_first_start_there_is_no_store_and_none_is_created(tmp_path: Path) -> None:
-    found = await row(tmp_path)
-    assert (found.state, "created at the first start" in found.found) == ("ok", True)
-    assert str(tmp_path) in found.found
-    assert not list(tmp_path.rglob("store.db*"))
-
-
-async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    found = await row(tmp_path, "sqlite:////proc/nowhere/store.db")
-    assert (found.state, "cannot be created" in found.found, "AGENT_STORE__URL" in found.fix) == ("bad", True, True)
-
-
-async def test_the_contents_of_a_store_are_counted(tmp_path: Path) -> None:
-    await filled(sqlite_url(tmp_path))
-    found = await row(tmp_path, sqlite_url(tmp_path))
-    assert (found.state, found.fix) == ("ok", "")
-    assert f"SQLite in {tmp_path / 'store.db'}: answers; 2 sessions, 1 traces, 0." in found.found
 
 
 @pytest.mark.parametrize(
@@ -278,13 +203,6 @@ async def test_the_version_of_its_tables_is_reported(tmp_path: Path, version: st
     assert text in found.found
 
 
-async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "store.db").write_bytes(b"no database at all " * 100)
-    found = await row(tmp_path, sqlite_url(tmp_path))
-    assert (found.state, "AGENT_STORE__URL" in found.fix) == ("bad", True)
-    assert "not a database, or it is damaged" in found.found
-
-
 @pytest.mark.parametrize(
     "url", [AWAY, "postgresql://ann:hush-hush@h/d?x=hush-hush", "postgresql://ann:hush-hush@h:hush-hush/d"]
 )
@@ -292,28 +210,6 @@ async def test_an_unreachable_store_is_reported_without_its_password(tmp_path: P
     found = await row(tmp_path, url)
     assert (found.state, "AGENT_STORE__URL" in found.fix) == ("bad", True)
     assert "hush-hush" not in f"{found.found} {found.fix}"
-
-
-async def test_the_command_prints_the_row_and_no_password(tmp_path: Path) -> None:
-    shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_STORE__URL=AWAY)
-    rows: list[dict[str, Any]] = json.loads(shown.out)
-    [found] = [item["found"] for item in rows if item["name"] == "store"]
-    assert found.startswith("PostgreSQL at 127.0.0.1:9/agents: The store's database does not answer.")
-    assert shown.code == 1
-    assert "hush-hush" not in shown.out + shown.err
-
-
-@pytest.mark.system
-async def test_a_server_is_reported_by_its_address_and_contents(tmp_path: Path) -> None:
-    async with postgres_server() as server:
-        url = server.url.replace("tester@", "tester:hush-hush@")
-        empty = await row(tmp_path, url)
-        await filled(url)
-        found = await row(tmp_path, url)
-    place = f"PostgreSQL at 127.0.0.1:{server.port}/postgres"
-    assert (empty.state, empty.found) == ("ok", f"{place}: answers; empty, its tables are created at the first start")
-    assert found.state == "ok"
-    assert found.found.startswith(f"{place}: answers; 2 sessions, 1 traces, ")
 
 
 async def test_workspaces_are_listed_with_their_owners_or_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Generator
 from pathlib import Path
@@ -14,15 +13,13 @@ from typer.testing import CliRunner
 from task.cli.app import app
 from task.cli.checks import Check
 from task.cli.doctor import results
-from task.cli.tools import Inspection, list_with_servers, show_schemas
+from task.cli.tools import list_with_servers, show_schemas
 from task.settings import Settings, load_settings
 from task.tools.base import Format
-from task.tools.mcp.hub import MCPHub, ServerSpec
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import ServerProcess, foreign_interpreter, mcp_peer
-from tests.support.mcp_server import running_mcp_server, small_server
+from tests.support.mcp_server import running_mcp_server
 from tests.support.ports import free_port
-from tests.support.up import dial_agent
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -76,13 +73,6 @@ async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path)
     assert "of them context" in found["system prompt"].found
 
 
-async def test_a_context_that_cannot_be_used_is_bad_and_a_heavy_system_prompt_a_note(tmp_path: Path) -> None:
-    found = await rows(context={"definition_path": tmp_path / "nowhere.md"}, system_prompt="word " * 10_000)
-    assert found["context"].state == "bad"
-    assert "nowhere.md cannot be used: there is no such file" in found["context"].found
-    assert found["system prompt"].state == "note"
-
-
 @pytest.mark.fault("configuration: names of tools that clash")
 async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_reported() -> None:
     async with running_mcp_server(clashing_server()) as url:
@@ -112,15 +102,6 @@ async def test_rules_and_lists_that_match_no_tool_of_any_server_are_named() -> N
     assert "permissions.tools: no tool is called clock" in known.found
     assert ("rule 1 " in known.found, "rule 2 " in known.found) == (False, False)
     assert partly["permission rules"].state == "ok"  # a tool that only callers' own keys list may have that name
-
-
-async def test_an_unreachable_server_and_two_of_one_name_are_bad() -> None:
-    away = {"name": "away", "url": f"http://127.0.0.1:{free_port()}/mcp"}
-    found = await rows(mcp_servers=[away])
-    assert found["MCP server away"].state == "bad"
-    assert (await rows(mcp_servers=[away, away]))["MCP servers"].state == "bad"
-    async with running_mcp_server(small_server()) as url:
-        assert (await rows(mcp_servers=[{"name": "small", "url": url}]))["MCP server small"].state == "ok"
 
 
 @pytest.fixture(scope="module")
@@ -178,33 +159,6 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
         "The tools of library depend on each caller's own key.",
         "`dial-agent up` adds Python and web search, with servers of its own.",
     ]
-
-
-@pytest.mark.system
-async def test_a_person_at_the_terminal_waits_less_for_a_silent_server_than_a_request_does() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        hub = MCPHub([ServerSpec("silent", url)])
-        request = asyncio.create_task(hub.discover())
-        listed = Settings.model_validate({"mcp_servers": [{"name": "silent", "url": url}]})
-        found = await asyncio.wait_for(Inspection(listed).of_servers(), 30)
-        assert not request.done()
-        request.cancel()
-        await hub.close()
-    assert [issue.server for issue in found.issues] == ["silent"]
-
-
-async def test_the_command_prints_the_table_and_the_sentences(tmp_path: Path) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}/mcp"
-    printed = await dial_agent(tmp_path, "tools", DDG_MCP_URL=nobody, PYINTERPRETER_MCP_URL=nobody, COLUMNS="120")
-    assert printed.code == 0, printed.err
-    assert "execute_code" in printed.out
-    assert "The server search cannot be reached." in printed.out
-    assert "No Python: " in printed.out
 
 
 @pytest.mark.fault("tool calling: a server that is away when schemas are printed")

@@ -19,7 +19,6 @@ import pytest
 
 from task.cli.doctor import results
 from task.settings import load_settings
-from task.tools.mcp.mcp_client import MCPClient
 from tests.support.isolation import NO_OLLAMA
 from tests.support.package_index import PackageIndexPeer, package_index
 from tests.support.terminal import Terminal, terminal
@@ -49,27 +48,6 @@ async def test_a_second_product_on_the_same_port_is_refused_with_the_process_tha
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith(f"Port {port} is in use by ")
     assert refused.err.endswith(f"(process {os.getpid()}); choose another with --port or AGENT_PORT.\n")
-
-
-@pytest.mark.system
-async def test_local_core_offers_the_companions_to_other_applications(tmp_path: Path) -> None:
-    async with running_product(tmp_path) as product:
-        key = (tmp_path / ".local/share/dial-agent/core.key").read_text().strip()
-        for name, tool in (("web-search", "fetch_page"), ("python-interpreter", "execute_code")):
-            address = f"{product.ready['core']}/v1/toolset/{name}/mcp"
-            async with MCPClient(address, headers={"Api-Key": key}, timeout=30) as client:
-                assert tool in {offered.name for offered in await client.get_tools()}
-
-
-@pytest.mark.system
-async def test_a_core_that_is_away_is_a_warning_in_the_table(tmp_path: Path) -> None:
-    away = {"DIAL_ENDPOINT": "http://127.0.0.1:9", "DIAL_API_KEY": "k", "AGENT_SEARCH_PORT": "0"}
-    async with running_product(tmp_path, **away) as product:
-        await product.having("Stop ")
-        table = " ".join(" ".join(line.strip("│ ").split()) for line in product.lines).replace("│ ", "")
-    assert "http://127.0.0.1:9 does not answer" in table
-    assert "Correct DIAL_ENDPOINT, or unset it to use local Core." in table
-    assert "dial-agent core-config --fragment" in table
 
 
 async def one_table_says_everything(product: RunningProduct) -> None:
@@ -196,19 +174,6 @@ async def test_after_a_yes_the_product_is_ready_before_the_download_ends(tmp_pat
     assert "it is being downloaded, and questions wait" in plain
     assert "Other ways to a model" in plain
     assert "gpt-4o" not in plain
-
-
-@pytest.mark.system
-async def test_list_and_remove_report_what_is_there(tmp_path: Path) -> None:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    (folder / f"{NAME}.gguf.part").write_bytes(bytes(11_200_000))
-    listed = await dial_agent(tmp_path, "model", "list", AGENT_LOCAL_MODEL__FOLDER=str(folder))
-    removed = await dial_agent(tmp_path, "model", "remove", AGENT_LOCAL_MODEL__FOLDER=str(folder))
-    empty = await dial_agent(tmp_path, "model", "list", AGENT_LOCAL_MODEL__FOLDER=str(folder))
-    assert listed.out == f"{NAME}  1.12 GB  Apache-2.0  1% downloaded\n"
-    assert removed.out == f"{NAME}: 0.01 GB removed.\n"
-    assert empty.out == f"{NAME}  1.12 GB  Apache-2.0  not downloaded\n"
 
 
 @pytest.mark.fault("local model: a package that is gone")

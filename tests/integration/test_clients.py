@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import Reply, says, wants
-from tests.support.product import DEPLOYMENT, Product, product
-from tests.support.upstream import Received
+from tests.support.agent import running_agent
+from tests.support.chat_reader import chat_reader
+from tests.support.core import RunningCore, local_core
+from tests.support.ports import free_port
+from tests.support.product import DEPLOYMENT, Product, core_config, product, settings_of
+from tests.support.upstream import Received, openai_upstream
 
 QUESTION: Any = {"role": "user", "content": "25*47?"}
 ANSWER = "It is 1175."
@@ -40,33 +44,8 @@ async def test_aidial_client_asynchronously(running: Product) -> None:
     assert "".join(filter(None, pieces)) == ANSWER
 
 
-async def test_aidial_client_synchronously(running: Product) -> None:
-    from aidial_client import Dial
-
-    def ask() -> tuple[str | None, str]:
-        client = Dial(base_url=running.core.url, api_key="key-one")
-        whole = client.chat.completions.create(deployment_name=DEPLOYMENT, messages=[QUESTION], stream=False)
-        stream = client.chat.completions.create(deployment_name=DEPLOYMENT, messages=[QUESTION], stream=True)
-        pieces = [chunk.choices[0].delta.content for chunk in stream if chunk.choices]
-        client.close()
-        return whole.choices[0].message.content, "".join(filter(None, pieces))
-
-    assert await asyncio.wait_for(asyncio.to_thread(ask), 20) == (ANSWER, ANSWER)
-
-
 def azure_url(running: Product) -> str:
     return f"{running.core.url}/openai/deployments/{DEPLOYMENT}"
-
-
-async def test_openai_client_asynchronously(running: Product) -> None:
-    import openai
-
-    async with openai.AsyncOpenAI(base_url=azure_url(running), api_key="key-one") as client:
-        whole = await client.chat.completions.create(model=DEPLOYMENT, messages=[QUESTION])
-        stream = await client.chat.completions.create(model=DEPLOYMENT, messages=[QUESTION], stream=True)
-        pieces = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
-    assert whole.choices[0].message.content == ANSWER
-    assert "".join(filter(None, pieces)) == ANSWER
 
 
 async def test_openai_client_synchronously(running: Product) -> None:
@@ -92,3 +71,21 @@ async def test_a_failure_reaches_a_program_as_an_error_it_can_name(tmp_path: Pat
         await client.close()
     assert failure.value.status_code == 500
     assert failure.value.code == "script_exhausted"
+
+
+@pytest.mark.fault("compose: Core restarted under the agent")
+async def test_an_agent_answers_through_a_core_that_was_away_and_one_that_was_restarted(tmp_path: Path) -> None:
+    port, core_port = free_port(), free_port()
+    async with openai_upstream(then=says("Here.")) as upstream:
+        config = core_config(port, upstream.endpoint)
+        async with local_core(config, tmp_path, port=core_port) as known:
+            settings = settings_of(known, upstream, tmp_path, {})
+        async with running_agent(settings, port=port):
+            for question in ("Before?", "After?"):
+                async with local_core(config, tmp_path, port=core_port) as core:
+                    assert await answer(core, question) == "Here."
+
+
+async def answer(core: RunningCore, question: str) -> str:
+    async with chat_reader(core.url, "key-one") as reader:
+        return (await reader.ask(question)).content

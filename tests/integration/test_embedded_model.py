@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,19 +20,10 @@ from task.local.model.process import EmbeddedModel
 from task.local.model.prompt import predicted_prefix
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import content_of, embedded
-from tests.support.llama_peer import PROGRAM, USAGE
 from tests.support.package_index import tiny_weights
 from tests.support.waiting import until
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
-CALCULATOR = {
-    "type": "function",
-    "function": {
-        "name": "calculator",
-        "description": "Computes.",
-        "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]},
-    },
-}
 
 
 @asynccontextmanager
@@ -93,22 +83,6 @@ async def test_it_is_listed_under_its_own_name_and_answers(tmp_path: Path) -> No
     assert (listed["display_name"], listed["limits"]["max_total_tokens"]) == ("Small model", 8192)
     assert "not for judging" in listed["description"]
     assert (answer, error) == ("Good day.", None)
-
-
-async def test_calls_reach_the_caller_in_openais_form(tmp_path: Path) -> None:
-    decision = '[{"tool":"calculator","arguments":{"expression":"1+1"}}]'
-    async with core_with(embedded(tmp_path, {"decisions": [decision]}), tmp_path) as core:
-        chunks = [event async for event in events(core, tools=[CALCULATOR])]
-    calls = [call for chunk in chunks for choice in chunk["choices"] for call in choice["delta"].get("tool_calls", ())]
-    assert [call["function"] for call in calls] == [{"name": "calculator", "arguments": '{"expression":"1+1"}'}]
-    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-
-
-async def test_the_tokens_that_it_had_computed_already_are_reported(tmp_path: Path) -> None:
-    async with core_with(embedded(tmp_path, {}), tmp_path) as core:
-        chunks = [event async for event in events(core)]
-    [usage] = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
-    assert usage == USAGE
 
 
 async def test_it_ends_with_core(tmp_path: Path) -> None:
@@ -189,23 +163,6 @@ async def test_a_process_that_cannot_start_is_reported_after_a_time(tmp_path: Pa
         _, _, error = await answer_of(core)
     assert error
     assert "does not start" in error["display_message"]
-
-
-async def test_its_process_may_print_anything_before_it_is_ready(tmp_path: Path) -> None:
-    async with core_with(embedded(tmp_path, {"chats": f"\nloading\n\n{'.' * 200_000}"}), tmp_path) as core:
-        assert (await answer_of(core))[0] == "Hello from the peer."
-
-
-async def test_a_process_that_could_not_be_started_is_started_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    program = tmp_path / "program"
-    model = embedded(tmp_path, {}, program=(str(program), PROGRAM[1]))
-    async with core_with(model, tmp_path) as core:
-        while "could not be started" not in caplog.text:
-            await asyncio.sleep(0.01)
-        program.symlink_to(sys.executable)
-        assert (await answer_of(core))[0] == "Hello from the peer."
 
 
 async def test_each_process_reads_the_common_beginning_of_conversations_before_the_first_question(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import pytest
 
 from task.embedding.client import Embedder, EmbedderOptions, Progress
 from task.embedding.environment import FOLDER
-from task.embedding.model import EmbeddingUnavailable, check, has_bfloat16
+from task.embedding.model import EmbeddingUnavailable, check
 
 pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
 
@@ -49,15 +48,6 @@ async def test_similar_meanings_are_close(embedding_dir: Path) -> None:
     assert rows.shape == (3, 384)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
     assert near > 0.4 > 0.2 > far
-
-
-async def test_vectors_do_not_depend_on_order_or_on_other_texts(embedding_dir: Path) -> None:
-    embedder = Embedder(embedding_dir)
-    texts = [f"{ANSWER} {OTHER * (number % 5)}" for number in range(30)]
-    together = await embedder.embed(texts)
-    [alone] = await embedder.embed([texts[7]])
-    assert float(together[7] @ alone) > 0.999
-    assert (await embedder.embed([])).shape[0] == 0
 
 
 @pytest.mark.fault("search in documents: half of a letter in a text")
@@ -128,26 +118,6 @@ async def test_a_missing_model_is_refused_with_a_reason(tmp_path: Path) -> None:
             await embedder.embed([QUESTION])
 
 
-async def test_it_starts_in_an_agent_with_more_than_a_thousand_open_files(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
-    try:
-        with ExitStack() as files:
-            while files.enter_context(open(os.devnull)).fileno() < 1024:
-                continue
-            async with own_embedder(tmp_path) as embedder:
-                with pytest.raises(EmbeddingUnavailable, match="no folder"):
-                    await embedder.embed([QUESTION])
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-async def test_a_folder_whose_path_is_too_long_for_a_socket_is_refused_with_its_setting(tmp_path: Path) -> None:
-    async with own_embedder(tmp_path / ("long" * 20)) as embedder:
-        with pytest.raises(EmbeddingUnavailable, match="AGENT_RAG__PROCESS_DIR"):
-            await embedder.embed([QUESTION])
-
-
 async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run").chmod(0o777)
@@ -194,14 +164,3 @@ def _is_zombie(pid: int) -> bool:
         return ") Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
         return True
-
-
-def test_bfloat16_support_is_read_from_the_processors_flags(tmp_path: Path) -> None:
-    for text, expected in (
-        ("flags\t\t: fpu avx512_bf16 sse\n", True),
-        ("Features : fp bf16\n", True),
-        ("flags : avx2", 0),
-    ):
-        (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}", encoding="ascii")
-        assert has_bfloat16(tmp_path / "cpuinfo") == bool(expected)
-    assert not has_bfloat16(tmp_path / "none")

@@ -12,11 +12,8 @@ from aiohttp import web
 
 from mcp_servers.duckduckgo.fetch import PageFetcher
 from mcp_servers.duckduckgo.guard import GuardedTransport
-from task.core_client.files import DialFiles
 from task.tools.mcp.connection import CallIdentity
 from task.tools.mcp.mcp_client import MCPClient
-from task.tools.py_interpreter.execution import ProducedFile
-from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.mcp_wire import http_server, listed, raw_server
 
 COOKIE = {"Set-Cookie": "session=of-the-first; Path=/"}
@@ -38,17 +35,6 @@ class Cookies:
 
 
 @pytest.mark.fault("mcp: a server that sets a cookie for one caller")
-async def test_files_of_dial() -> None:
-    seen = Cookies()
-    async with http_server(seen.answer) as url:
-        files = DialFiles(url.removesuffix("/mcp"))
-        for key in ("key-one", "key-two"):
-            assert (await files.download("files/b/a.txt", key, 100)).content == b"text"
-        await files.close()
-    assert seen.seen == [None, None]
-
-
-@pytest.mark.fault("mcp: a server that sets a cookie for one caller")
 async def test_mcp_servers() -> None:
     requests: list[dict[str, Any]] = []
     result = {"content": [{"type": "text", "text": "done"}]}
@@ -59,18 +45,6 @@ async def test_mcp_servers() -> None:
         await client.close()
     assert [request["headers"].get("Cookie") for request in requests] == [None] * len(requests)
     assert {request["headers"].get("Api-Key") for request in requests} >= {"key-one", "key-two"}
-
-
-@pytest.mark.fault("mcp: a server that sets a cookie for one caller")
-async def test_the_interpreters_files() -> None:
-    seen = Cookies()
-    async with http_server(seen.answer) as url:
-        server = InterpreterServer(url, "token", 5)
-        file = ProducedFile(name="a.txt", mime_type="text/plain", size=1, path="a.txt")
-        for session in ("one", "two"):
-            await server.get(f"/sessions/{session}/", file, Way({}))
-        await server.close()
-    assert seen.seen == [None, None]
 
 
 @pytest.mark.fault("web search: a site that sets cookies")

@@ -12,21 +12,19 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, system, tool_message, user
-from task.errors import ProviderError
 from task.llm.base import Accumulator, ModelOptions, ToolSchema, Usage, Waiting
 from task.llm.ollama import OllamaServer
 from task.llm.scripted import Reply, says
 from task.llm.transport import Retries, new_session
 from task.local.model.prompt import ANSWER, DECIDE
-from task.local.model.small_model import SMALL_CONTEXT, SizedOllamaModel
+from task.local.model.small_model import SizedOllamaModel
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.mcp_processes import ServerProcess
-from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, refusal, scripted_peer
+from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, scripted_peer
 
 SMALL = {"parameters": 1_543_714_304}
 QUESTION = [system(SYSTEM_PROMPT), user("What is 25 * 47?")]
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 REPLY = says('[{"tool":"reply"}]')
 
 
@@ -97,28 +95,6 @@ async def test_a_small_model_decides_by_a_schema_and_its_json_becomes_a_call(
     assert SYSTEM_PROMPT not in body["messages"][0]["content"]
 
 
-async def test_its_prose_comes_from_a_free_request_with_the_same_beginning_and_context(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
-    await peer.script(REPLY, says("1175, I think."), models={f"{MODEL}:latest": SMALL})
-    received = await answered(server)
-    assert (received.text, received.finish_reason) == ("1175, I think.", "stop")
-    decision, prose = (await peer.seen(requests=2)).bodies
-    assert "format" not in prose
-    assert conversation(decision) == conversation(prose)
-    assert decision["options"]["num_ctx"] == prose["options"]["num_ctx"] == 16_384
-    assert len((await peer.seen(loads=1)).loads) == 1
-
-
-async def test_a_call_in_the_prose_after_a_reply_was_chosen_is_made(peer: OllamaPeer, server: OllamaServer) -> None:
-    fence = '```json\n[{"tool": "calculator", "arguments": {"expression": "25*47"}}]\n```'
-    await peer.script(REPLY, says(f"I calculate it: {fence} It is 9."), models={f"{MODEL}:latest": SMALL})
-    received = await answered(server)
-    (call,) = received.message().tool_calls
-    assert (call.name, json.loads(call.function.arguments)) == ("calculator", {"expression": "25*47"})
-    assert (received.text.strip(), received.finish_reason) == ("I calculate it:", "tool_calls")
-
-
 async def test_the_second_turn_begins_with_all_of_the_first_one_so_that_the_servers_cache_is_hit(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
@@ -149,14 +125,6 @@ async def test_a_call_that_is_hardly_likelier_than_a_reply_is_a_reply(
     assert (len(received.message().tool_calls), received.text) == (calls, "" if calls else "Seven.")
     assert received.usage
     assert received.usage.prompt_tokens > 0
-
-
-async def test_a_decision_that_the_server_stops_within_leads_to_an_answer(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
-    torn = answer({"text": '[{"tool":"calculator","arguments":{"expression":"1111'}, {"end": "eof"})
-    await peer.script(torn, says("A lot."), models={f"{MODEL}:latest": SMALL})
-    assert (await answered(server)).text == "A lot."
 
 
 async def test_a_large_model_gets_the_whole_prompt_and_the_schemas(peer: OllamaPeer, server: OllamaServer) -> None:
@@ -206,68 +174,9 @@ async def test_a_small_model_of_the_cloud_gets_everything_because_no_schema_cons
     assert len(body["tools"]) == len(DEFAULT_TOOLS)
 
 
-async def test_a_small_model_sees_pictures(peer: OllamaPeer, server: OllamaServer) -> None:
-    await peer.script(
-        says("A fox."), models={f"{MODEL}:latest": {**SMALL, "capabilities": ["completion", "tools", "vision"]}}
-    )
-    await answered(server, [user([{"type": "text", "text": "What is this?"}, PICTURE])])
-    (body,) = (await peer.seen(requests=1)).bodies
-    assert body["messages"][-1]["images"] == ["AAAA"]
-
-
-async def test_a_long_conversation_is_cut_to_what_a_small_model_can_read(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
-    await peer.script(REPLY, says("Short."), models={f"{MODEL}:latest": SMALL})
-    long = [message for number in range(60) for message in (user(f"{number} word " * 90), user("Go on."))]
-    await answered(server, [system(SYSTEM_PROMPT), *long, user("The last question.")])
-    for prompt in (await peer.seen(prompts=2)).prompts:
-        assert len(prompt) < SMALL_CONTEXT * 4
-        assert "The last question." in prompt
-
-
 async def test_a_model_that_is_not_loaded_is_waited_for_and_only_once(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(REPLY, says("1175."), REPLY, says("1175."), models={f"{MODEL}:latest": SMALL})
     first, second = await answered(server), await answered(server)
     assert first.waited == [f"Ollama is loading the model {MODEL}"]
     assert second.waited == []
     assert first.usage == second.usage != Usage()
-
-
-async def test_a_models_name_in_other_letters_is_the_loaded_model(peer: OllamaPeer, server: OllamaServer) -> None:
-    await answered(server)
-    waited = [
-        delta
-        async for delta in SizedOllamaModel(server, MODEL.title()).stream(QUESTION, (), ModelOptions())
-        if isinstance(delta, Waiting)
-    ]
-    assert waited == []
-    assert len((await peer.seen(requests=2)).loads) == 1
-
-
-async def test_a_load_that_fails_is_the_sentence_of_the_answer(peer: OllamaPeer, server: OllamaServer) -> None:
-    await peer.script(models={f"{MODEL}:latest": {**SMALL, "memory_context": 8}})
-    with pytest.raises(ProviderError) as failed:
-        await answered(server)
-    assert "needs more memory than Ollama has" in (failed.value.display_message or "")
-
-
-async def test_a_prompt_that_the_server_finds_too_long_is_shortened_once(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
-    too_long = refusal(400, "the input length exceeds the context length")
-    await peer.script(too_long, REPLY, says("Short."), models={f"{MODEL}:latest": SMALL})
-    received = await answered(server, [user("word " * 20_000)])
-    assert received.text == "Short."
-    refused, decided, _ = (await peer.seen(requests=3)).bodies
-    assert len(decided["messages"][-1]["content"]) <= len(refused["messages"][-1]["content"])
-
-
-async def test_a_warning_in_front_of_a_refusal_does_not_keep_the_prompt_from_being_shortened(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
-    too_long = refusal(400, "the input length exceeds the context length")
-    await peer.script(too_long, says("Short."), models={f"{MODEL}:latest": SMALL})
-    received = await answered(server, [user("word " * 20_000)], (), ModelOptions(reasoning_effort="high"))
-    assert received.text == "Short."
-    assert set(received.warnings) == {f"reasoning_effort had no effect: {MODEL} does not think before it answers"}

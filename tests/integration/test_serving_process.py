@@ -139,12 +139,3 @@ async def test_an_answer_under_way_is_kept_when_the_agent_is_ended(tmp_path: Pat
         [run] = (await store.runs.list("local")).items
         messages = (await store.sessions.get("local", session_id)).messages
     assert (run.status, [message.text() for message in messages]) == ("cancelled", ["?", "", "1175", "Half"])
-
-
-def test_the_server_starts_without_the_clients_that_only_later_requests_need() -> None:
-    code = "import sys, task.server; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", timeout=30, check=True
-    )
-    unneeded = {"aidial_client", "httpx", "jsonschema", "openai", "opentelemetry.sdk", "prometheus_client"}
-    assert unneeded & set(loaded.stdout.split()) == set()

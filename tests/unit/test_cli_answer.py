@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from task.cli.ask import AnswerReader
 from task.cli.checks import PICTURES, Check, missing_pictures
 from task.cli.companions import companions
 from task.cli.model_choice import ChosenModel, Rule
-from task.cli.up import PrefixedLines, StartPlan, example, overview
+from task.cli.up import StartPlan, example, overview
+from task.cli.workers import Place
 from task.errors import SettingsError
 from task.runs.events import Attached, RunError, RunEvent, RunFinished, RunText, StageClosed, StageOpened, StageText
 from task.settings import Settings, load_settings
@@ -72,14 +72,6 @@ async def test_text_stages_and_attachments_arrive_in_order() -> None:
     ]
 
 
-async def test_sub_stages_name_their_parent_and_failures_are_reported() -> None:
-    received = await events(
-        stage(0, name="Step 3"), stage(1, name="search", parent_stage_index=0), stage(1, status="failed"),
-        chunk(finish="stop"),
-    )  # fmt: skip
-    assert received[1:3] == [StageOpened(1, 0, "search"), StageClosed(1, "search", "failed")]
-
-
 async def test_an_error_event_ends_the_answer_with_its_display_message() -> None:
     received = await events(
         chunk({"content": "Partly"}),
@@ -92,14 +84,6 @@ async def test_an_error_event_ends_the_answer_with_its_display_message() -> None
 async def test_an_answer_without_its_end_is_a_failure() -> None:
     assert (await events(chunk({"content": "Half"})))[-1] == failed("The answer was interrupted before its end.")
     assert await events(b"<html>") == [failed("The response is not a DIAL answer.")]
-
-
-def test_lines_are_distinguished_without_colour_and_without_being_cut() -> None:
-    out = io.StringIO()
-    lines = PrefixedLines(Console(file=out, width=40), ["core", "agent"])
-    lines("core", "[bold]not markup[/bold] " + "x" * 60)
-    lines("agent", "\x1b[31mred\x1b[0m")
-    assert out.getvalue().splitlines() == [f"core  │ [bold]not markup[/bold] {'x' * 60}", "agent │ red"]
 
 
 def test_when_nobody_reads_the_lines_the_process_ends_quietly() -> None:
@@ -127,11 +111,6 @@ def printed(*, page: bool, rule: Rule = "demo", checks: Sequence[Check] = ()) ->
     paper = io.StringIO()
     Console(width=120, file=paper).print(table)
     return [" ".join(line.replace("│", " ").split()) for line in paper.getvalue().splitlines()]
-
-
-def test_the_web_page_comes_first_unless_it_is_switched_off() -> None:
-    assert printed(page=True)[2] == "Web page http://127.0.0.1:5030/"
-    assert printed(page=False)[2] == "Agent http://127.0.0.1:5030"
 
 
 @pytest.mark.fault("model: a DIAL_ENDPOINT where nothing answers")
@@ -184,14 +163,20 @@ def test_a_companions_port_in_use_names_its_variable_alone(variable: str, tmp_pa
             companions(settings)
 
 
-def test_companions_of_a_second_product_get_free_ports_and_say_why(tmp_path: Path) -> None:
-    settings = load_settings(environ={"AGENT_INTERPRETER__PYTHON": sys.executable}, directory=tmp_path)
-    usual = (settings.search_port, settings.interpreter.port)
-    with ExitStack() as listening:
-        for port in usual:
-            with suppress(OSError):  # taken already, by a product that runs on this machine
-                listening.enter_context(socket.create_server(("127.0.0.1", port)))
-        started = companions(settings)
-    assert not {server.port for server in started} & set(usual)
-    for server, port in zip(started, usual, strict=True):
-        assert (server.moved or "").startswith(f"Port {port} is in use by ")
+def test_a_worker_counts_while_its_process_is_alive(tmp_path: Path) -> None:
+    one, other = (Place(number, 2, tmp_path) for number in (1, 2))
+    assert (one.ready(), one.joined(os.getpid())) == ((0, 2), False)
+    one.join()
+    assert (other.ready(), one.joined(os.getpid()), other.joined(os.getpid())) == ((1, 2), True, False)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (tmp_path / "2").write_text(str(ended.pid))
+    assert one.ready() == (1, 2)
+
+
+def test_one_that_takes_the_place_of_another_removes_its_gauges_alone(tmp_path: Path) -> None:
+    (tmp_path / "1").write_text("77")
+    for name in ("gauge_livesum_77.db", "gauge_livesum_78.db", "counter_77.db"):
+        (tmp_path / name).touch()
+    Place(1, 2, tmp_path).join()
+    assert {file.name for file in tmp_path.glob("*.db")} == {"gauge_livesum_78.db", "counter_77.db"}

@@ -7,15 +7,12 @@ import fcntl
 import os
 import signal
 import sys
-import venv
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from task.cli.model import sparse
-from task.embedding.client import Embedder, EmbedderOptions
+from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.embedding.model import EmbeddingUnavailable
 from tests.support.package_index import PackageIndexPeer, package_index, wheel
@@ -89,16 +86,6 @@ async def test_it_is_installed_once_and_again_only_when_its_list_changes(
     assert not list((tmp_path / "embedding").glob("lib/python3.*/site-packages/torch*"))
 
 
-async def test_torch_may_come_from_an_index_of_its_own(
-    environment: EmbeddingEnvironment, index: PackageIndexPeer
-) -> None:
-    async with package_index({"torch": WHEELS["torch"]}) as builds:
-        del index.wheels["torch"]
-        await install(environment, index, f"{builds.url}/simple")
-        assert (index.downloads, builds.downloads) == (["tokens"], ["torch"])
-    assert environment.state().kind == "ready"
-
-
 @pytest.mark.fault("search in documents: an installation that is interrupted, or whose packages are not there")
 async def test_a_download_that_breaks_off_is_named_to_operators_only_and_repaired_by_the_next_start(
     environment: EmbeddingEnvironment, index: PackageIndexPeer
@@ -163,72 +150,3 @@ async def test_one_that_is_killed_leaves_nothing_that_the_next_start_does_not_re
     index.gate.set()
     await install(environment, index)
     assert await output_of(environment, "import tokens, torch; print(torch.SIZE)") == "large"
-
-
-async def test_one_that_is_interrupted_leaves_no_pip_behind(
-    environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path
-) -> None:
-    index.gate.clear()
-    arguments = (str(tmp_path / "embedding"), str(tmp_path / "requirements.txt"))
-    stopped = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _INSTALL, *arguments, cwd=Path(__file__).parents[2], env=variables(index),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    await until(lambda: "downloading torch" in environment.state().text)
-    pips = psutil.Process(stopped.pid).children(recursive=True)
-    assert pips
-    stopped.send_signal(signal.SIGINT)  # this process only, as a manager of services does
-    await stopped.wait()
-    await until(lambda: environment.state().kind == "missing")
-    assert not [pip for pip in pips if pip.is_running() and pip.status() != psutil.STATUS_ZOMBIE]
-
-
-@pytest.mark.fault("search in documents: an installation that is interrupted, or whose packages are not there")
-@pytest.mark.system
-async def test_what_its_pip_still_writes_is_waited_for(
-    environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path
-) -> None:
-    index.gate.clear()
-    arguments = (str(tmp_path / "embedding"), str(tmp_path / "requirements.txt"))
-    killed = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _INSTALL, *arguments, cwd=Path(__file__).parents[2], env=variables(index)
-    )
-    await until(lambda: "downloading torch" in environment.state().text)
-    killed.kill()  # its pip goes on
-    await killed.wait()
-    assert environment.state().kind == "installing"
-    index.gate.set()
-    await install(environment, index)
-    assert environment.state().kind == "ready"
-
-
-async def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, index: PackageIndexPeer) -> None:
-    (tmp_path / "file").touch()
-    environment = EmbeddingEnvironment(None, tmp_path / "file" / "embedding")
-    with pytest.raises(InstallationFailed, match=r"embedding cannot be created: Not a directory\."):
-        await install(environment, index)
-
-
-async def test_a_python_that_lacks_the_libraries_is_named_by_its_setting(tmp_path: Path) -> None:
-    venv.create(tmp_path / "own", symlinks=True)
-    bare = EmbeddingEnvironment(tmp_path / "own" / "bin" / "python")
-    embedder = Embedder(tmp_path / "run", EmbedderOptions(str(tmp_path)), installed=bare)
-    async with asyncio.timeout(60):
-        with pytest.raises(EmbeddingUnavailable, match=r"not installed .*AGENT_RAG__PYTHON"):
-            await embedder.embed(["How should I clean the plate?"])
-    await embedder.close()
-
-
-def test_a_python_of_the_operators_own_is_used_as_it_is(tmp_path: Path) -> None:
-    assert EmbeddingEnvironment(Path(sys.executable)).state().kind == "ready"
-    absent = EmbeddingEnvironment(tmp_path / "python").state()
-    assert (absent.kind, "AGENT_RAG__PYTHON" in absent.text) == ("missing", True)
-
-
-def test_one_of_many_downloads_is_printed_so_that_the_starts_table_stays_in_sight(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    report = sparse()
-    for step in ("starting", *(f"downloading part {number} (3 kB)" for number in range(60)), "unpacking 60 packages"):
-        report(step)
-    assert capsys.readouterr().out.splitlines() == ["starting", "downloading part 0 (3 kB)", "unpacking 60 packages"]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from task.errors import ProviderError
-from task.llm.failures import CORE, duration, explained, http_failure, spent_limit
+from task.llm.failures import CORE, explained, http_failure, spent_limit
 
 NOW = datetime(2026, 11, 23, 13, 30, tzinfo=UTC)
 NONE = 2**63 - 1  # what Core writes where there is no limit
@@ -53,14 +53,6 @@ def test_a_spent_limit_of_a_person_is_named_with_what_is_used_and_when_it_opens(
     assert sentence == f"Your limit for the model gpt-4o is used up: {spent}. It opens again {opens}."
 
 
-@pytest.mark.fault(
-    "model: a person's token or request limit at DIAL Core is spent, at a door, in a tool, or without its time"
-)
-def test_a_limit_without_its_time_is_still_named() -> None:
-    sentence = explained(core_answers(tokens("58 / 50", "58 / 100"), None), "gpt-4o")
-    assert sentence == "Your limit for the model gpt-4o is used up: 58 of 50 tokens in the last minute."
-
-
 @pytest.mark.fault("model: a 429 that names no spent limit")
 @pytest.mark.parametrize(
     "message",
@@ -76,15 +68,6 @@ def test_a_429_that_names_no_spent_limit_is_a_busy_model(message: str) -> None:
     error = core_answers(message, 7)
     assert spent_limit(error, "gpt-4o") is None
     assert explained(error, "gpt-4o") == "The model gpt-4o is busy or over its limit. Try again in 7 seconds."
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "1 second"), (1, "1 second"), (44.2, "45 seconds"), (119, "119 seconds"), (120, "2 minutes"),
-     (121, "3 minutes"), (7_200, "2 hours"), (172_800, "2 days")],
-)  # fmt: skip
-def test_a_wait_is_rounded_up_to_units_of_which_there_are_two(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 NOT_FOUND = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.local_answers import MEASURED, Outcome, Question, numbers, questions_of, summary
+from scripts.local_answers import MEASURED, Question, numbers, questions_of
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,3 @@ def test_forty_and_ten_questions_are_measured_and_none_of_them_is_tuned_for(name
     tuned = {question.text for group in ("question", "two_steps") for question in questions_of(tuning, group)}
     assert (len(questions_of(path)), len(measured)) == (40, 50)
     assert not tuned & {question.text for question in measured}
-
-
-def test_twenty_more_questions_about_tables_are_not_tuned_for() -> None:
-    questions = questions_of(MEASURED.with_name("measured_5.toml"))
-    tuned = {question.text for question in questions_of(MEASURED.with_name("tuning.toml"))}
-    assert [question.kind for question in questions] == ["table"] * 20
-    assert not tuned & {question.text for question in questions}
-
-
-def test_seconds_and_tokens_are_summed_up_for_all_questions_and_for_each_kind() -> None:
-    table, talk = Question("Most?", "table"), Question("Hello", "talk")
-    outcomes = [
-        Outcome(table, "Fay", "", True, 8, read=90, written=40),
-        Outcome(table, "Ben", "", False, 12, read=130, written=44),
-        Outcome(talk, "Hello!", "", True, 2, read=30, written=6),
-    ]
-    assert summary(outcomes).splitlines()[2:] == [
-        "| all | 2 of 3 | 8.0 | 12.0 | 90, 40 |",
-        "| table | 1 of 2 | 10.0 | 12.0 | 110, 42 |",
-        "| talk | 1 of 1 | 2.0 | 2.0 | 30, 6 |",
-    ]

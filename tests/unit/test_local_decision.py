@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
+from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
 from task.local.model.decision import Decision, addresses_in, decision_of, decision_schema, unread
+from task.local.model.prompt import CARDS, PREFIX_TOKENS, fitted, predicted_prefix, prefix, rendered, tokens
+from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT, STRING, tool
 
 FILE = "files/bucket/my%20report.csv"
@@ -83,11 +86,6 @@ def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_can_express() ->
     assert "pattern" not in json.dumps(schema)
 
 
-def test_a_recursive_schema_is_cut_at_a_depth() -> None:
-    tree = tool("tree", "A tree.", ["node"], node={"$ref": "#/properties/node"})
-    assert allows(decision_schema([tree], NOWHERE, None), {"tool": "tree", "arguments": {"node": 1}})
-
-
 def test_several_calls_come_in_order_and_each_once() -> None:
     other = {"tool": "execute_code", "arguments": {"code": "print(2)"}}
     assert decided(json.dumps([SUM, other, SUM])).calls == [
@@ -110,14 +108,6 @@ def test_anything_but_a_call_means_that_the_model_replies(text: str) -> None:
     assert decided(text) == Decision()
 
 
-@pytest.mark.parametrize("expression", ["30", " -1,234.5 "])
-def test_there_is_nothing_to_calculate_in_a_number(expression: str) -> None:
-    step = {"tool": "calculator", "arguments": {"expression": expression}}
-    assert decided(json.dumps([step])) == Decision()
-    step["arguments"] = {"expression": f"{expression}+1"}
-    assert len(decided(json.dumps([step])).calls) == 1
-
-
 def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:
     reading = ToolCall("c1", FunctionCall(EXTRACT, json.dumps({"file_url": FILE})))
     asked = [user(f"Profit? {FILE} files/b/other.pdf"), assistant(calls=[reading])]
@@ -129,15 +119,46 @@ def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:
     assert unread(addresses, [*asked, tool_message(reading, "long " * 1000)]) == addresses
 
 
-def test_a_table_is_looked_up_again_for_another_question() -> None:
-    reading = ToolCall("c1", FunctionCall(EXTRACT, '{"file_url": "files/b/a.csv"}'))
-    read = [user("Profit? files/b/a.csv"), assistant(calls=[reading]), tool_message(reading, "Short.")]
-    assert unread(addresses_in(read), read)["file_url"] == []
-    more = [*read, assistant("7"), user("And the loss?")]
-    assert unread(addresses_in(more), more)["file_url"] == ["files/b/a.csv"]
+CALL = ToolCall("c1", FunctionCall("calculator", '{"expression":"1+1"}'))
 
 
-def test_a_program_gets_the_names_of_files_for_their_addresses() -> None:
-    step = [{"tool": "execute_code", "arguments": {"code": f"open('{FILE}')"}}]
-    asked = user(f"Sum?\n\nAttached files:\n- my report.csv (text/csv): {FILE}")
-    assert decided(json.dumps(step), asked).calls == [("execute_code", {"code": "open('my report.csv')"})]
+def test_the_beginning_is_short_and_does_not_depend_on_the_tools_order() -> None:
+    shuffled = Random(1).sample(DEFAULT_TOOLS, len(DEFAULT_TOOLS))
+    assert prefix(shuffled) == prefix(DEFAULT_TOOLS)
+    assert tokens(system(prefix(DEFAULT_TOOLS))) <= PREFIX_TOKENS
+
+
+def test_the_predicted_beginning_is_the_one_of_the_default_tools() -> None:
+    assert predicted_prefix().text() == prefix(DEFAULT_TOOLS)
+    assert all(name in prefix(DEFAULT_TOOLS) for name in CARDS)
+    assert "read_file_lines" not in prefix(DEFAULT_TOOLS)
+
+
+def test_another_tool_is_described_by_its_first_sentence_after_the_known_ones() -> None:
+    more = tool("book_table", "Books a table in a restaurant. Then much more is said.", ["when", "people"])
+    assert "- book_table(when, people): Books a table in a restaurant\n" in prefix([more, *DEFAULT_TOOLS])
+    assert prefix([more, *DEFAULT_TOOLS]).index("fetch_page") < prefix([more, *DEFAULT_TOOLS]).index("book_table")
+
+
+def test_the_products_own_prompt_is_removed_and_another_one_stays() -> None:
+    plain = rendered([system(f"{SYSTEM_PROMPT}\n\nSpeak like a pirate."), user("Hi")], DEFAULT_TOOLS, None)
+    assert plain[0].text() == prefix(DEFAULT_TOOLS) + "\n\nSpeak like a pirate."
+    assert rendered([system(SYSTEM_PROMPT), user("Hi")], (), None) == [user("Hi")]
+
+
+def test_calls_and_results_become_plain_alternating_messages() -> None:
+    other = ToolCall("c2", FunctionCall("execute_code", '{"code":"print(4)"}'))
+    turn = [user("?"), assistant(calls=[CALL, other]), tool_message(CALL, "2"), tool_message(other, "4")]
+    plain = rendered(turn, (), "Next.")
+    assert [message.role for message in plain] == ["user", "assistant", "user", "system"]
+    assert plain[1].text() == (
+        '[{"tool":"calculator","arguments":{"expression":"1+1"}},{"tool":"execute_code","arguments":{"code":"print(4)"}}]'
+    )
+    assert plain[2].text() == "Result of calculator:\n2\n\nResult of execute_code:\n4"
+
+
+def test_a_question_longer_than_the_window_is_shortened_in_the_middle() -> None:
+    [kept] = fitted([user("BEGIN " + "word " * 30_000 + "END?")], 4000)
+    assert kept.text().startswith("BEGIN")
+    assert kept.text().endswith("END?")
+    assert tokens(kept) <= 4000

@@ -122,14 +122,6 @@ def test_a_sheet_in_too_many_places_is_not_loaded() -> None:
     assert read("a.xlsx", sheet_at("A1", row, row)) is None
 
 
-def test_columns_are_described_by_type_and_values() -> None:
-    table = read("a.csv", b"who,when,n\n" + b"".join(b"p%d,2024-01-%02d,%d\n" % (n, n, n) for n in range(1, 20)))
-    assert str(table) == (
-        "df: a.csv, 19 rows with the columns 'who' (text: p1, p2, p3, p4, p5, p6, p7, p8, …), "
-        "'when' (date: 2024-01-01, 2024-01-02, …), 'n' (number: 1, 2, …)"
-    )
-
-
 def test_of_several_sheets_the_only_one_with_a_table_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from openpyxl import Workbook
 

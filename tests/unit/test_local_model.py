@@ -116,13 +116,6 @@ async def test_the_callers_parameters_apply_to_the_prose_and_the_decision_is_gre
     assert "tool_choice" not in prose
 
 
-async def test_without_tools_there_is_no_decision(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(says("Two")) as peer:
-        answer = await answered(served_by(peer, session), options=ModelOptions(tool_choice="none"))
-    assert answer.message().content == "Two"
-    assert len(peer.requests) == 1
-
-
 @pytest.mark.fault("local model: prose where JSON is asked")
 async def test_prose_in_place_of_json_is_the_answer(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("Two, of course.")) as peer:
@@ -227,22 +220,6 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
     assert waited[2] == ["Waiting for the local model: 2 ahead of this request"]
 
 
-async def test_a_client_that_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(hanging(says("One"), chunks=1), says("Two")) as peer:
-        model, asked = served_by(peer, session), ModelOptions(tool_choice="none")
-        first, second = (asyncio.create_task(answered(model, options=asked)) for _ in range(2))
-        await peer.received(1)
-        first.cancel()
-        assert (await asyncio.wait_for(second, 20)).message().content == "Two"
-
-
-async def test_a_request_reports_what_it_waits_for(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(says("Here.")) as peer:
-        model = served_by(peer, session, waits_for=["The local model is being loaded"])
-        deltas = [delta async for delta in model.stream([user("?")], (), ModelOptions())]
-    assert deltas[:2] == [Waiting("The local model is being loaded"), TextDelta("Here.")]
-
-
 async def test_warming_up_reads_the_common_beginning_of_conversations(session: aiohttp.ClientSession) -> None:
     def same_beginning(received: Received) -> Reply:
         assert received.messages[0] == peer.requests[0].messages[0]
@@ -295,16 +272,6 @@ async def test_another_question_about_a_table_is_computed_from_it_again(session:
     assert json.loads(again.function.arguments) == {"file_url": "files/b/a.csv", "page": 1}
     assert json.loads(running.function.arguments)["code"].endswith("\nrows = df\nrows['n'].sum()")
     assert thanks.message().content == "Fine."
-
-
-async def test_a_reply_about_a_table_is_written_from_its_rows(session: aiohttp.ClientSession) -> None:
-    reading = ToolCall("c1", FunctionCall("file_content_extraction_tool", '{"file_url":"files/b/a.csv"}'))
-    read = [user("Summarise."), assistant(calls=[reading]), tool_message(reading, "| p |\n| --- |\n| B |\n")]
-    async with openai_upstream(says('{"reply": true}'), says("One row.")) as peer:
-        assert (await answered(served_by(peer, session), *read)).message().content == "One row."
-    decision, prose = peer.requests
-    assert "| B |" not in json.dumps(decision.messages)
-    assert "| B |" in json.dumps(prose.messages)
 
 
 async def test_a_program_that_has_failed_is_not_repeated(session: aiohttp.ClientSession) -> None:

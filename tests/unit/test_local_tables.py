@@ -59,12 +59,6 @@ def test_the_description_of_a_table_takes_the_place_of_its_rows() -> None:
     assert list(step.messages[:-1]) == read(TABLE)[:2]
 
 
-def test_of_earlier_questions_only_what_was_said_is_read_again() -> None:
-    earlier = [asked(("a.csv", "files/b/a.csv")), *ran("| B | 900.5 |")[3:], assistant("B sold less.")]
-    step = step_of([*earlier, *read(TABLE)[2:]])
-    assert [message.text() for message in step.messages[:-1]] == [QUESTION, "B sold less."]
-
-
 def test_a_result_is_described_without_its_table_and_program() -> None:
     output = "**Output:**\n```\n(nothing was printed)\n```\n\n|  | Sales |\n| --- | --- |\n| A | 1500 |\n"
     code = f"{LOADING}\nrows = df\nrows.head(1)"
@@ -192,39 +186,11 @@ def test_a_sum_times_a_sum_is_the_sum_of_what_each_row_comes_to() -> None:
     assert computed("df[(df['Client'] == 'Berg')]", of_products) == 101.5 * 4
 
 
-def test_the_product_of_two_columns_of_numbers_is_named_where_the_table_is_described() -> None:
-    assert "3 rows (for sums also 'Pieces * Price each') with" in step_of(read(BILLS)).messages[-1].text()
-    numbered = BILLS.replace("| Client", "| No | Client").replace("| ---", "| --- | ---", 1)
-    for number, row in enumerate(("| Berg | 3", "| Tal", "| Berg | 1"), 501):
-        numbered = numbered.replace(row, f"| {number} {row}")
-    assert "(for sums also 'Pieces * Price each')" in step_of(read(numbered)).messages[-1].text()
-    more = BILLS.replace("2024-11-04", "4").replace("2024-11-29", "9").replace("2024-12-01", "1")
-    assert "for sums" not in step_of(read(more)).messages[-1].text()
-    long = BILLS.replace("| 3 |", f"| {'9' * 5000} |")
-    assert "'Pieces * Price each'" in step_of(read(long)).messages[-1].text()
-
-
-def test_the_model_describes_a_result_without_the_columns_that_were_computed_for_it() -> None:
-    code = f"{LOADING}\ndf['a * b'] = df['a'] * df['b']\nrows = df\nrows['a * b'].sum()"
-    asked_last = step_of(ran("7", code)).messages[-1].text()
-    assert asked_last == f"{QUESTION}\n\nrows = df\nrows['a * b'].sum()\n\nResult:\n7"
-
-
 def test_months_and_years_of_a_date_select_and_group_rows() -> None:
     assert computed("df[(df['Client'] == 'Berg') & (df['Day month'] == '2024-11')]", "len(rows)") == 1
     months = computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Day month')['Pieces'].sum()")
     assert months.to_dict() == {"2024-11": 5, "2024-12": 1}
     assert computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Day year').size()").to_dict() == {"2024": 3}
-
-
-def test_the_row_at_a_place_is_counted_from_one() -> None:
-    assert computed("df[(df['Client'] == 'Berg')]", "rows.row(2)").Pieces.item() == 1
-
-
-def test_a_column_of_that_name_is_itself() -> None:
-    step = step_of(read("| a | b | a * b |\n| --- | --- | --- |\n| 2 | 3 | 7 |\n"))
-    [(_, arguments)] = step.calls(selected("df", "rows['a * b'].sum()"))
-    assert arguments["code"].endswith(")\nrows = df\nrows['a * b'].sum()")
 
 
 def test_rows_of_a_month_are_selected_where_the_question_names_it() -> None:
@@ -243,22 +209,6 @@ def test_of_a_table_whose_values_are_not_all_known_any_may_be_compared_with(endi
 
 
 @pytest.mark.parametrize(
-    ("question", "value", "is_named"),
-    [
-        ("How many lamps?", "Lamp", True),
-        ("Was kosten die Hämmer?", "Hammer", True),
-        ("What did Ute's trips cost?", "Ute", True),
-        ("And new york?", "New York", True),
-        ("Who has the most?", "Ben", False),
-        ("What about B?", "BC", False),
-    ],
-)
-def test_text_is_compared_only_with_values_that_the_question_names(question: str, value: str, is_named: bool) -> None:
-    step = step_of(read(f"| who | n |\n| --- | --- |\n| {value} | 1 |\n"))
-    assert is_allowed(replace(step, question=question), rows=f"df[(df['who'] == '{value}')]") is is_named
-
-
-@pytest.mark.parametrize(
     ("question", "is_needed"),
     [
         ("What do Ute's trips cost together?", True),
@@ -274,23 +224,12 @@ def test_rows_are_selected_where_the_question_names_a_value(question: str, is_ne
     assert is_allowed(step) is not is_needed
 
 
-def test_columns_with_quotes_in_their_names_are_left_out() -> None:
-    step = step_of(read("| it's | n |\n| --- | --- |\n| a | 1 |\n"))
-    assert is_allowed(step, result="rows['n'].sum()")
-    assert is_allowed(step)
-
-
 def test_marks_of_patterns_in_names_and_values_are_only_themselves() -> None:
     step = replace(step_of(read("| a.*\\|b] | n |\n| --- | --- |\n| x.+ | 1 |\n")), question="Which are x?")
     assert is_allowed(step, rows="df[(df['a.*|b]'] == 'x.+')]", result="rows['a.*|b]'].unique()")
     assert not is_allowed(step, rows="df[(df['a.*|b]'] == 'xyz')]")
     assert not is_allowed(step, result="rows['axy'].unique()")
     assert not is_allowed(step, result="rows['b]'].unique()")
-
-
-def test_a_table_that_is_read_again_stays_the_only_one() -> None:
-    again = call("file_content_extraction_tool", file_url=URL)
-    assert step_of([*read(TABLE), assistant(calls=[again]), tool_message(again, TABLE)]).table == LOADED
 
 
 @pytest.mark.parametrize(
@@ -324,15 +263,6 @@ def test_tables_attached_to_the_question_are_read_first_and_other_files_are_not(
     assert attached_tables(read(TABLE)) == []
 
 
-def test_tables_of_an_earlier_question_are_known_to_one_without_attachments() -> None:
-    first, second = asked(("a.csv", URL)), asked(("b.csv", "files/b/b.csv"), ("m.pdf", "files/b/m.pdf"))
-    more = [first, assistant("1"), second, assistant("2"), user("And?")]
-    assert attached_tables(more, earlier=True) == ["files/b/b.csv"]
-    assert attached_tables(more[:3], earlier=True) == []
-    assert attached_tables([user("Hi"), assistant("Hi"), user("And?")], earlier=True) == []
-    assert attached_tables(read(TABLE), earlier=True) == []
-
-
 def test_programs_find_two_files_of_one_title_under_two_names() -> None:
     first, second = "files/b/1/sales.csv", "files/b/2/sales.csv"
     messages = [asked(("sales.csv", first)), assistant("1500"), asked(("sales.csv", second), ("sales.csv", first))]
@@ -341,14 +271,6 @@ def test_programs_find_two_files_of_one_title_under_two_names() -> None:
     step = step_of([*messages, assistant(calls=[reading]), tool_message(reading, TABLE)])
     [(_, arguments)] = step.calls(selected("df", "len(rows)"))
     assert "pd.read_csv('sales_2.csv'" in arguments["code"]
-
-
-def test_programs_find_files_under_their_titles() -> None:
-    messages = read(TABLE)
-    names = names_of([URL, "files/b/x.csv", "files/b/x.csv.gz"], messages)
-    assert names == {URL: "my sales.csv", "files/b/x.csv": "x.csv", "files/b/x.csv.gz": "x.csv.gz"}
-    code = f"open('{URL}'); open('files/b/x.csv.gz'); open('files/b/x.csv')"
-    assert with_names(code, names) == "open('my sales.csv'); open('x.csv.gz'); open('x.csv')"
 
 
 @pytest.mark.parametrize("literal", ["'{}'", '"{}"', "f'{}'", 'f"{}"', "'''{}'''"])

@@ -16,7 +16,6 @@ from tests.support.ollama import ollama_process, scripted_peer
 from tests.support.ports import free_port
 
 NOWHERE = f"http://127.0.0.1:{free_port()}"
-LLAMA = {"models": [{"name": "nomic-embed-text", "details": {"family": "nomic-bert"}}, {"name": "llama3.2:3b"}]}
 
 
 @pytest.fixture(scope="module")
@@ -63,24 +62,12 @@ async def test_the_first_rule_that_applies_chooses(rule: str, tmp_path: Path) ->
     assert model.rule != "demo" or "AGENT_CORE__MODEL" in model.reason or "no running Ollama" in model.reason
 
 
-async def test_a_core_named_in_dotenv_counts_and_local_core_itself_never_takes_another(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("DIAL_ENDPOINT=http://core:8080\n")
-    assert (await chosen(tmp_path, {})).rule == "dial"
-    settings = load_settings(environ={"OLLAMA_LOCAL": NOWHERE}, directory=tmp_path)
-    assert (await choose_model(settings, behind_core=True)).rule == "demo"
-
-
 async def test_an_upstream_that_does_not_have_the_default_model_is_asked_for_its_own(tmp_path: Path) -> None:
     async with answering("/v1/models", {"data": [{"id": "qwen3"}, {"id": "phi"}]}) as url:
         model = await chosen(tmp_path, {"OPENAI_BASE_URL": f"{url}/v1/"})
         named = await chosen(tmp_path, {"OPENAI_BASE_URL": f"{url}/v1", "DEPLOYMENT_NAME": "hidden"})
     assert (model.rule, model.name, model.base_url) == ("upstream", "qwen3", f"{url}/v1")
     assert named.name == "hidden"
-
-
-async def test_an_upstream_comes_before_a_running_ollama(tmp_path: Path) -> None:
-    async with answering("/api/tags", LLAMA) as url:
-        assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "OLLAMA_LOCAL": url})).rule == "upstream"
 
 
 def sized(gib: float, *capabilities: str, **more: Any) -> dict[str, Any]:
@@ -124,16 +111,6 @@ async def test_a_loaded_model_with_tools_comes_before_a_larger_one(process: Serv
     assert "DEPLOYMENT_NAME chooses another: large:latest" in model.reason
 
 
-async def test_the_model_that_the_settings_name_is_used_without_tools_too(
-    process: ServerProcess, tmp_path: Path
-) -> None:
-    models = {"test-model:latest": None, "plain:latest": sized(0.01), "able:latest": sized(0.02, "tools")}
-    async with scripted_peer(process, models=models) as peer:
-        model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "DEPLOYMENT_NAME": "plain"})
-    assert model.name == "plain:latest"
-    assert "DEPLOYMENT_NAME asks for it, without tools" in model.reason
-
-
 async def test_a_named_model_that_ollama_lacks_is_replaced_and_the_reason_says_so(
     process: ServerProcess, tmp_path: Path
 ) -> None:
@@ -154,12 +131,6 @@ async def test_an_ollama_without_any_model_is_named_with_the_command_that_gets_o
     assert (model.rule, forced.rule) == ("demo", "ollama")
     assert "`ollama pull qwen3:4b` gets one" in model.reason
     assert "`ollama pull qwen3:4b` gets one" in forced.reason
-
-
-async def test_a_server_that_describes_no_model_is_judged_by_its_list(tmp_path: Path) -> None:
-    async with answering("/api/tags", LLAMA) as url:
-        model = await chosen(tmp_path, {"OLLAMA_LOCAL": url})
-    assert (model.rule, model.name) == ("ollama", "llama3.2:3b")
 
 
 @pytest.mark.parametrize(("body", "status"), [({"models": []}, 200), (["?"], 200), ({"models": [1]}, 200), ({}, 500)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,12 +75,6 @@ def test_the_readmes_program_is_the_tutorials() -> None:
     assert program in tutorial
 
 
-def test_the_decisions_form_one_chain() -> None:
-    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    for page, following in pairwise(decisions):
-        assert following.name in LINK.findall(page.read_text(encoding="utf-8"))
-
-
 def test_every_listed_deviation_stands_in_the_documentation() -> None:
     listed = tomllib.loads((ROOT / "tests" / "contract" / "deviations.toml").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
@@ -112,23 +105,9 @@ class Tree(BaseModel):
     limits: Limits = Limits()
 
 
-class Undescribed(BaseModel):
-    port: int = 1
-
-
 def test_each_setting_is_a_row_with_its_variable_key_default_and_meaning() -> None:
     text = settings_table.page(Tree)
     assert "| `AGENT_PORT` | `port` | `5030` | Port \\| number. |" in text
     assert "| `AGENT_TOOLS` | `tools` | `a,b` | More tools. |" in text
     assert "## `limits`: How far it goes\n" in text
     assert "| `AGENT_LIMITS__STEPS` | `limits.steps` | `15` | Steps of one run. |" in text
-
-
-def test_a_secrets_default_is_not_shown() -> None:
-    assert "| `AGENT_KEY` | `key` | (secret) | A key. |" in settings_table.page(Tree)
-    assert "sesame" not in settings_table.page(Tree)
-
-
-def test_a_setting_without_a_description_stops_the_page() -> None:
-    with pytest.raises(SystemExit, match=r"port in .* has no description"):
-        settings_table.page(Undescribed)

@@ -1,12 +1,15 @@
-"""No bad input and no validation scenario can lose its test unnoticed."""
+"""No bad input and no scenario loses its test, no bound grows, and no library has a licence that may not be used."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scripts import faults, scenarios_page
+from scripts import faults, sbom, scenarios_page
+from scripts.house import Figures, lowered, measured, problems
+from scripts.sbom import permissive, required, vendored
 
 SUITE = """
 import pytest
@@ -74,3 +77,88 @@ def test_a_scenario_without_a_test_that_runs_is_named_even_if_it_is_not_listed()
         "scenario 1: there is no test t.py::test_gone",
         "scenario 20: no test is named",
     ]
+
+
+FILES = {
+    "task/loop.py": "from task.tools.base import call\n\n\ndef _asked():\n    return call()\n\n\nasked = _asked()\n",
+    "task/tools/base.py": "class Answer: ...\n\n\ndef call():\n    return Answer()\n",
+    "task/local/core/app.py": "class Answer: ...\n",
+    "task/permissions/shell.py": "",
+    "task/permissions/programs.toml": "a = 1\nb = 2\n",
+    "tests/test_loop.py": "x = 1\n",
+}
+
+
+def test_each_room_has_its_lines_and_files() -> None:
+    figures = measured(FILES)
+    assert figures["task"] == {"files": 1, "lines": 8}
+    assert figures["task/tools"] == {"files": 1, "lines": 5}
+    assert figures["task/local/core"] == {"files": 1, "lines": 1}
+    assert figures["task/permissions.reader"] == {"files": 1, "lines": 0, "toml": 2}
+    assert figures["task as a whole"] == {"files": 4, "lines": 14}
+    assert figures["tests"] == {"files": 1, "lines": 1}
+
+
+def test_the_shape_counts_what_tires_a_reader() -> None:
+    shape = measured(FILES)["shape"]
+    assert shape["private functions called from one place"] == 1
+    assert shape["class names defined in two files"] == 1
+    assert shape["files with one importer"] == 1
+
+
+def test_a_figure_above_its_bound_fails() -> None:
+    (problem,) = problems({"task": {"lines": 11}}, {"task": {"lines": 10}})
+    assert "11 lines, at most 10" in problem
+
+
+def test_a_gain_that_is_not_written_down_fails() -> None:
+    (problem,) = problems({"task": {"lines": 9}}, {"task": {"lines": 10}})
+    assert "make house" in problem
+
+
+def test_writing_lowers_bounds_and_never_raises_them() -> None:
+    bounds: Figures = {"task": {"lines": 10, "files": 3}, "task/gone": {"lines": 5}}
+    assert lowered({"task": {"lines": 12, "files": 2}}, bounds) == {"task": {"lines": 10, "files": 2}}
+
+
+def component(name: str, *stated: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "version": "1.0", "licenses": list(stated)}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("MIT", True),
+        ("Apache-2.0 WITH LLVM-exception AND (GPL-2.0-only OR BSD-3-Clause)", True),
+        ("MIT OR GPL-3.0-only", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("GPL-3.0-only WITH Classpath-exception-2.0", False),
+        ("License :: Other/Proprietary License", False),
+        ("True", False),
+        ("", False),
+    ],
+)
+def test_a_licence_is_permissive_if_it_leaves_a_permissive_choice(expression: str, expected: bool) -> None:
+    assert permissive(expression) == expected
+
+
+def test_a_package_with_another_licence_or_none_is_named() -> None:
+    found = sbom.problems([
+        component("reader", {"license": {"id": "MIT"}}), component("copyleft", {"expression": "AGPL-3.0-only"}),
+        component("silent"), component("certifi", {"license": {"id": "MPL-2.0"}}),
+    ])  # fmt: skip
+    assert list(found) == [
+        "copyleft 1.0: AGPL-3.0-only is not among the accepted.",
+        "silent 1.0: no licence stated is not among the accepted.",
+    ]
+
+
+def test_what_the_product_requires_counts_and_what_only_tests_need_does_not() -> None:
+    found = required(["httpx>=0.28", "no-such-package-anywhere; sys_platform == 'nowhere'"])
+    assert {"httpx", "httpcore", "h11", "certifi", "idna", "anyio"} <= found
+    assert not {"pytest", "no-such-package-anywhere"} & found
+
+
+def test_the_libraries_of_the_page_are_listed_with_their_licences() -> None:
+    assert not list(sbom.problems(vendored()))
+    assert "katex" in {item["name"] for item in vendored()}

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from task.cli.model_choice import choose_model
+from task.settings import load_settings
+from tests.support.isolation import SERVICES
 
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = frozenset({
@@ -15,6 +22,7 @@ HEAVY = frozenset({
     "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn", "sqlalchemy",
     "torch", "transformers",
 })  # fmt: skip
+LATER = frozenset({"aidial_client", "httpx", "jsonschema", "openai", "prometheus_client"})  # of the agent's requests
 # Half a second each; a test run waits for its collection, and every worker makes its own.
 SLOW_TO_COLLECT = frozenset({
     "aidial_client", "docx", "faiss", "langchain_text_splitters", "mcp", "openai", "openpyxl", "pandas", "pptx",
@@ -34,9 +42,9 @@ def imported_by(module: str) -> set[str]:
     return set(result.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["task.server", "task.local.core.app"])
-def test_a_server_starts_without_heavy_libraries(module: str) -> None:
-    assert imported_by(module) & HEAVY == set()
+@pytest.mark.parametrize(("module", "unneeded"), [("task.server", HEAVY | LATER), ("task.local.core.app", HEAVY)])
+def test_a_server_starts_without_heavy_libraries(module: str, unneeded: frozenset[str]) -> None:
+    assert imported_by(module) & unneeded == set()
 
 
 def test_the_command_line_starts_without_any_server() -> None:
@@ -65,3 +73,19 @@ def at_the_top(file: Path) -> set[str]:
     plain = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
     parts = {node.module for node in body if isinstance(node, ast.ImportFrom) and node.module}
     return plain | parts | {name.partition(".")[0] for name in plain | parts}
+
+
+async def test_the_settings_of_the_tests_are_the_defaults() -> None:
+    settings = load_settings()
+    assert settings.model_fields_set == {"ollama_local", "data_dir", "cache_dir"}
+    assert settings.cache_dir.is_relative_to(Path.home())
+    assert (await choose_model(settings)).rule == "demo"
+
+
+@pytest.mark.parametrize("port", sorted(SERVICES))
+async def test_a_service_at_a_default_port_is_not_reached(port: int) -> None:
+    with socket.socket() as service, suppress(OSError):  # the person's own may hold the port
+        service.bind(("127.0.0.1", port))
+        service.listen()
+        with pytest.raises(ConnectionRefusedError, match="not started"):
+            await asyncio.open_connection("127.0.0.1", port)

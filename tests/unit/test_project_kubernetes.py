@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from mcp_servers.python_interpreter.__main__ import _parser as interpreter_parser  # pyright: ignore[reportPrivateUsage]
 from task.settings import PREFIX, Settings, load_settings
 from task.settings.sources import settings_of
 from task.tools.py_interpreter.interpreter_server import AFFINITY
-from tests.support.chart import RELEASE, chart, named, objects, values
+from tests.support.chart import RELEASE, chart, named, values
 from tests.support.compose import ROOT, as_written
 from tests.support.stores import sqlite_url
 from tests.support.up import dial_agent
@@ -56,18 +55,6 @@ def test_values_hold_no_secrets_and_only_the_agent_gets_those_of_the_database() 
         assert not secret & values()[alias].get("env", {}).keys()
         assert {each["name"] for each in values()[alias]["extraEnvVars"]} == {"AGENT_MCP_TOKEN"}
     assert [alias for alias in ALIASES if "extraEnvVarsSecret" in values()[alias]] == ["agent"]
-
-
-def test_the_servers_accept_their_arguments() -> None:
-    program, module, name, *arguments = values()["interpreter"]["args"]
-    given = interpreter_parser().parse_args(arguments)
-    assert (program, module, name) == ("python", "-m", "mcp_servers.python_interpreter")
-    assert (given.host, given.port, given.tier) == (
-        "0.0.0.0",
-        values()["interpreter"]["containerPorts"]["http"],
-        "auto",
-    )
-    assert values()["search"]["args"][:3] == ["python", "-m", "mcp_servers.duckduckgo"]
 
 
 def test_the_agent_finds_its_servers_by_names_that_they_accept() -> None:
@@ -180,16 +167,6 @@ def test_every_folder_that_is_written_is_a_volume() -> None:
     assert mounted <= {each["name"] for each in AGENT["extraVolumes"]}
 
 
-def test_replicas_follow_a_figure_that_the_agent_has_and_stay_available() -> None:
-    [rule] = AGENT["autoscaling"]["hpa"]["customRules"]
-    metrics = (ROOT / "task" / "telemetry" / "metrics.py").read_text(encoding="utf-8")
-    assert f'"{rule["pods"]["metric"]["name"]}"' in metrics
-    assert AGENT["metrics"] == {"enabled": True, "serviceMonitor": {"enabled": True}}
-    assert AGENT["autoscaling"]["hpa"]["minReplicas"] >= 2
-    for alias in ALIASES:
-        assert values()[alias]["pdb"] == {"create": True, "maxUnavailable": 1}
-
-
 def test_a_conversation_has_its_server_and_code_is_never_sent_twice() -> None:
     [cluster] = ENVOY["static_resources"]["clusters"]
     [listener] = ENVOY["static_resources"]["listeners"]
@@ -199,12 +176,6 @@ def test_a_conversation_has_its_server_and_code_is_never_sent_twice() -> None:
     for route in (ready, calls):
         assert route["hash_policy"][0] == {"header": {"header_name": AFFINITY}, "terminal": True}
     assert (calls["retry_policy"]["retry_on"], calls["timeout"]) == ("connect-failure", "0s")
-
-
-def test_objects_are_in_the_namespace_of_the_release_and_have_names_of_their_own() -> None:
-    assert {each["metadata"]["namespace"] for each in objects()} == {RELEASE["Namespace"]}
-    found = [(each["kind"], each["metadata"]["name"]) for each in objects()]
-    assert len(found) == len(set(found))
 
 
 @pytest.mark.system

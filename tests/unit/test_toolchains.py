@@ -57,12 +57,6 @@ def test_of_a_home_only_programs_are_readable(home: Path, places: list[str], exp
     assert readable(home, *places) == expected
 
 
-def test_a_link_leads_to_its_installation_and_no_further(home: Path) -> None:
-    (home / "tools" / "bin").mkdir(parents=True)
-    (home / "tools" / "bin" / "python3").symlink_to(home / ".pyenv" / "versions" / "3.12" / "bin" / "python3.12")
-    assert readable(home, "tools/bin") == {"tools/bin", ".pyenv/versions/3.12", ".rustup"}
-
-
 def test_the_python_is_the_workspaces_then_the_active_one_then_the_products(home: Path) -> None:
     project, active = home / "project", {"VIRTUAL_ENV": str(home / "envs" / "a")}
     assert python_of(project, active) == Path(sys.executable)

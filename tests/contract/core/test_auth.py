@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from task.errors import SettingsError
 from task.local.core.app import create_app
@@ -64,11 +63,6 @@ async def test_13_1_core_025_does_not_accept_a_key_as_a_bearer_value(tmp_path: P
         assert (await answer_to(core, Api_Key="key-one", Authorization="Bearer key-one"))[0] == 200
 
 
-async def test_13_1_an_error_is_plain_text_without_a_content_type(core: RunningCore) -> None:
-    async with ClientSession() as session, session.get(core.url + BUCKET) as answer:
-        assert "Content-Type" not in answer.headers
-
-
 @pytest.mark.local_core
 async def test_no_unsigned_token_counts_outside_of_tests(tmp_path: Path) -> None:
     async with local_core(config(), tmp_path, user_of=CoreSettings(tmp_path).user_of) as core:
@@ -96,13 +90,7 @@ async def test_13_21_a_body_over_the_limit_is_413_even_if_it_hides_its_length(tm
     [
         *(
             ({"Origin": origin}, 403)
-            for origin in (
-                "https://evil.example",
-                "http://localhost.evil.example",
-                "null",
-                "http://core.evil",
-                "http://[",
-            )
+            for origin in ("https://evil.example", "http://localhost.evil.example", "null", "http://[")
         ),
         *(
             ({"Origin": origin}, 200)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.support.core import local_core
+from tests.support.core import RunningCore, local_core
+from tests.support.core_files import CoreFiles
 from tests.support.core_peers import answers, application, ask, calling, config, peer
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -66,20 +68,6 @@ async def test_13_4_the_application_sees_what_it_may_see(tmp_path: Path) -> None
     assert int(seen.headers["Content-Length"]) == len(seen.body)
 
 
-async def test_13_4_the_token_is_forwarded_only_where_configured(tmp_path: Path) -> None:
-    async with application(answers(), tmp_path, {"forwardAuthToken": True}) as (app, _, session):
-        await ask(session, Authorization="Bearer key-one")
-    assert app.last.headers["Authorization"] == "Bearer key-one"
-
-
-async def test_13_4_defaults_are_added_for_missing_keys_only(tmp_path: Path) -> None:
-    body = {"messages": [], "temperature": 1, "custom_fields": {"configuration": {"a": None}}}
-    defaults = {"temperature": 0.5, "max_tokens": 10}
-    async with application(answers(), tmp_path, {"defaults": defaults}) as (app, _, session):
-        await ask(session, body=body)
-    assert app.last.json == body | {"max_tokens": 10}
-
-
 @pytest.mark.parametrize("text", [b"", b"a" * 2_000_000], ids=["small", "large"])
 async def test_a_body_that_needs_no_change_arrives_byte_for_byte(tmp_path: Path, text: bytes) -> None:
     body = b'{ "messages" : [ ], "big": 123456789012345678901234567890, "x": 1.10, "text": "%s" }' % text
@@ -132,3 +120,54 @@ async def test_an_application_may_refuse_other_applications(tmp_path: Path) -> N
             refused = await ask(session, "outer")
             assert refused.json == [403, "Deployment inner is not accessible by outer"]
             assert (await ask(session, "inner")).status == 200
+
+
+async def status_of(core: RunningCore, key: str, path: str = "/v1/bucket") -> int:
+    async with calling(core, key) as session, session.get(path) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize(("core025", "after"), [(False, 401), (True, 200)])
+async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool, after: int) -> None:
+    found: list[int] = []
+    now = [0.0]
+
+    async def outlives_its_key(request: web.Request) -> web.Response:
+        for seconds in (199, 2):
+            now[0] += seconds
+            found.append(await status_of(core, request.headers["Api-Key"]))
+        return web.json_response({})
+
+    switches: dict[str, Any] = {"core025": core025, "key_seconds": 200.0, "clock": lambda: now[0]}
+    async with application(outlives_its_key, tmp_path, **switches) as (_, core, session):
+        await ask(session)
+    assert found == [200, after]
+
+
+async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: Path) -> None:
+    both = asyncio.Barrier(2)
+
+    async def tries_everything(request: web.Request) -> web.Response:
+        async with asyncio.timeout(5):
+            await both.wait()
+        key = request.headers["Api-Key"]
+        return web.json_response({name: await status_of(core, key, f"/v1/{url}") for name, url in urls.items()})
+
+    async with (
+        application(tries_everything, tmp_path) as (_, core, _),
+        CoreFiles.of(core.url, "key-one") as one,
+        CoreFiles.of(core.url, "key-two") as two,
+    ):
+        await one.put("a.csv")
+        await two.put("b.csv")
+        urls = {"key-one": one.url("a.csv"), "key-two": two.url("b.csv")}
+
+        async def attach(caller: str) -> Any:
+            content = {"attachments": [{"url": urls[caller]}]}
+            async with calling(core, caller) as session:
+                body = {"messages": [{"role": "user", "content": "", "custom_content": content}]}
+                return (await ask(session, body=body)).json
+
+        first, second = await asyncio.gather(attach("key-one"), attach("key-two"))
+    assert first == {"key-one": 200, "key-two": 403}
+    assert second == {"key-one": 403, "key-two": 200}

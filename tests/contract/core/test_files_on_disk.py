@@ -158,14 +158,3 @@ async def test_13_13_an_interrupted_upload_leaves_nothing(tmp_path: Path) -> Non
         while data_files(tmp_path / "files"):
             await asyncio.sleep(0.01)
         assert (await files.get("a")).status == 404
-
-
-async def test_13_13_a_large_upload_is_not_held_in_memory(tmp_path: Path) -> None:
-    piece = b"x" * (1 << 16)
-    store = FileStore(tmp_path)
-    with store.upload() as upload:
-        for _ in range(100):
-            await upload.write(piece)
-            assert upload.size - upload.path.stat().st_size <= 1 << 20
-        await upload.finish()
-        assert (upload.size, upload.path.stat().st_size) == (6_553_600, 6_553_600)

@@ -145,14 +145,6 @@ async def test_the_chosen_model_is_listed_alone_under_its_own_name(tmp_path: Pat
     assert "input_attachment_types" not in models["local-model"]
 
 
-async def test_an_entry_of_the_file_describes_the_model_only_under_the_same_name(tmp_path: Path) -> None:
-    async with upstream(answers(), tmp_path, "gpt-4o") as (server, _, session):
-        model = (await listed(session))["gpt-4o"]
-        assert (await ask(session, "gpt-4o")).status == 200
-    assert (model["display_name"], model["limits"]) == ("GPT 4o", {"max_total_tokens": 128000})
-    assert server.last.url == "/v1/chat/completions"
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_calls_in_the_text_of_an_open_models_server_are_calls_for_the_callers_of_core(
     stream: bool, tmp_path: Path
@@ -218,28 +210,8 @@ async def test_the_demo_is_listed_as_what_it_is_and_streams_calls_and_answers(tm
         assert "1175" in text
 
 
-async def test_the_demo_also_answers_without_streaming(tmp_path: Path) -> None:
-    async with core_with(demo(CALLING), tmp_path) as (_, session):
-        asked = await ask(session, "scripted-demo", {**ASKED, "tools": [TOOL]})
-        spoken = await ask(session, "scripted-demo", ASKED)
-    (choice,) = asked.json["choices"]
-    (call,) = choice["message"]["tool_calls"]
-    assert (choice["finish_reason"], call["function"]["name"], "index" in call) == ("tool_calls", "calculator", False)
-    assert asked.json["usage"]["total_tokens"] == 7
-    assert spoken.json["choices"][0]["message"]["content"].startswith("I am a scripted demo")
-    assert spoken.json["choices"][0]["finish_reason"] == "stop"
-
-
 @pytest.mark.parametrize("messages", [[{"role": "nobody"}], ["text"], [{"role": "assistant", "tool_calls": [{}]}]])
 async def test_the_demo_refuses_malformed_messages(tmp_path: Path, messages: list[Any]) -> None:
     async with core_with(demo(CALLING), tmp_path) as (_, session):
         answer = await ask(session, "scripted-demo", {"messages": messages})
     assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
-
-
-async def test_a_script_without_an_answer_is_an_error_in_the_stream_and_without_streaming(tmp_path: Path) -> None:
-    async with core_with(demo(), tmp_path) as (_, session):
-        block = await ask(session, "scripted-demo", {"messages": []})
-        stream = await ask(session, "scripted-demo")
-    assert (block.status, block.json["error"]["code"]) == (500, "script_exhausted")
-    assert stream.chunks[-1]["error"]["code"] == "script_exhausted"

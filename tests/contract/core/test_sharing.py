@@ -46,13 +46,6 @@ async def asking(
         yield core, session, mine, theirs
 
 
-@pytest.mark.parametrize("url", ["{mine}", "data:text/plain;base64,YQ==", "https://example.com/a.csv"])
-async def test_13_9_readable_and_foreign_urls_are_accepted(tmp_path: Path, url: str) -> None:
-    async with asking(answers(), tmp_path) as (_, session, mine, _):
-        await mine.put("a.csv")
-        assert (await ask(session, body=attaching({"url": url.format(mine=mine.url("a.csv"))}))).status == 200
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_13_9_an_inaccessible_file_is_refused_wherever_it_is_attached(tmp_path: Path, shape: str) -> None:
     async with asking(answers(), tmp_path) as (_, session, _, theirs):
