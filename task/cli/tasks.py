@@ -151,8 +151,8 @@ def undo(
                 raise NotFound("No run has changed this folder; name one that `dial-agent tasks list` shows.")
         with held_alone(task.workspace):
             checkpoints = await Checkpoints.open(store, task, settings.data_dir)
-            plan = await checkpoints.planned_undo()
-            return task, plan, (await checkpoints.undo(plan, force=force)).stayed
+            plan, undone = await checkpoints.undo(force=force)
+            return task, plan, undone.stayed
 
     try:
         task, plan, stayed = on_store(settings, work)

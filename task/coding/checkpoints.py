@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from task.coding.diffs import FileDiff, file_diffs
-from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, make_private
+from task.coding.diffs import SHOWN, FileDiff, file_diffs
+from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, is_index, make_private
 from task.coding.state import TaskState, record
-from task.coding.tree import is_index
 from task.coding.undo import Leg, UndoPlan, planned_undo, run_changes, undo, with_tail
 from task.errors import Conflict
 from task.runs.events import Undone
@@ -75,8 +74,15 @@ class Checkpoints:
         folder = data_dir / SNAPSHOTS
         lenders = await store.runs.list(task.run.owner, limit=LENDING + 1, kind="coding", folder=str(task.workspace))
         earlier = [folder / run.run_id for run in lenders.items if run.run_id != task.run.run_id]
-        snapshots = Snapshots(task.workspace, folder / task.run.run_id, earlier, without=data_dir)
-        return cls(store, task.run, snapshots, await asyncio.to_thread(_legs, task, snapshots))
+        snapshots = Snapshots(task.workspace, folder / task.run.run_id, earlier, data_dir)
+
+        def legs() -> list[Leg]:
+            loaded, found = {tree: snapshots.load(tree) for _, tree in task.checkpoints}, list[Leg]()
+            for start, tree in task.checkpoints:
+                found.append((loaded[tree] if start else found.pop()[0], loaded[tree]))
+            return found
+
+        return cls(store, task.run, snapshots, await asyncio.to_thread(legs))
 
     async def start(self) -> Snapshot:
         """Keep the folder before the task changes it, or continues to.
@@ -115,15 +121,11 @@ class Checkpoints:
             return None
         first, last = self.legs[-1]
         alive_ns = int((self.run.ended_at + ALIVE_SECONDS) * 1e9)
-
-        def work() -> Snapshot:
-            try:
-                now = self.snapshots.take(last)
-            except SnapshotError:  # the task has made too much to be kept, which can be undone all the same
-                now = self.snapshots.look(last)
-            return self.snapshots.keep(with_tail(last, now, alive_ns))
-
-        tail = await asyncio.to_thread(work)
+        try:
+            now = await asyncio.to_thread(self.snapshots.take, last)
+        except SnapshotError:  # the task has made too much to be kept, which can be undone all the same
+            now = await asyncio.to_thread(self.snapshots.take, last, keeps=False)
+        tail = await asyncio.to_thread(self.snapshots.keep, with_tail(last, now, alive_ns))
         self.legs[-1] = (first, tail)
         return tail if tail.id != last.id else None
 
@@ -131,41 +133,30 @@ class Checkpoints:
     def changed_files(self) -> bool:
         """Whether the task has changed any file so far, those of Git included: `git status` alone writes its index."""
         changes, _ = run_changes(self.legs)
-        kept = ("file", "link", "opaque")
-        return any(
-            not is_index(path) and any(item is not None and item.kind in kept for item in pair)
-            for path, pair in changes.items()
-        )
+        shown = [pair for path, pair in changes.items() if not is_index(path)]
+        return any(item is not None and item.kind in SHOWN for pair in shown for item in pair)
 
     async def diffs(self) -> list[FileDiff]:
         """What the task has changed so far, up to its last checkpoint."""
         changes, _ = run_changes(self.legs)
         return await asyncio.to_thread(file_diffs, changes, self.snapshots.content)
 
-    async def planned_undo(self) -> UndoPlan:
-        """What undoing the task would change in the folder as it is now.
+    async def undo(self, *, force: bool = False) -> tuple[UndoPlan, Undone]:
+        """Take the task back.
 
         Raises:
-            Conflict: the task is in progress.
-            SnapshotError: its snapshots are gone, or the folder cannot be read.
+            Conflict: the task is in progress, or others have changed since what it had changed, and it is not forced.
+            SnapshotError: its snapshots are gone, or the folder cannot be read or written. Safe to retry.
         """
         if not self.run.over:
             raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
         await self.keep_tail()
-        if not self.legs:
-            return UndoPlan({})
-        now = await asyncio.to_thread(self.snapshots.look, self.legs[-1][1])
-        return await asyncio.to_thread(planned_undo, self.legs, now, self.snapshots)
-
-    async def undo(self, plan: UndoPlan, *, force: bool = False) -> Undone:
-        """Take the task back.
-
-        Raises:
-            Conflict: others have changed since what the task had changed, and it is not forced.
-            SnapshotError: the folder is not writable, or a content is missing. Safe to retry.
-        """
+        plan, stay = UndoPlan({}), ()
         try:
-            stay = await asyncio.to_thread(undo, plan, self.snapshots, force=force)
+            if self.legs:
+                now = await asyncio.to_thread(self.snapshots.take, self.legs[-1][1], keeps=False)
+                plan = await asyncio.to_thread(planned_undo, self.legs, now, self.snapshots)
+                stay = await asyncio.to_thread(undo, plan, self.snapshots, force=force)
         except OSError as error:
             where = f" {error.filename}" if isinstance(error.filename, str) else ""
             raise SnapshotError(f"Not all is undone:{where} {error.strerror}. Correct that and undo again.") from error
@@ -173,13 +164,4 @@ class Checkpoints:
         run = await self.store.runs.resume(self.run)  # the event belongs to the run, which has ended
         record(self.store, run, undone)
         await self.store.runs.finish(run, self.run.status, error=self.run.error)
-        return undone
-
-
-def _legs(task: TaskState, snapshots: Snapshots) -> list[Leg]:
-    loaded, legs = dict[str, Snapshot](), list[Leg]()
-    for start, tree in task.checkpoints:
-        if tree not in loaded:
-            loaded[tree] = snapshots.load(tree)
-        legs.append((loaded[tree] if start else legs.pop()[0], loaded[tree]))
-    return legs
+        return plan, undone

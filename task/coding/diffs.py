@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from task.coding.snapshots import SnapshotError
-from task.coding.tree import Entry, walked
+from task.coding.snapshots import Entry, Pair, SnapshotError, walked
 
 SHOWN = ("file", "link", "opaque")
 CONTEXT = 3
@@ -23,8 +22,6 @@ OF_GIT = ("config", "config.worktree", "commondir", "hooks")  # by which git run
 MOST = 5
 OF_PROGRAMS = "Changed where no diff shows it and undo does not reach: {}. Make it anew if you do not trust the run."
 OF_REPOSITORIES = "Changed without a trace in the diff: {}. Git runs programs named there; look before you use git."
-
-Pairs = Mapping[str, tuple[Entry | None, Entry | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class FileDiff:
         return self.text.partition("\n")[2].startswith("new file mode")
 
 
-def file_diffs(pairs: Pairs, content: Callable[[Entry], bytes]) -> list[FileDiff]:
+def file_diffs(pairs: Mapping[str, Pair], content: Callable[[Entry], bytes]) -> list[FileDiff]:
     """The differences of files and links in order of their paths; Git's own files and folders are left out."""
     return [
         _file_diff(path, before, after, content)

@@ -1,4 +1,4 @@
-"""Snapshots of a folder's tree: each content is kept once, under its digest, in a folder outside the tree."""
+"""Snapshots of a folder: what is at each path, found without following a link, and each content once, by its digest."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 from uuid import uuid4
 
-from task.coding.tree import Entry, is_index, opaque, walked
 from task.errors import InvalidRequest
 
+# Folders that tools make again. Of these only the existence is kept, so undo removes those that a run has made.
+IGNORED = frozenset(
+    {"node_modules", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox"}
+)
+DEEPEST = 200
 RACY_NS = 2_000_000_000  # a file that changed this shortly before a snapshot may have changed again unnoticed
 TOO_MUCH = (
     "{} holds more than {}, which is more than undo can keep. Run in a folder below it, or move what the task does not "
     "need out of it."
 )
+
+Kind = Literal["file", "link", "folder", "ignored", "opaque", "special"]
 
 
 class SnapshotError(InvalidRequest):
@@ -39,6 +46,34 @@ class SnapshotLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of a tree. `content` is a file's digest or a link's target; of what cannot be kept (`opaque`: too large,
+    too deep or unreadable) a word on why, with its place and time of change. `stamp` shows that it has not changed."""
+
+    kind: Kind
+    mode: int
+    content: str = ""
+    stamp: tuple[int, ...] = field(default=(), compare=False)
+
+    @property
+    def changed_ns(self) -> int:
+        """When it was changed last, by the file system's clock."""
+        return self.stamp[0]
+
+    @property
+    def size(self) -> int:
+        return self.stamp[-1]
+
+    def opaque(self, why: str) -> Entry:
+        """The same path as something that cannot be kept."""
+        changed_ns, _, inode, _ = self.stamp
+        return Entry("opaque", self.mode, f"{why}: {inode} {changed_ns}", self.stamp)
+
+
+Pair = tuple[Entry | None, Entry | None]  # what was at a path, and what is there
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A tree at one time. `id` is equal for equal trees; paths are relative, undecodable bytes of names are kept as
     lone surrogates; `taken_ns` is when the snapshot began, `changed_ns` when its top folder was changed."""
@@ -49,46 +84,43 @@ class Snapshot:
     changed_ns: int
 
 
+@dataclass(frozen=True, slots=True)
 class Snapshots:
     """The snapshots of one workspace in `folder`; `earlier` folders lend the contents that they have already.
 
     `without` is a folder left out of the tree: the product's own, where it lies inside. The methods block.
     """
 
-    def __init__(
-        self,
-        workspace: Path,
-        folder: Path,
-        earlier: Sequence[Path] = (),
-        *,
-        limits: SnapshotLimits | None = None,
-        without: Path | None = None,
-    ) -> None:
-        self.workspace, self.folder, self._earlier = workspace, folder, earlier
-        self._limits, self._without = limits or SnapshotLimits(), without
+    workspace: Path
+    folder: Path
+    earlier: Sequence[Path] = ()
+    without: Path | None = None
+    limits: SnapshotLimits = SnapshotLimits()
 
-    def take(self, since: Snapshot | None = None) -> Snapshot:
-        """Keep the tree of this moment; what has not changed `since` is not read again.
+    def take(self, since: Snapshot | None = None, *, keeps: bool = True) -> Snapshot:
+        """The tree of this moment; what has not changed `since` is not read again.
+
+        Without `keeps` it may be of any size, and neither it nor its contents are kept.
 
         Raises:
-            SnapshotError: there is too much in it, or it cannot be written down.
+            SnapshotError: there is too much in it, or it cannot be read or written down.
         """
+        limits = self.limits if keeps else replace(self.limits, entries=sys.maxsize, total=sys.maxsize)
+        began, entries, total = time.time_ns(), dict[str, Entry](), 0
         try:
-            return self.keep(self._scanned(since, self._limits, kept=True))
+            changed_ns = self.workspace.stat().st_ctime_ns
+            for path, folder, found in walked(self.workspace, self.without):
+                total += found.size if found.kind == "file" and found.size <= limits.largest else 0
+                if len(entries) >= limits.entries:
+                    raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.entries:,} files and folders"))
+                if total > limits.total:
+                    raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.total >> 20:,} MB"))
+                is_file = found.kind == "file"
+                entries[path] = self._digested(path, folder, found, since, keeps=keeps) if is_file else found
+            tree = Snapshot("", entries, began, changed_ns)
+            return self.keep(tree) if keeps else tree
         except OSError as error:
             raise SnapshotError(f"A snapshot of {self.workspace} cannot be kept: {error.strerror}.") from error
-
-    def look(self, since: Snapshot) -> Snapshot:
-        """The tree of this moment, however large; its contents are not kept.
-
-        Raises:
-            SnapshotError: it cannot be read.
-        """
-        try:
-            everything = SnapshotLimits(sys.maxsize, sys.maxsize, self._limits.largest)
-            return self._scanned(since, everything, kept=False)
-        except OSError as error:
-            raise SnapshotError(f"{self.workspace} cannot be read: {error.strerror}.") from error
 
     def keep(self, tree: Snapshot) -> Snapshot:
         """Keep a tree whose contents are kept already, under the id that is the digest of its entries."""
@@ -97,7 +129,7 @@ class Snapshots:
         # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
         rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in tree.entries.items()]
         packed = zlib.compress(json.dumps([tree.taken_ns, tree.changed_ns, rows]).encode(), 1)
-        self._write("trees", snapshot.id, packed)
+        self._write(self.folder / "trees" / snapshot.id, packed)
         return snapshot
 
     def load(self, tree: str) -> Snapshot:
@@ -129,79 +161,109 @@ class Snapshots:
         """Where a content is kept."""
         return self.folder / "contents" / digest[:2] / digest
 
-    def _scanned(self, since: Snapshot | None, limits: SnapshotLimits, *, kept: bool) -> Snapshot:
-        began, changed_ns = time.time_ns(), self.workspace.stat().st_ctime_ns
-        entries, total = dict[str, Entry](), 0
-        for path, folder, found in walked(self.workspace, self._without):
-            entries[path] = found
-            if len(entries) > limits.entries:
-                raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.entries:,} files and folders"))
-            if found.kind != "file":
-                continue
-            if found.size > limits.largest:
-                entries[path] = opaque(found, "too large")
-                continue
-            total += found.size
-            if total > limits.total:
-                raise SnapshotError(TOO_MUCH.format(self.workspace, f"{limits.total >> 20:,} MB"))
-            keeps = kept or is_index(path)
-            entries[path] = self._unchanged(path, found, since, keeps) or self._read(folder, path, found, keeps)
-        return Snapshot("", entries, began, changed_ns)
-
-    def _unchanged(self, path: str, found: Entry, since: Snapshot | None, kept: bool) -> Entry | None:
+    def _digested(self, path: str, folder: int, found: Entry, since: Snapshot | None, *, keeps: bool) -> Entry:
+        keeps = keeps or is_index(path)
         before = since.entries.get(path) if since is not None else None
-        if since is None or before is None or before.kind != "file" or before.stamp != found.stamp:
-            return None
-        if found.changed_ns >= since.taken_ns - RACY_NS or (kept and not self._has(before.content)):
-            return None
-        return replace(found, content=before.content)
+        if since is not None and before is not None and (before.kind, before.stamp) == ("file", found.stamp):
+            certain = found.changed_ns < since.taken_ns - RACY_NS
+            if certain and (not keeps or self._has(before.content)):
+                return replace(found, content=before.content)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(path.rpartition("/")[2], flags, dir_fd=folder)
+        except OSError:  # also where it was removed since: the next snapshot shows that
+            return found.opaque("unreadable")
+        with open(handle, "rb") as file:
+            is_file = found.size <= self.limits.largest and stat.S_ISREG(os.fstat(handle).st_mode)
+            content = file.read(self.limits.largest + 1) if is_file else b""
+        if max(found.size, len(content)) > self.limits.largest:  # it may have grown since
+            return found.opaque("too large")
+        digest = hashlib.sha256(content).hexdigest()
+        if keeps and not self._has(digest):
+            self._write(self.place(digest), content)
+        return replace(found, content=digest)
 
     def _has(self, digest: str) -> bool:
         place = self.place(digest)
         if place.exists():
             return True
-        for folder in self._earlier:
+        for folder in self.earlier:
             with suppress(OSError):
                 make_private(place.parent)
                 os.link(folder / "contents" / digest[:2] / digest, place)
                 return True
         return False
 
-    def _read(self, folder: int, path: str, found: Entry, kept: bool) -> Entry:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            handle = os.open(path.rpartition("/")[2], flags, dir_fd=folder)
-        except OSError:  # also where it was removed since: the next snapshot shows that
-            return opaque(found, "unreadable")
-        with open(handle, "rb") as file:
-            content = file.read(self._limits.largest + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
-        if len(content) > self._limits.largest:  # it has grown since
-            return opaque(found, "too large")
-        digest = hashlib.sha256(content).hexdigest()
-        if kept and not self._has(digest):
-            self._write(f"contents/{digest[:2]}", digest, content)
-        return replace(found, content=digest)
-
-    def _write(self, folder: str, name: str, content: bytes) -> None:
+    def _write(self, place: Path, content: bytes) -> None:
         # Written beside and renamed: a process that is killed meanwhile leaves no partial content under its digest.
-        place = self.folder / folder
-        make_private(place)
-        beside = place / f".{uuid4().hex}"
+        make_private(place.parent)
+        beside = place.with_name(f".{uuid4().hex}")
         try:
             handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(handle, "wb") as file:
                 file.write(content)
-            beside.replace(place / name)
+            beside.replace(place)
         except OSError:
             beside.unlink(missing_ok=True)
             raise
 
 
-def changed(before: Snapshot, after: Snapshot) -> dict[str, tuple[Entry | None, Entry | None]]:
+def walked(
+    workspace: Path, without: Path | None = None, ignored: frozenset[str] = IGNORED
+) -> Generator[tuple[str, int, Entry]]:
+    """All paths below `workspace` but those in `without` and in `ignored` folders, each with the open folder it is in
+    and what is there; files without their content."""
+    state = without.stat() if without is not None and without.exists() else None
+    skipped = (state.st_dev, state.st_ino) if state is not None else None
+    for folder, folders, others, handle in os.fwalk(workspace):  # it follows no link, whenever one is put in place
+        inside, names = folder[len(str(workspace)) :].lstrip("/"), sorted([*folders, *others])
+        folders.clear()
+        # Git adds its objects and never changes one: what undo restores of a repository are the names for them.
+        unread = {*ignored, "objects"} if {"HEAD", "refs", "objects"} <= set(names) else ignored
+        for name in names:
+            try:
+                identity, entry = _entry(name, handle, unread)
+            except FileNotFoundError:  # it was removed since
+                continue
+            if identity == skipped:
+                continue
+            path = f"{inside}/{name}" if inside else name
+            if entry.kind == "folder" and path.count("/") >= DEEPEST:
+                entry = entry.opaque("too deep")
+            elif entry.kind == "folder" and not os.access(name, os.R_OK | os.X_OK, dir_fd=handle):
+                entry = entry.opaque("unreadable")
+            elif entry.kind == "folder":
+                folders.append(name)
+            yield path, handle, entry
+
+
+def _entry(name: str, folder: int, unread: frozenset[str] | set[str]) -> tuple[tuple[int, int], Entry]:
+    state = os.lstat(name, dir_fd=folder)
+    mode, identity = stat.S_IMODE(state.st_mode), (state.st_dev, state.st_ino)
+    stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
+    match stat.S_IFMT(state.st_mode):
+        case stat.S_IFREG:
+            return identity, Entry("file", mode, stamp=stamp)
+        case stat.S_IFDIR if name in unread:
+            return identity, Entry("ignored", 0, stamp=stamp)
+        case stat.S_IFDIR:
+            return identity, Entry("folder", mode, stamp=stamp)
+        case stat.S_IFLNK:
+            return identity, Entry("link", 0, os.readlink(name, dir_fd=folder), stamp)
+        case other:
+            return identity, Entry("special", mode, str(other), stamp)
+
+
+def changed(before: Snapshot, after: Snapshot) -> dict[str, Pair]:
     """The paths at which the two differ, in order, with what was there and what is there."""
     paths = sorted({*before.entries, *after.entries})
     pairs = ((path, before.entries.get(path), after.entries.get(path)) for path in paths)
     return {path: (one, other) for path, one, other in pairs if one != other}
+
+
+def is_index(path: str) -> bool:
+    """Whether it is Git's index, of which undo compares more than the digest."""
+    return f"/{path}".endswith("/.git/index")
 
 
 def make_private(folder: Path) -> None:

@@ -10,9 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from task.coding.diffs import Pairs
-from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, changed
-from task.coding.tree import Entry, is_index, opened_folder
+from task.coding.snapshots import Entry, Pair, Snapshot, SnapshotError, Snapshots, changed, is_index
 from task.errors import Conflict
 from task.permissions.icerc import plain
 from task.utils.folders import delete
@@ -21,6 +19,7 @@ TEMPORARY = ".dial-agent-undo"  # at the top of the tree while a file is written
 NAMED = 10  # paths in a refusal
 WRITABLE = 0o700
 KEPT = ("file", "link", "folder")  # what can be made again
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INDEX = struct.Struct(">4sLL")
 
 Leg = tuple[Snapshot, Snapshot]
@@ -33,15 +32,14 @@ class UndoPlan:
     Others have changed `others` since the run; `lost` cannot be made again, for the reason given.
     """
 
-    steps: Pairs
+    steps: Mapping[str, Pair]
     others: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def run_changes(legs: Sequence[Leg]) -> tuple[dict[str, tuple[Entry | None, Entry | None]], frozenset[str]]:
+def run_changes(legs: Sequence[Leg]) -> tuple[dict[str, Pair], frozenset[str]]:
     """What a run has changed from its first to its last leg, and the paths that others changed in between."""
-    found: dict[str, tuple[Entry | None, Entry | None]] = {}
-    between: set[str] = set()
+    found, between = dict[str, Pair](), set[str]()
     for first, last in legs:
         for path, (before, after) in changed(first, last).items():
             original, left = found.get(path, (before, before))
@@ -71,8 +69,7 @@ def with_tail(last: Snapshot, now: Snapshot, alive_ns: int) -> Snapshot:
 def planned_undo(legs: Sequence[Leg], now: Snapshot, snapshots: Snapshots) -> UndoPlan:
     """What undoing the run would change in the tree as it is now."""
     changes, between = run_changes(legs)
-    steps: dict[str, tuple[Entry | None, Entry | None]] = {}
-    others, lost = list[str](), dict[str, str]()
+    steps, others, lost = dict[str, Pair](), list[str](), dict[str, str]()
     for path, (before, after) in changes.items():
         there = now.entries.get(path)
         if there == before:
@@ -101,7 +98,7 @@ def undo(plan: UndoPlan, snapshots: Snapshots, *, force: bool = False) -> tuple[
         raise Conflict(
             f"somebody has changed {names}{more} since the run. Look at that; --force takes it back all the same."
         )
-    top = os.open(snapshots.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = os.open(snapshots.workspace, FOLDER)
     steps, stay = sorted(plan.steps.items()), set[str]()
     try:
         with suppress(FileNotFoundError, IsADirectoryError):  # of an undo that was killed while it wrote a file
@@ -165,9 +162,20 @@ def _make(top: int, path: str, before: Entry, snapshots: Snapshots) -> None:
 
 @contextmanager
 def _parent(top: int, path: str, *, create: bool = False) -> Generator[tuple[int, str]]:
-    above, _, name = path.rpartition("/")
-    with opened_folder(top, above, create=create) as folder:
-        yield folder, name
+    # The open folder that the path is in, followed through no link, and its name there.
+    *above, name = path.split("/")
+    handle = os.dup(top)
+    try:
+        for part in above:
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=handle)
+            inner = os.open(part, FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle, name
+    finally:
+        os.close(handle)
 
 
 def _same_index(path: str, one: Entry | None, other: Entry | None, snapshots: Snapshots) -> bool:

@@ -21,7 +21,6 @@ from task.errors import InvalidRequest, ToolError
 from task.pictures import MAX_IMAGE_BYTES
 from task.product.framework import ConsoleProduct
 from task.runs.request import RunCaller
-from task.tools.models import Caller
 
 MAX_BYTES = 200 * 2**20  # of a file that is saved
 IN_FOLDER = "Files in the working directory:"
@@ -83,12 +82,8 @@ async def attach(product: ConsoleProduct, caller: RunCaller, path: Path) -> Atta
     if size <= MAX_IMAGE_BYTES and Attachment(kind, path.name, data="").is_picture:
         data = base64.b64encode(await asyncio.to_thread(path.read_bytes)).decode()
         return AttachedFile(path, name, Attachment(kind, path.name, data=data))
-
-    async def principal() -> str:
-        return caller.owner
-
     if not Path(name).is_absolute():
-        tools = await product.profile.workspace_tools(Caller(caller.core_key, principal))
+        tools = await product.profile.workspace_tools(caller.of_tools())
         if any(product.profile.rules.policy.offers(tool.name) for tool in tools):
             return AttachedFile(path, name, note="the model reads it in the working directory")
     raise InvalidRequest(f"{name} cannot be attached: {no_core.removesuffix('.')}. {_ADVICE}")

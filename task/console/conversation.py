@@ -24,7 +24,6 @@ from task.runs.runner import Runner
 from task.runs.table import Preparing
 from task.store.records import Approval, Event, Run, RunStatus, Session
 from task.tools.base import FRAMEWORK
-from task.tools.models import Caller
 
 if TYPE_CHECKING:
     from task.store.store import Store  # which loads the database's libraries
@@ -330,11 +329,8 @@ class Summaries:
             quoted.append(f"{name}: {' '.join(filter(None, (message.text(), *calls)))[:LONGEST]}")
         asked = replace(user("\n\n".join(quoted)), scrub_pii=any(message.scrub_pii for message in messages))
 
-        async def principal() -> str:
-            return conversation.caller.owner
-
         async def summary() -> str:
-            model = profile.backend.chat_model(conversation.model, Caller(conversation.caller.core_key, principal))
+            model = profile.backend.chat_model(conversation.model, conversation.caller.of_tools())
             sent, received = [system(SUMMARISE.format(tokens=tokens)), asked], Accumulator()
             async with asyncio.timeout(SUMMARY_SECONDS):
                 async for delta in model.stream(sent, [], profile.options_for(ModelOptions(max_tokens=tokens))):

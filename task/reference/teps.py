@@ -34,7 +34,7 @@ from task.runs.answering import RunChoice
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
 from task.tools.base import FRAMEWORK, BaseTool, DescribedTool, ToolSpec
-from task.tools.models import Caller, ToolCallParams
+from task.tools.models import ToolCallParams
 from task.tools.offload import Offloader
 from task.tools.toolbox import Pending, Toolbox, named
 
@@ -229,24 +229,18 @@ class TEPSManager:
         start = TraceStart(self._caller.owner, CONSOLE, product.profile.model, asked=(asked,))
         async with recorded(product.services.store, start) as observer:
             ended, decision = observer.call_ended, observer.decided
-            choice, caller = RunChoice(lambda _: None), self._tools_caller()
+            choice, caller = RunChoice(lambda _: None), self._caller.of_tools(CONVERSATION)
             [outcome] = await toolbox.call_all([call], choice, caller, messages=[asked], ended=ended, decided=decision)
         return outcome
 
     async def _tools(self, wanted: str) -> list[BaseTool]:
-        product, caller = self._ready(), self._tools_caller()
+        product, caller = self._ready(), self._caller.of_tools(CONVERSATION)
         profile = product.profile
         own = [*await profile.own_tools(), *await profile.workspace_tools(caller)]
         names = named(own)
         if not wanted or wanted in names or own_name(wanted) in names:
             return own
         return [*own, *(await product.services.mcp.discover(caller, names)).tools]
-
-    def _tools_caller(self) -> Caller:
-        async def principal() -> str:
-            return self._caller.owner
-
-        return Caller(self._caller.core_key, principal, CONVERSATION, dict(self._caller.headers))
 
 
 class ToolRequestHandler:

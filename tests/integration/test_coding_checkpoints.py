@@ -138,7 +138,7 @@ def test_undo_makes_the_tree_what_it_was(workspace: Path, tmp_path: Path, change
     before = snapshots.take()
     change(workspace)
     after = snapshots.take(before)
-    now = snapshots.look(after)
+    now = snapshots.take(after, keeps=False)
 
     # Of a run that was killed: what was changed while it was alive is its work.
     assert with_tail(before, now, time.time_ns()).entries == now.entries
@@ -223,13 +223,11 @@ async def test_what_others_have_changed_stays_or_is_named_and_only_forced(
         await ended(again)
     last, left = await opened(store, checkpoints.run, tmp_path), tree(workspace)
 
-    plan = await last.planned_undo()
-    assert plan.others == case.named
     for path in case.named:
         with pytest.raises(Conflict, match=f"somebody has changed {re.escape(path)} since the run"):
-            await last.undo(plan)
+            await last.undo()
         assert tree(workspace) == left
-    assert (await last.undo(plan, force=True)).stayed == case.stay
+    assert (await last.undo(force=bool(case.named)))[1].stayed == case.stay
     assert {path: (workspace / path).read_bytes() for path in case.left} == case.left
 
 
@@ -239,12 +237,12 @@ async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continue
 ) -> None:
     checkpoints = await started(store, workspace, tmp_path)
     with pytest.raises(Conflict, match="is in progress"):
-        await checkpoints.planned_undo()
+        await checkpoints.undo()
     with pytest.raises(Conflict, match="is in progress"):
         await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
     await ended(checkpoints, "failed")
     again = await opened(store, checkpoints.run, tmp_path)
-    await again.undo(await again.planned_undo())
+    await again.undo()
     with pytest.raises(Conflict, match="was undone"):
         await resumed(store, await task_of(store, OWNER, checkpoints.run.run_id))
 
@@ -339,7 +337,7 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     await killed(checkpoints)
     again = replace(await opened(store, checkpoints.run, tmp_path), snapshots=small)
 
-    await again.undo(await again.planned_undo())
+    await again.undo()
 
     assert tree(workspace) == before
     assert (await task_of(store, OWNER, checkpoints.run.run_id)).undone_at is not None
@@ -420,11 +418,12 @@ def test_a_snapshot_and_an_undo_that_were_killed_are_completed_by_the_next_ones(
         (workspace / f"{number}.new").write_text("new\n")
     after = snapshots.take(before)
     undoing = "from task.coding.undo import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-    undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nundo(planned_undo([(b, a)], s.look(a), s), s)"
+    undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nnow = s.take(a, keeps=False)\n"
+    undoing += "undo(planned_undo([(b, a)], now, s), s)"
     command = program(undoing, workspace, kept, Path(before.id), Path(after.id))
     killed_when(command, lambda: not (workspace / "1.new").exists())
     (workspace / ".dial-agent-undo").write_text("half")  # what it was writing when it was killed, if nothing else
-    undo(planned_undo([(before, after)], snapshots.look(after), snapshots), snapshots)
+    undo(planned_undo([(before, after)], snapshots.take(after, keeps=False), snapshots), snapshots)
     assert tree(workspace) == before.id
 
 
@@ -475,7 +474,7 @@ def test_a_repository_is_as_before_whatever_the_run_did_with_git(tmp_path: Path,
     after = snapshots.take(before)
     git(folder, "status")
 
-    plan = planned_undo([(before, after)], snapshots.look(after), snapshots)
+    plan = planned_undo([(before, after)], snapshots.take(after, keeps=False), snapshots)
     undo(plan, snapshots)
 
     assert plan.others == ()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,15 +120,27 @@ async def test_messages_of_the_settings_begin_the_conversation(tmp_path: Path) -
 async def test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_summary(tmp_path: Path) -> None:
     answers = [says("A1."), says("A2."), says("A3."), says("The user counts to four."), says("A4.")]
     history = {"max_length": 5, "pruning_strategy": "summarize", "summary_tokens": 123}
-    async with talking(tmp_path, *answers, history=history) as console:
+    async with (
+        openai_upstream(*answers) as upstream,
+        command_console(
+            tmp_path,
+            upstream.url,
+            history=history,
+            backend="dial",
+            dial_endpoint=upstream.endpoint,
+            dial_api_key="key-one",
+        ) as console,
+    ):
+        console.conversation.caller = replace(console.caller, headers={"X-Team": "blue"})
         for word in ("One", "Two", "Three", "Four"):
             await console.types(word)
         assert len({trace.session_id for trace in await traced(console)}) == 2  # the summarised one stays
-    asked = [request for request in console.upstream.requests if request.messages[0]["content"].startswith(SUMMARISES)]
+    asked = [request for request in upstream.requests if request.messages[0]["content"].startswith(SUMMARISES)]
     [summary] = asked
     assert summary.body.get("max_tokens", summary.body.get("max_completion_tokens")) == 123
     assert "tools" not in summary.body
-    last = texts(console.upstream.requests[-1])
+    assert [request.headers.get("x-team") for request in upstream.requests] == ["blue"] * 5
+    last = texts(upstream.requests[-1])
     assert any("The user counts to four." in text for text in last)
     assert last[-1] == "user: Four"
     assert not any("A2." in text for text in last)

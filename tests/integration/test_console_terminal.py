@@ -120,17 +120,19 @@ async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tm
 
 @pytest.mark.fault("console terminal: a pasted megabyte")
 async def test_a_pasted_megabyte_is_one_message_whose_words_are_just_words_in_other_texts(tmp_path: Path) -> None:
-    word = "[pasted text #1: 1,048,576 characters, 1 lines]"
+    word = "[pasted text #2: 1,100 characters, 1 lines]"
     async with screen(tmp_path, columns=120, rows=40) as window:
+        await window.paste(1_048_576 * "x")
+        await enter(window, "", "got 1048576 characters")
         await window.send("stream 200\r")
         await window.wait_for("w20")
         await window.send("ask\r")
-        await window.paste("secret" + 1_048_570 * "x")
+        await window.paste("secret" + 1_094 * "x")
         await asked(window, 1)
         await enter(window, "e", '"command": "rm -rf build"')
         await enter(window, f'\x7f, "note": "{word}"}}', f"'note': '{word}'")
         await window.wait_until(lambda: word in window.text().splitlines()[-2], "the draft is back")
-        await enter(window, "", "got 'secretxxx")
+        await enter(window, "", "got 1100 characters")
         await enter(window, word, f"got '{word}'")
 
 

@@ -51,7 +51,7 @@ def _take(ui: UserInterfaceManager, text: str) -> None:
         answer = ui.ask_permission(QUESTION, float(number or 600), Path("elsewhere").exists)
         ui.display_system_message(f"answer {answer}")
     elif text:
-        ui.display_system_message(f"got {text!r}")
+        ui.display_system_message(f"got {text!r}" if len(text) < 100 else f"got {len(text)} characters")
 
 
 def _stream(ui: UserInterfaceManager, words: int) -> None:

@@ -8,8 +8,8 @@ from task.cli.tasks import details, listing, undone
 from task.coding.coder import Progress
 from task.coding.diffs import FileDiff
 from task.coding.planner import Plan
+from task.coding.snapshots import Entry
 from task.coding.state import TaskState, conversation
-from task.coding.tree import Entry
 from task.coding.undo import UndoPlan
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage

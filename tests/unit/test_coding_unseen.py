@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from task.coding.diffs import LOADED, unseen_changes
-from task.coding.tree import IGNORED
+from task.coding.snapshots import IGNORED
 from task.utils.folders import delete
 
 

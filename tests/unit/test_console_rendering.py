@@ -146,7 +146,7 @@ def test_text_is_cut_where_a_block_ends() -> None:
     source = "# T\nwords\n\n- a\n\n- b\n\n  more\n\n1. x\n```py\na\n\nb\n```\nafter\n\n| a |\n|--|\n| 1 |\n\nend\n"
     found, _ = in_blocks(source)
     assert [block.text.strip() for block in found] == [
-        "# T\nwords", "- a\n\n- b\n\n  more\n\n1. x", "```py\na\n\nb\n```", "after", "| a |\n|--|\n| 1 |", "end",
+        "# T\nwords", "- a\n\n- b\n\n  more", "1. x", "```py\na\n\nb\n```", "after", "| a |\n|--|\n| 1 |", "end",
     ]  # fmt: skip
 
 

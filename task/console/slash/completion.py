@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cachetools import TTLCache
+from cachetools import TTLCache, cached
 
 from task.closing import run_blocking
 from task.console.slash.inspecting import LISTED, valid_grants
@@ -44,8 +44,8 @@ class Completion:
 
     def __init__(self, console: FrameworkController) -> None:
         self._console = console
-        self._kept: TTLCache[str, list[str]] = TTLCache(len(COMMANDS), KEPT_SECONDS)
-        self._access = Lock()
+        # Several threads may complete at a time.
+        self._looked_up = cached(TTLCache[str, list[str]](len(COMMANDS), KEPT_SECONDS), lock=Lock())(self._look_up)
 
     def complete(self, text: str) -> list[str]:
         """What may take the place of the last word of the text before the cursor."""
@@ -66,46 +66,38 @@ class Completion:
         return list(islice((found for found in candidates if found.startswith(word)), MOST))
 
     def _arguments(self, name: str, before: str, word: str) -> Iterable[str]:
-        console = self._console
-        product, owner, profile = console.product, console.caller.owner, console.product.profile
-
-        async def sessions() -> list[str]:
-            store = await product.services.store.get()
-            return [item.session_id for item in (await store.sessions.list(owner, LISTED)).items]
-
+        console, folder = self._console, self._console.product.folder
         match name, before:
             case "/save", _:
-                return [OVERWRITE, *_paths(word, product.folder)]
+                return [OVERWRITE, *_paths(word, folder)]
             case "/permissions", "":
                 return [REVOKE]
             case "/permissions", _:
-                found = run_blocking(valid_grants, product, owner, console.session_id)
+                found = run_blocking(valid_grants, console.product, console.caller.owner, console.session_id)
                 return ["all", *(grant.grant_id for grant in found)]
             case "/files", "":
-                return [DETACH, *_paths(word, product.folder)]
+                return [DETACH, *_paths(word, folder)]
             case "/files", before if before == DETACH:
                 return ["all", *(_quoted(file.name) for file in console.attached)]
             case "/help", "":
                 return [name.removeprefix("/") for name in COMMANDS]
-            case "/persona", "":
-                context = profile.context
-                known = self._kept_or(name, lambda: [*run_blocking(context.personas)] if context is not None else [])
-                return [DEFAULT, *known]
-            case "/model", "":
-                return self._kept_or(name, lambda: run_blocking(profile.listed_models, console.caller.core_key))
-            case "/resume", "":
-                return self._kept_or(name, lambda: run_blocking(sessions))
+            case "/persona" | "/model" | "/resume", "":
+                return self._looked_up(name)
             case _:
                 return []
 
-    def _kept_or(self, name: str, look_up: Callable[[], list[str]]) -> list[str]:
-        with self._access:  # several threads may complete at a time
-            found = self._kept.get(name)
-        if found is None:
-            found = look_up()
-            with self._access:
-                self._kept[name] = found
-        return found
+    def _look_up(self, name: str) -> list[str]:
+        console, profile = self._console, self._console.product.profile
+
+        async def sessions() -> list[str]:
+            store = await console.product.services.store.get()
+            return [item.session_id for item in (await store.sessions.list(console.caller.owner, LISTED)).items]
+
+        if name == "/resume":
+            return run_blocking(sessions)
+        if name == "/model":
+            return run_blocking(profile.listed_models, console.caller.core_key)
+        return [DEFAULT, *(run_blocking(profile.context.personas) if profile.context is not None else ())]
 
 
 def _paths(word: str, folder: Path) -> list[str]:

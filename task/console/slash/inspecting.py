@@ -16,7 +16,6 @@ from task.store.records import StoredGrant
 from task.store.trace_records import Trace, TraceFilter
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
-from task.tools.models import Caller
 from task.tools.toolbox import named
 
 PYTHON, SEARCH, PICTURES = "execute_code", "duckduckgo_web_search", "image_generation_tool"
@@ -102,11 +101,7 @@ def _described(grant: StoredGrant) -> str:
 
 async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
     """The tools of the next turn with their effects, source and size in every request, then what is missing and why."""
-
-    async def principal() -> str:
-        return caller.owner
-
-    services, profile, asking = product.services, product.profile, Caller(caller.core_key, principal)
+    services, profile, asking = product.services, product.profile, caller.of_tools()
     own, local = await profile.own_tools(), await profile.workspace_tools(asking)
     usable = await available(services, profile, own, caller.core_key)
     served = await services.mcp.discover(asking, named([*own, *local]))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from markdown_it import MarkdownIt
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -21,7 +22,7 @@ from task.store.records import Event
 RESULT_LINES, MOST_RESULT = 3, 20_000
 MOST_OPEN_CARDS = 8
 MOST_SUMMARY = 600
-MOST_LINES, MOST_CHARS = 40, 4_000  # of a block of Markdown that does not end: more of it is printed in parts
+MOST_CHARS = 4_000  # of a block of Markdown that does not end: more of it is printed in parts
 _TOOK = re.compile(r" \[(\d+(?:\.\d+)?)s\]$")
 _RESPONSE = "## Response:"
 _SECRET = re.compile(  # also in JSON that is text in other JSON; bounded, because pieces of any size come
@@ -34,10 +35,10 @@ _ENDS = {
     "limited": ("The limit of this turn was reached: {limit}.", "yellow"),
     "interrupted": ("The answer was interrupted.", "red"),
 }
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)")
-_DELIMITERS = re.compile(r" {0,3}\|?[ :|]*+-[ :|-]*$")
-_SENTENCE = re.compile(r"[.!?…。！？]\s+|\s+")
+_BLOCKS = MarkdownIt().enable("table").disable("inline")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,}).*\n")
+_TABLE = re.compile(r".*\|.*\n {0,3}\|?[ :|]*-[ :|-]*\n")
+_ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,71 +255,38 @@ class MarkdownBlocks:
     `pending` is the unfinished block; its size is bounded, however the text goes on.
     """
 
-    _lines: list[str] = field(default_factory=list[str])
-    _open_line: str = ""
-    _fence: str = ""
+    pending: str = ""
     _continues: bool = False
-
-    @property
-    def pending(self) -> str:
-        return "\n".join([*self._lines, self._open_line])
 
     def add(self, text: str) -> list[MarkdownBlock]:
         """The blocks that this piece has finished."""
-        finished: list[MarkdownBlock] = []
-        *lines, rest = text.split("\n")
-        for line in lines:
-            finished += self._add_line(self._open_line + line)
-            self._open_line = ""
-        self._open_line += rest
-        if len(self._open_line) > MOST_CHARS:
-            # A line without an end: up to its last space, so that no word is cut.
-            ends = [found.end() for found in _SENTENCE.finditer(self._open_line)]
-            cut = ends[-1] if ends else len(self._open_line)
-            self._lines.append(self._open_line[:cut])
-            self._open_line = self._open_line[cut:]
-            finished += self._take(carried=1 if self._fence and len(self._lines) > 1 else 0, continues=True)
+        self.pending, finished = self.pending + text, list[MarkdownBlock]()
+        if "\n" in text and ("\n\n" in self.pending or "```" in self.pending):  # else it is a block that goes on
+            blocks = _BLOCKS.parse(self.pending.replace("\r", " "))
+            starts = [token.map[0] for token in blocks if token.level == 0 and token.map]
+            if len(starts) > 1:  # all blocks but the last can no longer change
+                finished += self._take(sum(len(line) + 1 for line in self.pending.split("\n")[: starts[-1]]))
+        while len(self.pending) > MOST_CHARS:
+            finished += self._cut_overlong()
         return finished
 
     def end(self) -> list[MarkdownBlock]:
         """What is left, at the end of the text or before something else is shown."""
-        left, continues = self.pending, self._continues
-        self._lines, self._open_line, self._fence, self._continues = [], "", "", False
-        return [MarkdownBlock(left, continues)] if left.strip() else []
-
-    def _add_line(self, line: str) -> list[MarkdownBlock]:
-        finished: list[MarkdownBlock] = []
-        in_list, fence = bool(self._lines and _ITEM.match(self._lines[0])), _FENCE.match(line)
-        # After an empty line only what is indented, or a further item of a list, belongs to the block.
-        belongs = not line.strip() or line.startswith(("  ", "\t")) or (in_list and _ITEM.match(line))
-        if self._fence:
-            self._lines.append(line)
-            if fence and fence[1].startswith(self._fence) and not fence[2].strip():
-                self._fence = ""
-                return self._take()
-            return self._cut_overlong()
-        if fence and not (in_list and line.startswith(" ")):
-            finished, self._fence = self._take(), fence[1]
-        elif not fence and self._lines and not self._lines[-1].strip() and not belongs:
-            finished = self._take()
-        if line.strip() or self._lines:
-            self._lines.append(line)
-        return finished or self._cut_overlong()
+        return self._take(len(self.pending))
 
     def _cut_overlong(self) -> list[MarkdownBlock]:
-        if len(self._lines) <= MOST_LINES and sum(len(line) + 1 for line in self._lines) <= MOST_CHARS:
-            return []
-        first, *others = self._lines
-        if self._fence:
-            return self._take(carried=1, continues=True)
-        if others and "|" in first and _DELIMITERS.match(others[0]):
-            return self._take(carried=2, continues=True)
-        starts = [number for number, line in enumerate(others, 1) if _ITEM.match(line)] if _ITEM.match(first) else []
-        return self._take(starts[-1] if starts else None, continues=True)
+        # The opening line of code and the head of a table begin the next part again.
+        fence, head, place = _FENCE.match(self.pending), _TABLE.match(self.pending), 0
+        carried = fence[0] if fence and f"\n{fence[1]}" not in self.pending[fence.end() - 1 :] else ""
+        carried = head[0] if head else carried
+        carried = carried if len(carried) < MOST_CHARS // 2 else ""
+        if _ITEM.match(self.pending):
+            place = max((found.start() for found in _ITEM.finditer(self.pending, 1)), default=0)
+        for end in ("\n", " "):  # no word is cut
+            place = place if place > len(carried) else self.pending.rfind(end, len(carried)) + 1
+        return self._take(place if place > len(carried) else len(self.pending), carried, continues=True)
 
-    def _take(self, count: int | None = None, carried: int = 0, *, continues: bool = False) -> list[MarkdownBlock]:
-        # `carried` lines, such as a table's head, begin the next part again.
-        taken, left = self._lines[:count], self._lines[count:] if count is not None else []
-        block = MarkdownBlock("\n".join(taken), self._continues)
-        self._lines, self._continues = [*taken[:carried], *left], continues
+    def _take(self, place: int, carried: str = "", *, continues: bool = False) -> list[MarkdownBlock]:
+        block = MarkdownBlock(self.pending[:place].strip("\n"), self._continues)
+        self.pending, self._continues = carried + self.pending[place:], continues
         return [block] if block.text.strip() else []

@@ -57,7 +57,7 @@ _EndOfInput = type[EOFError] | type[KeyboardInterrupt]
 @dataclass(slots=True)
 class _Question:
     prompt: Callable[[], str]
-    draft: Draft
+    draft: Draft = field(default_factory=lambda: (Document(), {}))
     replies: Queue[str] = field(default_factory=Queue[str])
 
 
@@ -155,10 +155,10 @@ class Terminal:
 
         What was typed before comes back when the question is over.
         """
-        question = _Question(prompt, Draft(Document()))
+        question = _Question(prompt)
 
         def opened() -> None:
-            question.draft = self._line.exchange(Draft(Document(default)))
+            question.draft = self._line.exchange((Document(default), {}))
             self._question = question
             self._frame()
 

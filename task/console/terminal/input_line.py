@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -25,15 +24,8 @@ from task.console.terminal.rendering import is_long, last_word, one_line, safe, 
 
 KEPT_CHARS = 10_000  # of an input in the history of inputs
 MENU_LINES = 8
+Draft = tuple[Document, dict[int, str]]
 _PASTED = re.compile(r"\[pasted text #(\d+): [^\]]*\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A text with the pastes that words in it stand for: in other texts the same words are just words."""
-
-    document: Document
-    pastes: dict[int, str] = field(default_factory=dict[int, str])
 
 
 class InputLine:
@@ -129,10 +121,10 @@ class InputLine:
         return keys
 
     def exchange(self, draft: Draft) -> Draft:
-        """Put another text into the line; the one that was there."""
-        before = Draft(self.buffer.document, self._pastes)
-        self._pastes = draft.pastes
-        self.buffer.reset(draft.document)
+        """Put another text into the line; the one that was there, with the pastes that only its words stand for."""
+        before = (self.buffer.document, self._pastes)
+        document, self._pastes = draft
+        self.buffer.reset(document)
         return before
 
     def remember(self, text: str) -> None:
