@@ -225,7 +225,7 @@ class DaprChatModel:
         request, warnings = conversation_request(component, messages, tools, options)
         for warning in warnings:
             yield warning
-        for delta in answer_deltas(await self.server.converse(request), tools):
+        for delta in answer_deltas(await self.server.converse(request)):
             yield delta
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, cast
+from typing import cast
 
-import orjson
 from dapr.proto import api_v1
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct
@@ -15,9 +15,10 @@ from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.base import Delta, Finish, ModelOptions, ModelWarning, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.llm.failures import MALFORMED, unsendable
-from task.llm.schemas import flat_schema, simple_schema
+from task.llm.schemas import asked_for_json, wanted_schema
 
 _CHOICES = ("auto", "none", "required")
+_EXACT = 2**53  # the first whole number above which floats have gaps
 
 
 def conversation_request(
@@ -40,14 +41,12 @@ def conversation_request(
             listed = ", ".join(tool["function"]["name"] for tool in tools)
             raise unsendable(f"tool_choice {wanted!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {listed}.")
         tools, choice = named, "required"
-    offered: list[api_v1.ConversationTools] = []
-    for function in (tool["function"] for tool in tools):
-        described = api_v1.ConversationToolsFunction(
-            name=function["name"],
-            description=function.get("description"),
-            parameters=_struct(function.get("parameters") or {}),
-        )
-        offered.append(api_v1.ConversationTools(function=described))
+    warnings: list[ModelWarning] = []
+    if (schema := wanted_schema(options)) is not None:  # Dapr drops most schemas without a word
+        messages = asked_for_json(messages, schema)
+        warnings.append(ModelWarning("response_format is part of the prompt only: Dapr does not enforce it"))
+    if options.max_tokens is not None:
+        warnings.append(ModelWarning("max_tokens has no effect before Dapr 1.19"))
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     request = api_v1.ConversationRequestAlpha2(
         name=component,
@@ -57,33 +56,16 @@ def conversation_request(
             )
             for scrubbed, part in groupby(messages, key=lambda message: message.scrub_pii)
         ],
-        tools=offered,
+        tools=list(map(_wire_tool, tools)),
         tool_choice=cast("str | None", choice) if tools else None,
         temperature=options.temperature or None,
         max_tokens=options.max_tokens,
         scrub_pii=bool(options.extra.get("scrub_pii")) or None,
     )
-    limited = [ModelWarning("max_tokens has no effect before Dapr 1.19")] if options.max_tokens is not None else []
-    return request, [*limited, *_with_format(request, options)]
+    return request, warnings
 
 
-def _with_format(request: api_v1.ConversationRequestAlpha2, options: ModelOptions) -> list[ModelWarning]:
-    warning = "response_format had no effect: Dapr carries "
-    match options.extra.get("response_format"):
-        case None | {"type": "text"}:
-            return []
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as given}:
-            found = flat_schema(cast("dict[str, Any]", schema))
-            if found is None:
-                return [ModelWarning(f"{warning}no schema with alternatives or without types")]
-            more = {key: given[key] for key in ("name", "description", "strict") if given.get(key) is not None}
-            request.response_format.CopyFrom(_struct({**found, **more}))
-            return []
-        case _:
-            return [ModelWarning(f"{warning}schemas only")]
-
-
-def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[ToolSchema]) -> list[Delta]:
+def answer_deltas(response: api_v1.ConversationResponseAlpha2) -> list[Delta]:
     """All outputs and choices of an answer as the deltas of one message.
 
     Raises:
@@ -92,15 +74,13 @@ def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[T
     choices = [choice for output in response.outputs for choice in output.choices]
     if not choices:
         raise ProviderError("Dapr's answer has no output.", code=MALFORMED)
-    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
     deltas: list[Delta] = []
     if text := "\n".join(choice.message.content for choice in choices if choice.message.content):
         deltas.append(TextDelta(text))
     calls = [call for choice in choices for call in choice.message.tool_calls]
     for number, call in enumerate(calls):
         made = call.function
-        arguments = with_integers(made.arguments, schemas.get(made.name, {}))
-        deltas.append(ToolCallDelta(number, call.id or None, made.name, arguments))
+        deltas.append(ToolCallDelta(number, call.id or None, made.name, with_integers(made.arguments)))
     # Each output repeats the usage of the whole answer.
     used = next((output.usage for output in response.outputs if output.HasField("usage")), None)
     if used is not None:
@@ -112,21 +92,31 @@ def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[T
     return [*deltas, Finish("length" if "length" in reasons else "tool_calls" if calls else other)]
 
 
-def with_integers(arguments: str, schema: Mapping[str, Any]) -> str:
-    """A call's arguments with the whole numbers again that became floats on the way, where the schema wants them."""
+def with_integers(arguments: str) -> str:
+    """A call's arguments with the whole numbers again that became floats on the way."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+
     try:
-        found = orjson.loads(arguments)
-        mended = _mended(found, simple_schema(schema))
-        return arguments if repr(mended) == repr(found) else orjson.dumps(mended).decode()
-    except (ValueError, TypeError, RecursionError):  # no JSON, or numbers or a depth that none can have
+        found = json.loads(arguments, parse_float=number)
+        as_sent = repr(found) == repr(json.loads(arguments))
+        return arguments if as_sent else json.dumps(found, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):  # no JSON, or numbers or a depth that none can have
         return arguments
 
 
-def _struct(content: Any) -> Struct:
+def _wire_tool(tool: ToolSchema) -> api_v1.ConversationTools:
+    function = tool["function"]
     try:
-        return ParseDict(content, Struct())
+        parameters = ParseDict(function.get("parameters") or {}, Struct())
     except ParseError as error:
-        raise unsendable("A tool's schema or the response format is nested too deeply for Dapr.") from error
+        raise unsendable("A tool's schema is nested too deeply for Dapr.") from error
+    described = api_v1.ConversationToolsFunction(
+        name=function["name"], description=function.get("description"), parameters=parameters
+    )
+    return api_v1.ConversationTools(function=described)
 
 
 def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:
@@ -155,19 +145,3 @@ def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.Conversa
             name = names.get(message.tool_call_id or "") or message.name or ""
             of_tool = api_v1.ConversationMessageOfTool(tool_id=message.tool_call_id, name=name, content=content)
             return api_v1.ConversationMessage(of_tool=of_tool)
-
-
-def _mended(value: Any, schema: Mapping[str, Any]) -> Any:
-    options: list[Mapping[str, Any]] = [schema, *schema.get("anyOf", ())]
-    if isinstance(value, float):
-        given = [option.get("type", []) for option in options]
-        kinds = {kind for each in given for kind in ([each] if isinstance(each, str) else each)}
-        return int(value) if value.is_integer() and "integer" in kinds and "number" not in kinds else value
-    if isinstance(value, dict):
-        properties = {name: part for option in options for name, part in option.get("properties", {}).items()}
-        items = cast("dict[str, Any]", value)
-        return {name: _mended(item, properties.get(name, {})) for name, item in items.items()}
-    if isinstance(value, list):
-        part: Mapping[str, Any] = next((option["items"] for option in options if option.get("items")), {})
-        return [_mended(item, part) for item in cast("list[Any]", value)]
-    return value

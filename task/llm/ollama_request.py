@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from task.conversation.messages import Message, Role
 from task.llm.base import ModelOptions, ToolSchema
 from task.llm.failures import unsendable
-from task.llm.schemas import simple_schema
+from task.llm.schemas import asked_for_json, simple_schema, wanted_schema
 
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
 _MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
@@ -56,7 +56,9 @@ def chat_body(
     Raises:
         ProviderError: the messages have a picture that the model cannot see.
     """
-    offered = offered_tools(model, tools, options)
+    offered, schema = offered_tools(model, tools, options), wanted_schema(options)
+    if schema is not None and not _constrains(model, offered):
+        messages = asked_for_json(messages, schema)
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     given = {wire: getattr(options, name) for name, wire in _OPTIONS.items()}
     given |= {name: options.extra.get(name) for name in _MORE_OPTIONS}
@@ -72,17 +74,8 @@ def chat_body(
         body["tools"] = [wire_tool(tool) for tool in offered]
     if (thinking := options.reasoning_effort) is not None and model.can("thinking"):
         body["think"] = _THINK.get(thinking, thinking)
-    if (shape := _format(options)) is not None:
-        if _constrains(model, offered):
-            body["format"] = shape
-        else:
-            schema = "" if shape == "json" else f" that matches this JSON Schema: {orjson.dumps(shape).decode()}"
-            text = f"Write your final answer as one JSON object{schema}, without any text around it."
-            first = body["messages"][0]
-            if first["role"] == "system":
-                first["content"] += f"\n\n{text}"
-            else:
-                body["messages"].insert(0, {"role": "system", "content": text})
+    if schema is not None and _constrains(model, offered):
+        body["format"] = schema or "json"
     if (likeliest := options.extra.get("top_logprobs")) is not None:
         body |= {"logprobs": True, "top_logprobs": likeliest}
     if keep_alive is not None:
@@ -99,7 +92,7 @@ def without_effect(model: OllamaModel, tools: Sequence[ToolSchema], options: Mod
         found.append(f"the tools had no effect: {model.name} cannot call tools")
     if options.reasoning_effort not in (None, "none") and not model.can("thinking"):
         found.append(f"reasoning_effort had no effect: {model.name} does not think before it answers")
-    if _format(options) is not None and not _constrains(model, offered_tools(model, tools, options)):
+    if wanted_schema(options) is not None and not _constrains(model, offered_tools(model, tools, options)):
         found.append(
             "response_format is part of the prompt only: nothing enforces it beside tools or in Ollama's cloud"
         )
@@ -119,16 +112,6 @@ def offered_tools(model: OllamaModel, tools: Sequence[ToolSchema], options: Mode
     if isinstance(wanted, Mapping):  # no call can be forced; a single tool is the nearest to it
         return [tool for tool in tools if tool["function"]["name"] == wanted["function"]["name"]]
     return () if wanted == "none" else tools
-
-
-def _format(options: ModelOptions) -> Any:
-    match options.extra.get("response_format"):
-        case {"type": "json_object"}:
-            return "json"
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            return cast("dict[str, Any]", schema)
-        case _:
-            return None
 
 
 def _wire_message(message: Message, model: OllamaModel, names: Mapping[str, str]) -> dict[str, Any]:

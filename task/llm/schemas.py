@@ -1,12 +1,15 @@
-"""Write JSON Schemas in the few keywords that every model server reads."""
+"""Write JSON Schemas in the few keywords that every model server reads, and ask for JSON where none is enforced."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import orjson
+
+from task.conversation.messages import Message, Role, system
+from task.llm.base import ModelOptions
 
 _DEPTH = 12  # of a schema
 _KINDS: Mapping[str, Any] = {  # what servers can read; anything else there would make one refuse the whole request
@@ -26,12 +29,25 @@ def simple_schema(schema: Any) -> dict[str, Any]:
     return _Schemas(schema).simple(schema)
 
 
-def flat_schema(schema: Any) -> dict[str, Any] | None:
-    """The schema with one type at every level and no alternatives, null apart: what may be null need not be there.
+def wanted_schema(options: ModelOptions) -> dict[str, Any] | None:
+    """The schema of the JSON that is wanted as an answer, empty for any object; None where text is."""
+    match options.extra.get("response_format"):
+        case {"type": "json_object"}:
+            return {}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return cast("dict[str, Any]", schema)
+        case _:
+            return None
 
-    None: it has others.
-    """
-    return _flat(simple_schema(schema))
+
+def asked_for_json(messages: Sequence[Message], schema: Mapping[str, Any]) -> list[Message]:
+    """The messages with the wanted schema in their instructions, for a provider that does not enforce it."""
+    shape = f" that matches this JSON Schema: {orjson.dumps(schema).decode()}" if schema else ""
+    text = f"Write your final answer as one JSON object{shape}, without any text around it."
+    first = messages[0]
+    if first.role is Role.SYSTEM and isinstance(first.content, str):
+        return [replace(first, content=f"{first.content}\n\n{text}"), *messages[1:]]
+    return [system(text), *messages]
 
 
 @dataclass(slots=True)
@@ -96,49 +112,3 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _array(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _flat(simple: dict[str, Any]) -> dict[str, Any] | None:
-    shape = _without_null(simple)
-    kind = shape.get("type") or ("object" if "properties" in shape else None)
-    if not isinstance(kind, str) or "anyOf" in shape:
-        return None
-    flat: dict[str, Any] = {key: shape[key] for key in ("description", "enum") if key in shape} | {"type": kind}
-    if kind == "array" and "items" in shape:
-        flat["items"] = _flat(shape["items"])
-    if kind == "object":
-        properties = _object(shape.get("properties"))
-        if not properties:  # any may be meant, and none would be allowed
-            return None
-        flat["properties"] = {name: _flat(part) for name, part in properties.items()}
-        flat["required"] = []
-        for name in shape.get("required", ()):
-            part = properties.get(name, {})
-            kinds = [option.get("type") for option in (part, *part.get("anyOf", ()))]
-            may_be_null = any(kind == "null" or "null" in _array(kind) for kind in kinds)
-            if not may_be_null and None not in part.get("enum", ()):
-                flat["required"].append(name)
-        flat["additionalProperties"] = False
-    parts = [*flat.get("properties", {}).values(), flat.get("items", {})]
-    return None if None in parts else flat
-
-
-def _without_null(simple: dict[str, Any]) -> dict[str, Any]:
-    shape = dict(simple)
-    others = [option for option in shape.get("anyOf", ()) if option.get("type") != "null"]
-    if len(others) == 1:
-        del shape["anyOf"]
-        shape = {**others[0], **shape}
-    kinds = [kind for kind in _array(shape.get("type")) if kind != "null"]
-    if len(kinds) == 1:
-        shape["type"] = kinds[0]
-    if "enum" not in shape:
-        return shape
-    # Dapr makes texts of the other values, which nothing could match.
-    values = [value for value in shape.pop("enum") if value is not None]
-    if all(isinstance(value, str) for value in values):
-        return {"type": "string", **shape, "enum": values}
-    kind = "integer" if all(type(value) is int for value in values) else "number"
-    typed = {"type": kind} if all(type(value) in (int, float) for value in values) else {}
-    listed = f"One of: {', '.join(orjson.dumps(value).decode() for value in values)}."
-    return {**typed, **shape, "description": f"{shape.get('description', '')} {listed}".lstrip()}

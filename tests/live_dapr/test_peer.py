@@ -16,7 +16,6 @@ from task.llm.scripted import Reply, says, wants
 from tests.live_dapr.conftest import ADDRESS, PROVIDER_PORT, TOKEN
 from tests.support.dapr import dapr_peer, refusal
 from tests.support.dapr_component import chat_body
-from tests.support.dapr_peer import response_format
 from tests.support.upstream import http_error, openai_upstream
 
 pytestmark = [pytest.mark.live_dapr, pytest.mark.system, pytest.mark.timeout(120)]
@@ -50,7 +49,6 @@ HISTORY = inputs(
     message("tool", "found", tool_id="call_1", name="look"),
 )
 PERSONAL = "ann@example.com, +1 234 567 8901, 4111 1111 1111 1111, 10.0.0.1, 2001-01-01, https://a.example/b"
-ITEM = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string", "enum": ["a", "b"]}}}
 REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {"inputs": HI},
     "context id": {"inputs": HI, "context_id": "c1"},
@@ -70,12 +68,6 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "another name": {"inputs": HI, "tools": [tool("look")], "tool_choice": "find"},
     "temperature": {"inputs": HI, "temperature": 0.7},
     "too large": {"inputs": inputs(message("user", "x" * 5 * 2**20))},
-    "response format": {"inputs": HI, "response_format": {"name": "item", **ITEM}},
-    "array": {"inputs": HI, "response_format": {"name": "list", "type": "array", "items": ITEM}},
-    "alternatives": {"inputs": HI, "response_format": {"name": "x", "anyOf": [{"type": "string"}, {"type": "null"}]}},
-    "optional": {"inputs": HI, "response_format": {
-        "name": "x", "type": "object", "properties": {"n": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
-    }},
 }  # fmt: skip
 ANSWERS: dict[str, Reply] = {"scrubbed answer": says(PERSONAL), "tools": wants("look", a="x") & wants("find", a="y")}
 
@@ -116,7 +108,7 @@ async def test_a_request_is_answered_and_read_in_the_same_way(name: str) -> None
     assert imitated == real
     if read:
         given = ParseDict(seen.bodies[0], api_v1.ConversationRequestAlpha2())
-        body = chat_body(given, seen.prompts[0], response_format(seen.bodies[0]), "test-model")
+        body = chat_body(given, seen.prompts[0], "test-model")
         assert body == {**read[0], "messages": [_plain(item) for item in read[0]["messages"]]}
 
 

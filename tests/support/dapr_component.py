@@ -16,9 +16,7 @@ class Failed(Exception):
     """The provider's failure, in the component's words."""
 
 
-def chat_body(
-    request: api_v1.ConversationRequestAlpha2, prompt: Prompt, shape: Mapping[str, Any] | None, model: str
-) -> dict[str, Any]:
+def chat_body(request: api_v1.ConversationRequestAlpha2, prompt: Prompt, model: str) -> dict[str, Any]:
     """The body of the request; without a temperature the component sends 0."""
     sent = ("role", "content", "tool_calls", "tool_call_id")
     body: dict[str, Any] = {
@@ -31,9 +29,6 @@ def chat_body(
         body["tool_choice"] = request.tool_choice or "auto"
     elif request.tool_choice:
         body["tool_choice"] = request.tool_choice
-    if shape is not None:
-        named = {"name": request.response_format["name"], "strict": False, "schema": shape}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
     return body
 
 

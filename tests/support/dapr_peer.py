@@ -5,9 +5,8 @@
 True to the sidecar: `GetMetadata` and `ConverseAlpha2` over gRPC, with TLS where it has a certificate, and the health
 path over HTTP; a token; the refusals of unknown components and tool choices; each failure of a provider as INTERNAL
 with the status in its text; 4 MiB of a request; one output for each choice, the usage on every one; texts of developers
-read as a user's; personal data scrubbed from marked inputs, and from the answer where the request asks; a response
-format that it cannot read left out without a word; a cancelled call ends the model's. A component with an endpoint
-asks it, as `conversation.openai` does.
+read as a user's; personal data scrubbed from marked inputs, and from the answer where the request asks; a cancelled
+call ends the model's. A component with an endpoint asks it, as `conversation.openai` does.
 
 What OpenAI refuses is refused here: results without their call, calls without a result. Tests script it over `/peer/…`;
 see `tests.support.dapr`.
@@ -210,25 +209,6 @@ def _provider_400(component: str, text: str) -> Refusal:
     return _internal(component, f"API returned unexpected status code: 400: {text}")
 
 
-def response_format(request: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the provider gets of a request's response format: nothing where the sidecar cannot read it."""
-    return _read_schema(request.get("response_format"))
-
-
-def _read_schema(schema: Any) -> dict[str, Any] | None:
-    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
-        return None
-    read: dict[str, Any] = {key: schema[key] for key in ("type", "description", "required") if key in schema}
-    read["additionalProperties"] = False
-    if "enum" in schema:
-        read["enum"] = [str(value) for value in schema["enum"]]
-    if schema["type"] == "object" and "properties" in schema:
-        read["properties"] = {name: _read_schema(part) for name, part in schema["properties"].items()}
-    if schema["type"] == "array" and "items" in schema:
-        read["items"] = _read_schema(schema["items"])
-    return None if None in (read.get("items", {}), *read.get("properties", {}).values()) else read
-
-
 def _scrubbed(text: str) -> str:
     for pattern, placeholder in _SCRUBBED:
         text = pattern.sub(placeholder, text)
@@ -242,9 +222,8 @@ async def _forwarded(
     request: api_v1.ConversationRequestAlpha2, prompt: Content, peer: Peer
 ) -> api_v1.ConversationResponseAlpha2:
     endpoint = peer.endpoints[request.name]
-    shape = response_format(MessageToDict(request, preserving_proto_field_name=True))
     try:
-        choices = await choices_from(endpoint, chat_body(request, prompt, shape, endpoint["model"]))
+        choices = await choices_from(endpoint, chat_body(request, prompt, endpoint["model"]))
     except Failed as failure:
         raise _internal(request.name, str(failure)) from None
     return _response(request, choices, peer)
