@@ -57,16 +57,8 @@ class CompletionBody(ResponseModel):
     trace: TraceBody | None
 
 
-class FunctionDelta(ResponseModel):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class CallDelta(ResponseModel):
+class CallDelta(ToolCallBody):
     index: int
-    id: str | None = None
-    type: Literal["function"] | None = None
-    function: FunctionDelta
 
 
 class AttachmentDelta(AttachmentBody):
@@ -214,7 +206,7 @@ async def create_chat_completion(body: ChatCompletionRequest, key: CurrentKey, s
     live = await service.runner.follow(service.owner, run.run_id)
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return await service.stream(live, completion_chunks(service.runner, live, usage=usage))
+        return service.stream(live, completion_chunks(service.runner, live, usage=usage))
     await service.wait(live)
     return completion(live)
 

@@ -40,33 +40,18 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_
     **dict.fromkeys((400, 405, 413, 415, 422), "invalid_request_error"),
     429: "rate_limit_error",
 }
-_MEANINGS = {
-    400: "The request does not fit; the message says what does not.",
-    401: "The key is missing or unknown.",
-    403: "From another web page, or in the mode `open` from another machine.",
-    404: "It does not exist, or it belongs to somebody else.",
-    409: "It has been changed or has ended in the meantime.",
-    413: "The body is too large.",
-    415: "The body has the wrong content type.",
-    422: "This `Idempotency-Key` was used for another request.",
-    429: "Too many requests; `Retry-After` says when to try again.",
-    502: "The model refused or failed.",
-    503: "The store, DIAL Core or the model cannot be used now.",
-    504: "The model did not answer in time.",
-}
 # What a model's failure is for our caller; any other is a 502.
 _PROVIDER_STATUSES = {n: n for n in (400, 404, 429, 503, 504)} | {413: 400, 422: 400, 408: 504}
 # By name: given as a model, FastAPI would build it again for every failure of every route.
-_ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
-RETRY_SECONDS = 5
+_ERROR = {"content": {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}}
 RETRY_AFTER = "Retry-After"
-_REFUSALS: dict[type, tuple[int, str, str | None, float | None]] = {  # status, code, param, seconds to wait
-    InvalidRequest: (400, "invalid_request", None, None),
-    NotFound: (404, "not_found", None, None),
-    Conflict: (409, "conflict", None, None),
-    KeyReused: (422, "idempotency_key_reused", "Idempotency-Key", None),
-    TooManyRuns: (429, "rate_limit_exceeded", None, RETRY_SECONDS),
-    StoreUnavailable: (503, "store_unavailable", None, RETRY_SECONDS),
+_REFUSALS: dict[type, tuple[int, str]] = {
+    InvalidRequest: (400, "invalid_request"),
+    NotFound: (404, "not_found"),
+    Conflict: (409, "conflict"),
+    KeyReused: (422, "idempotency_key_reused"),
+    TooManyRuns: (429, "rate_limit_exceeded"),
+    StoreUnavailable: (503, "store_unavailable"),
 }
 
 
@@ -91,8 +76,7 @@ class ErrorBody(ResponseModel):
 def failures(*more: int) -> dict[int | str, dict[str, Any]]:
     """The failures of a route as FastAPI's `responses`: those that every route has, and `more`."""
     models = (422, 502, 504) if 409 in more else ()
-    statuses = sorted({400, 401, 403, 429, 503, *more, *models})
-    return {status: {"description": _MEANINGS[status], "content": _ERROR_CONTENT} for status in statuses}
+    return dict.fromkeys(sorted({400, 401, 403, 429, 503, *more, *models}), _ERROR)
 
 
 class Refused(AgentError):
@@ -173,8 +157,9 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
             headers = _retry(error.retry_after)
             return refused(error.status, str(error), error.code, error.param, headers, reference, error.detail)
         case InvalidRequest() | StoreUnavailable():
-            status, code, param, retry = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-            return refused(status, str(error), code, param, _retry(retry), reference)
+            status, code = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
+            param = "Idempotency-Key" if isinstance(error, KeyReused) else None
+            return refused(status, str(error), code, param, _retry(5 if status >= 429 else None), reference)
         case ProviderError():
             reference, text = reported(error, model)
             status, headers = _PROVIDER_STATUSES.get(error.status_code or 0, 502), _retry(error.retry_after)

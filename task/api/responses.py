@@ -1,22 +1,18 @@
-"""`/v1/responses`: OpenAI's Responses API over runs in sessions: answered, streamed as events, stored, and listed."""
+"""`/v1/responses`: OpenAI's Responses API over runs in sessions: answered, streamed as events, and stored."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
-
-from fastapi import Query
 
 from task.api.failures import Refused, failures
 from task.api.responses_input import NamedResponseTool, ResponseRequest, messages_of, options_of
-from task.api.responses_schemas import ItemList, ResponseBody, ResponseDeleted, ResponseEvent
-from task.api.schemas import Order, page_of_items
+from task.api.responses_schemas import ResponseBody, ResponseDeleted, ResponseEvent
 from task.api.service import CurrentKey, CurrentService, Service, router, sse, stream_of
-from task.conversation.inputs import attachment_note
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.messages import Attachment, Message
 from task.conversation.sources import marker_of, number_of
 from task.core_client.files import file_id_of
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -44,7 +40,7 @@ async def create_response(body: ResponseRequest, key: CurrentKey, service: Curre
             run = await service.runner.start(await _run_request(service, body), key)
     live = await service.runner.follow(service.owner, run.run_id)
     if body.stream:
-        return await service.stream(live, response_events(service.runner, live))
+        return service.stream(live, response_events(service.runner, live))
     await service.wait(live)
     return response_body(live.state)
 
@@ -55,29 +51,6 @@ async def get_response(response_id: str, service: CurrentService, stream: bool =
     if stream:
         raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
     return response_body(await stored_response(await service.store(), service.owner, response_id))
-
-
-@routes.get("/responses/{response_id}/input_items", response_model=ItemList, responses=failures(404))
-async def list_input_items(
-    response_id: str,
-    service: CurrentService,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    order: Order = "desc",
-    after: Annotated[str | None, Query(max_length=100)] = None,
-) -> Any:
-    """The input of a response, the last item first unless `order` is `asc`."""
-    store = await service.store()
-    found = await stored_response(store, service.owner, response_id)
-    if found.run.trace_id is None:
-        raise NotFound(f"the input of {found.run.run_id!r} is no longer known")
-    # The trace knows how many of the session's messages the request brought.
-    asked = (await store.traces.get(service.owner, found.run.trace_id)).asked
-    messages = (await store.sessions.get(service.owner, found.run.session_id or "")).messages
-    items = [item for message in messages[found.start : found.start + asked] for item in _items(message)]
-    number = found.run.run_id.removeprefix("run_")
-    named = {f"in_{number}_{place}": item for place, item in enumerate(items)}
-    whole = {name: {"id": name, "status": "completed", **item} for name, item in named.items()}
-    return page_of_items(whole, order, limit, after)
 
 
 @routes.delete("/responses/{response_id}", response_model=ResponseDeleted, responses=failures(404, 409))
@@ -145,29 +118,6 @@ async def stored_response(store: Store, owner: str, response_id: str, *, complet
     return state
 
 
-def _items(message: Message) -> list[dict[str, Any]]:
-    if message.role is Role.TOOL:
-        call_id = message.tool_call_id or ""
-        return [{"type": "function_call_output", "call_id": call_id, "output": message.text()}]
-    if message.role is Role.ASSISTANT:
-        part = {"type": "output_text", "text": message.text(), "annotations": []}
-        items = [{"type": "message", "role": "assistant", "content": [part]}] if message.content else []
-        for call in message.tool_calls:
-            called = {"name": call.name, "arguments": call.function.arguments}
-            items.append({"type": "function_call", "call_id": call.id, **called})
-        return items
-    files = message.attachments
-    written = message.text().removesuffix(attachment_note(files)).rstrip()
-    parts: list[dict[str, Any]] = [{"type": "input_text", "text": written}] if written else []
-    for part in message.content if isinstance(message.content, list) else ():
-        if part["type"] == "image_url":
-            shown = part["image_url"]
-            detail = shown.get("detail") or "auto"
-            parts.append({"type": "input_image", "image_url": shown["url"], "detail": detail})
-    parts += [{"type": "input_file", "filename": file.title, "file_url": file.url} for file in files]
-    return [{"type": "message", "role": message.role.value, "content": parts}]
-
-
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason
 
 
@@ -180,7 +130,7 @@ def response_body(state: RunState) -> dict[str, Any]:
     output = [_message(run, text, citations(state.attachments, text))] if text else []
     counted = state.usage
     return {
-        "id": f"resp_{run.run_id.removeprefix('run_')}",
+        "id": _id("resp", run),
         "object": "response",
         "created_at": int(run.started_at),
         "model": options.model,
@@ -243,8 +193,8 @@ async def response_events(runner: Runner, live: LiveRun) -> AsyncGenerator[bytes
             if not started:
                 started = True
                 head = response_body(RunState(run, state.options, run.session_id))
-                yield parts.event("response.created", response=head)
-                yield parts.event("response.in_progress", response=head)
+                yield parts.event("created", response=head)
+                yield parts.event("in_progress", response=head)
             if event.type == "text":
                 yield parts.delta(event.data["text"])
             elif event.type == "approval":
@@ -256,7 +206,7 @@ async def response_events(runner: Runner, live: LiveRun) -> AsyncGenerator[bytes
             elif event.type == "finished":
                 body = response_body(state)
                 kind = "incomplete" if body["status"] == "cancelled" else body["status"]
-                yield parts.event(f"response.{kind}", response=body)
+                yield parts.event(kind, response=body)
 
 
 class _Parts:
@@ -267,54 +217,54 @@ class _Parts:
         self._run, self._numbers, self._items, self._open = run, count(), 0, False
 
     def event(self, kind: str, **data: Any) -> bytes:
+        kind = f"response.{kind}"
         return sse({"type": kind, "sequence_number": next(self._numbers), **data}, event=kind)
 
+    def _item(self, change: str, item: Mapping[str, Any]) -> bytes:
+        return self.event(f"output_item.{change}", output_index=self._items, item=item)
+
+    def _written(self, change: str, **data: Any) -> bytes:
+        place = {"item_id": _id("msg", self._run), "output_index": self._items, "content_index": 0}
+        return self.event(change, **place, **data)
+
     def delta(self, text: str) -> bytes:
-        opening, place = b"", self._place()
+        opening = b""
         if not self._open:
             self._open = True
-            item = {**_message(self._run, "", []), "status": "in_progress", "content": []}
-            opening = self.event("response.output_item.added", output_index=self._items, item=item)
-            opening += self.event("response.content_part.added", **place, part=_part("", []))
+            opening = self._item("added", {**_message(self._run, "", []), "status": "in_progress", "content": []})
+            opening += self._written("content_part.added", part=_part("", []))
         self.text += text
-        return opening + self.event("response.output_text.delta", **place, delta=text, logprobs=[])
+        return opening + self._written("output_text.delta", delta=text, logprobs=[])
 
     def end_of_message(self) -> bytes:
         if not self._open:
             return b""
-        text, place, noted, index = self.text, self._place(), citations(self.attachments, self.text), self._items
-        self._open, self._items = False, self._items + 1
-        parts = b""
+        noted, parts = citations(self.attachments, self.text), b""
         for number, item in enumerate(noted):
-            kind = "response.output_text.annotation.added"
-            parts += self.event(kind, **place, annotation_index=number, annotation=item)
-        parts += self.event("response.output_text.done", **place, text=text, logprobs=[])
-        parts += self.event("response.content_part.done", **place, part=_part(text, noted))
-        item = _message(self._run, text, noted)
-        return parts + self.event("response.output_item.done", output_index=index, item=item)
+            parts += self._written("output_text.annotation.added", annotation_index=number, annotation=item)
+        parts += self._written("output_text.done", text=self.text, logprobs=[])
+        parts += self._written("content_part.done", part=_part(self.text, noted))
+        parts += self._item("done", _message(self._run, self.text, noted))
+        self._open, self._items = False, self._items + 1
+        return parts
 
     def call(self, call: Mapping[str, Any]) -> bytes:
-        item, index = _call(call), self._items
+        item = _call(call)
+        place, arguments = {"item_id": item["id"], "output_index": self._items}, item["arguments"]
+        parts = self._item("added", {**item, "arguments": "", "status": "in_progress"})
+        parts += self.event("function_call_arguments.delta", **place, delta=arguments)
+        parts += self.event("function_call_arguments.done", **place, name=item["name"], arguments=arguments)
+        parts += self._item("done", item)
         self._items += 1
-        place, arguments = {"item_id": item["id"], "output_index": index}, item["arguments"]
-        empty = {**item, "arguments": "", "status": "in_progress"}
-        return (
-            self.event("response.output_item.added", output_index=index, item=empty)
-            + self.event("response.function_call_arguments.delta", **place, delta=arguments)
-            + self.event("response.function_call_arguments.done", **place, name=item["name"], arguments=arguments)
-            + self.event("response.output_item.done", output_index=index, item=item)
-        )
-
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": _message_id(self._run), "output_index": self._items, "content_index": 0}
+        return parts
 
 
-def _message_id(run: Run) -> str:
-    return f"msg_{run.run_id.removeprefix('run_')}"
+def _id(kind: str, run: Run) -> str:
+    return f"{kind}_{run.run_id.removeprefix('run_')}"
 
 
 def _message(run: Run, text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    head = {"id": _message_id(run), "type": "message", "status": "completed", "role": "assistant"}
+    head = {"id": _id("msg", run), "type": "message", "status": "completed", "role": "assistant"}
     return {**head, "content": [_part(text, noted)]}
 
 
@@ -323,9 +273,8 @@ def _part(text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call["function"]
     head = {"id": f"fc_{call['id']}", "type": "function_call", "status": "completed", "call_id": call["id"]}
-    return {**head, "name": function["name"], "arguments": function["arguments"]}
+    return {**head, **call["function"]}
 
 
 def citations(attachments: Sequence[Mapping[str, str]], text: str) -> list[dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, RootModel
+from pydantic import Field
 
-from task.api.schemas import AttachmentBody, CachedTokens, ItemPage, ReasoningTokens, ResponseModel
+from task.api.schemas import AttachmentBody, CachedTokens, ReasoningTokens, ResponseModel
 
 
 class FileCitation(ResponseModel):
@@ -125,81 +125,43 @@ class ResponseBody(ResponseModel):
     trace_id: str
 
 
-class ItemList(ItemPage[dict[str, Any]]):
-    """Items of the Responses API."""
-
-
 class ResponseDeleted(ResponseModel):
     id: str
     object: Literal["response"]
     deleted: bool
 
 
-class _ResponseEvent(ResponseModel):
-    sequence_number: int
-
-
-class ResponseChanged(_ResponseEvent):
-    """The response as it starts, or as it ended; the last event of a stream is one that ended."""
+class ResponseEvent(ResponseModel):
+    """One event of a streamed response, with the fields that OpenAI's event of this type has. The first events hold the
+    response as it starts, the last one as it ended."""
 
     type: Literal[
-        "response.created", "response.in_progress", "response.completed", "response.incomplete", "response.failed"
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.annotation.added",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
     ]
-    response: ResponseBody
-
-
-class ItemChanged(_ResponseEvent):
-    type: Literal["response.output_item.added", "response.output_item.done"]
-    output_index: int
-    item: OutputMessage | OutputCall
-
-
-class _ItemEvent(_ResponseEvent):
-    item_id: str
-    output_index: int
-
-
-class PartChanged(_ItemEvent):
-    type: Literal["response.content_part.added", "response.content_part.done"]
-    content_index: int
-    part: OutputPart
-
-
-class OutputText(_ItemEvent):
-    type: Literal["response.output_text.delta"]
-    content_index: int
-    delta: str
-    logprobs: list[None]
-
-
-class AnnotationAdded(_ItemEvent):
-    type: Literal["response.output_text.annotation.added"]
-    content_index: int
-    annotation_index: int
-    annotation: FileCitation | UrlCitation
-
-
-class OutputTextDone(_ItemEvent):
-    type: Literal["response.output_text.done"]
-    content_index: int
-    text: str
-    logprobs: list[None]
-
-
-class CallArguments(_ItemEvent):
-    type: Literal["response.function_call_arguments.delta"]
-    delta: str
-
-
-class CallArgumentsDone(_ItemEvent):
-    type: Literal["response.function_call_arguments.done"]
-    name: str
-    arguments: str
-
-
-_Text = PartChanged | OutputText | AnnotationAdded | OutputTextDone
-_Event = ResponseChanged | ItemChanged | _Text | CallArguments | CallArgumentsDone
-
-
-class ResponseEvent(RootModel[Annotated[_Event, Field(discriminator="type")]]):
-    """One event of a streamed response."""
+    sequence_number: int
+    response: ResponseBody | None = None
+    output_index: int | None = None
+    item: OutputMessage | OutputCall | None = None
+    item_id: str | None = None
+    content_index: int | None = None
+    part: OutputPart | None = None
+    delta: str | None = None
+    text: str | None = None
+    logprobs: list[None] | None = None
+    annotation_index: int | None = None
+    annotation: FileCitation | UrlCitation | None = None
+    name: str | None = None
+    arguments: str | None = None

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import orjson
 from fastapi import Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import JSONResponse
 
-from task.errors import NotFound
 from task.store.records import iso, json_bytes, position
 
 INTEGERS = 2**63
 UNKNOWN_TYPE = "application/octet-stream"
-Order = Literal["asc", "desc"]
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 T = TypeVar("T")
 
@@ -115,34 +113,6 @@ QueryText = Annotated[str | None, Query(max_length=200)]
 _OF_A_PAGE = AfterValidator(lambda cursor: cursor if cursor is None or position(cursor) else None)
 Cursor = Annotated[str | None, Query(max_length=200), _OF_A_PAGE]
 QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]
-
-
-class ItemPage(ResponseModel, Generic[T]):
-    object: Literal["list"]
-    data: list[T]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
-def page_of_items(items: dict[str, Any], order: Order, limit: int, after: str | None) -> dict[str, Any]:
-    """One page of the items, which stand by their ids, the oldest first; `after` is the last id of the page before.
-
-    Raises:
-        NotFound: there is no item `after`.
-    """
-    ids = list(items if order == "asc" else reversed(items))
-    if after is not None and after not in items:
-        raise NotFound(f"there is no item {after!r}")
-    start = ids.index(after) + 1 if after is not None else 0
-    page = ids[start : start + limit]
-    return {
-        "object": "list",
-        "data": [items[name] for name in page],
-        "first_id": page[0] if page else None,
-        "last_id": page[-1] if page else None,
-        "has_more": start + limit < len(ids),
-    }
 
 
 class PageBody(ResponseModel):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,25 +119,15 @@ class Service:
         if live.state.failed:
             raise RunFailed(Failure.of_run(live.state))
 
-    async def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
-        """The stream of these parts, unless the run fails before the first one.
+    def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
+        """The stream of these parts, or the failure of a run that fails before it has written anything."""
 
-        Raises:
-            RunFailed: the run failed before it had written anything.
-        """
-        first = asyncio.ensure_future(anext(parts, None))
-        try:
-            await asyncio.wait({first}, timeout=self.options.heartbeat_seconds)
-        except asyncio.CancelledError:  # the client has left already
-            first.cancel()
-            await asyncio.wait({first})
-            await parts.aclose()
-            raise
-        if first.done() and live.state.failed and not live.state.written:
-            await parts.aclose()
-            await asyncio.shield(live.ended)
-            raise RunFailed(Failure.of_run(live.state))
-        return EventStream(parts, self.options.heartbeat_seconds, first)
+        async def begun() -> None:
+            if live.state.failed and not live.state.written:
+                await asyncio.shield(live.ended)
+                raise RunFailed(Failure.of_run(live.state))
+
+        return EventStream(parts, self.options.heartbeat_seconds, begun)
 
 
 class ApiRoute(APIRoute):
@@ -201,46 +190,46 @@ def sse(value: Any, *, event: str | None = None, number: int | None = None) -> b
 class EventStream(Response):
     """A stream of server-sent events; the SDK's middleware cancels it when its listener leaves.
 
-    `parts` is closed in every case, and so is `first`, the wait for the first part where it has begun already; after
-    `heartbeat` seconds without a part a comment keeps the connection alive.
+    Nothing is sent before the first part, or `heartbeat` seconds without it; `begun` may raise what is answered instead
+    of a stream. After every `heartbeat` seconds without a part a comment keeps the connection alive.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, parts: AsyncGenerator[bytes], heartbeat: float, first: asyncio.Future[bytes | None] | None = None
+        self, parts: AsyncGenerator[bytes], heartbeat: float, begun: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._parts, self._heartbeat, self._first, self._sent = parts, heartbeat, first, 0
+        self._parts, self._heartbeat, self._begun, self._sent = parts, heartbeat, begun, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def beat() -> None:
-            while True:
-                before = self._sent
-                await asyncio.sleep(self._heartbeat)
-                if self._sent == before:
-                    await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
-
-        beating = asyncio.create_task(beat())
-        first = self._first or asyncio.ensure_future(anext(self._parts, None))
+        first = asyncio.ensure_future(anext(self._parts, None))
+        tasks: list[asyncio.Future[Any]] = [first]
         try:
-            async with aclosing(self._parts) as parts:
-                try:
-                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    part = await first
-                finally:
-                    if not first.done():
-                        first.cancel()
-                        await asyncio.wait({first})
-                while part is not None:
-                    self._sent += 1
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-                    part = await anext(parts, None)
+            await asyncio.wait({first}, timeout=self._heartbeat)
+            if first.done() and self._begun is not None:
+                await self._begun()
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            tasks.append(asyncio.create_task(self._beat(send)))
+            part = await first
+            while part is not None:
+                self._sent += 1
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                part = await anext(self._parts, None)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            beating.cancel()
-            await asyncio.wait({beating})
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._parts.aclose()
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            before = self._sent
+            await asyncio.sleep(self._heartbeat)
+            if self._sent == before:
+                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
 
 
 class ByteStream(StreamingResponse):

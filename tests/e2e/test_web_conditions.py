@@ -12,7 +12,6 @@ from task.conversation.messages import assistant, user
 from task.llm.base import Finish, TextDelta
 from task.llm.scripted import Reply, says, wants
 from task.store.store import open_store
-from tests.support.http_api import key_of
 from tests.support.note_product import noting_model
 from tests.support.upstream import http_error
 from tests.support.web import PAGE_MARKS, person
@@ -43,9 +42,12 @@ The end.
 
 @pytest.mark.fault("web page: `<script>`, `onerror` and `javascript:` links in model text")
 @pytest.mark.fault("web page: a remote picture in model text")
-async def test_hostile_model_text_is_inert_and_fetches_nothing_streamed_or_stored(tmp_path: Path) -> None:
-    async with person(says(HOSTILE), tmp_path=tmp_path) as p:
+@pytest.mark.fault("web page: hostile text in a tool's result")
+async def test_hostile_text_is_inert_and_fetches_nothing_streamed_or_stored(tmp_path: Path) -> None:
+    async with person(wants("show_things", what=HOSTILE), says(HOSTILE), tmp_path=tmp_path) as p:
         await p.asks("Hi")
+        await p.cards.first.locator("summary").click()
+        await expect(p.cards.first).to_contain_text("The end.")
         async for _ in p.before_and_after_a_reload():
             await p.sees("The end.")
             prose = p.page.locator(".answer .prose")
@@ -55,16 +57,6 @@ async def test_hostile_model_text_is_inert_and_fetches_nothing_streamed_or_store
             assert [link for link in links if not link.startswith(("http://", "https://", "mailto:"))] == []
             assert await p.page.evaluate("window.harmed") is None
             assert p.visit.asked == {"127.0.0.1"}
-
-
-@pytest.mark.fault("web page: hostile text in a tool's result")
-async def test_hostile_results_of_tools_are_inert_too(tmp_path: Path) -> None:
-    async with person(wants("show_things", what=HOSTILE), says("Shown."), tmp_path=tmp_path) as p:
-        await p.asks("Hi")
-        await p.cards.first.locator("summary").click()
-        await expect(p.cards.first).to_contain_text("The end.")
-        assert await p.page.evaluate("window.harmed") is None
-        assert p.visit.asked == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -174,28 +166,6 @@ async def test_places_that_could_not_be_opened_are_retried(tmp_path: Path, size:
         await expect(p.button("Try again")).to_have_count(0)
         await p.page.evaluate("location.hash = '#/traces/%E0%A4%A'")  # not encoded correctly
         await expect(p.page.locator(".traces")).to_be_visible()
-
-
-async def test_too_many_requests_are_reported_in_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
-    key = await key_of("ada", tmp_path)
-    limited = {"mode": "keys", "requests_per_minute": 30}
-    async with person(says("Hello!"), tmp_path=tmp_path, size=size, http=limited) as p:
-        await p.page.get_by_label("API key").fill(key)
-        await p.page.keyboard.press("Enter")
-        await expect(p.page.get_by_text("Your conversations will be listed here.")).to_be_attached()
-        await p.page.evaluate(ASKED_ALL_THE_TIME, key)
-        await p.says("Hi")
-        alert = p.page.get_by_role("alert").filter(visible=True)
-        await expect(alert).to_contain_text("requests")
-        await expect(alert).to_contain_text(REFERENCE)
-        await expect(p.field).to_have_value("Hi")
-
-
-ASKED_ALL_THE_TIME = """async (key) => {
-    const ask = () => fetch("/sessions", { headers: { Authorization: `Bearer ${key}` } });
-    await Promise.all(Array.from({ length: 60 }, ask));
-    setInterval(ask, 50); // whatever the limit gives back is taken before the message is sent, however late that is
-}"""
 
 
 async def test_a_question_without_an_answer_is_marked_after_a_reload(tmp_path: Path, size: tuple[int, int]) -> None:

@@ -140,10 +140,12 @@ async def test_attached_files_open_where_they_stand(tmp_path: Path, size: tuple[
         picked = [{"name": name, "mimeType": kind, "buffer": content} for name, (kind, content) in FILES.items()]
         await p.page.get_by_label("Files", exact=True).set_input_files(picked)  # type: ignore[arg-type]
         await p.page.evaluate(PICTURE)
-        await expect(p.page.locator("li.chip:not(.loading)")).to_have_count(5)
+        await p.page.evaluate(DROPPED)
+        await expect(p.page.locator("li.chip:not(.loading)")).to_have_count(6)
         await p.asks("Look")
         async for _ in p.before_and_after_a_reload():
             await expect(p.page.locator(".question .thumbnail img")).to_be_visible()
+            await expect(p.page.locator(".question p")).to_have_text("Look")
             dialog = await opened(p, "people.csv")
             await expect(dialog.get_by_role("row")).to_have_text(["nameage", "Ada; Countess36", "Zoë41"])
             dialog = await opened(p, "old.csv")
@@ -154,6 +156,7 @@ async def test_attached_files_open_where_they_stand(tmp_path: Path, size: tuple[
             dialog = await opened(p, "data.bin")
             await expect(dialog.get_by_role("button", name="Download data.bin")).to_be_visible()
             await p.page.keyboard.press("Escape")
+    assert "two.txt" in str(p.upstream.requests[0].messages)
 
 
 async def opened(p: Person, name: str) -> Locator:
@@ -175,17 +178,12 @@ PICTURE = """async () => {
 }"""
 
 
-async def test_a_card_that_is_opened_stays_where_it_is(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(wants("count_up", to=100), says("Counted."), tmp_path=tmp_path, size=size) as p:
-        await p.asks("Count")
-        summary = p.cards.first.locator("summary")
-        before = await summary.bounding_box()
-        await summary.click()
-        await expect(p.cards.first.locator(".prose p").nth(99)).to_be_attached()
-        after = await summary.bounding_box()
-    assert before is not None
-    assert after is not None
-    assert abs(before["y"] - after["y"]) < 3
+DROPPED = """() => {
+    const data = new DataTransfer();
+    data.items.add(new File(["two"], "two.txt", { type: "text/plain" }));
+    document.querySelector("main").dispatchEvent(
+        new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
+}"""
 
 
 async def test_a_very_long_message_is_cut_until_it_is_asked_for(tmp_path: Path, size: tuple[int, int]) -> None:
@@ -221,20 +219,6 @@ ASKED_29_TIMES = """async (sessionId) => {
         if (!answer.ok) throw new Error(await answer.text());
     }
 }"""
-
-
-async def test_a_branch_shows_the_figures_of_the_answers_before_it(tmp_path: Path) -> None:
-    async with person(says("First."), says("Second."), says("Third."), tmp_path=tmp_path) as p:
-        await p.asks("One")
-        await expect(p.answers.last.locator(".figures")).to_contain_text("ms")
-        await p.asks("Two")
-        first = await p.is_in_a_conversation()
-        await p.answers.last.get_by_role("button", name="Answer again").click()
-        await p.sees("Third.")
-        await p.sees_the_end()
-        assert await p.is_in_a_conversation() != first
-        await p.page.reload()
-        await expect(p.page.locator(".figures", has_text="out tokens ·")).to_have_count(2)
 
 
 async def test_an_answer_whose_made_up_address_became_text_shows_its_figures(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from playwright.async_api import expect
 from task.llm.scripted import says, wants
 from tests.support.http_api import key_of
 from tests.support.note_product import notes, noting_model
-from tests.support.upstream import http_error
 from tests.support.web import PAGE_MARKS, Person, person
 
 pytestmark = PAGE_MARKS
@@ -129,33 +128,6 @@ async def test_a_reload_in_the_middle_loses_nothing_of_the_answer(tmp_path: Path
     assert text.split() == [f"word{number}" for number in range(400)]
 
 
-async def test_files_come_by_button_drop_and_paste(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(says("Three files."), tmp_path=tmp_path, size=size) as p:
-        picked = {"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}
-        await p.page.get_by_label("Files", exact=True).set_input_files([picked])  # type: ignore[list-item]
-        await p.page.evaluate(GIVEN, ["main", "drop", "two.txt"])
-        await p.page.evaluate(GIVEN, ["#message", "paste", "three.txt"])
-        for name in ("one.txt", "two.txt", "three.txt"):
-            await expect(p.page.locator("li.chip:not(.loading)", has_text=name)).to_be_visible()
-        await p.asks("What are these?")
-        await expect(p.page.locator(".question .chip")).to_have_count(3)
-        await p.page.reload()
-        await expect(p.page.locator(".question .chip")).to_have_count(3)
-        await expect(p.page.locator(".question p")).to_have_text("What are these?")
-    sent = str(p.upstream.requests[0].messages)
-    assert all(name in sent for name in ("one.txt", "two.txt", "three.txt"))
-
-
-GIVEN = """([place, type, name]) => {
-    const data = new DataTransfer();
-    data.items.add(new File([name], name, { type: "text/plain" }));
-    const options = { bubbles: true, cancelable: true };
-    const event = type === "paste" ? new ClipboardEvent(type, { ...options, clipboardData: data })
-        : new DragEvent(type, { ...options, dataTransfer: data });
-    document.querySelector(place).dispatchEvent(event);
-}"""
-
-
 async def test_an_answer_is_copied_and_the_colours_stay_chosen(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says("Copy **me**."), tmp_path=tmp_path, size=size) as p:
         await p.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -184,15 +156,6 @@ async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, 
         await p.page.get_by_label("Compare with").select_option(index=1)
         await expect(p.page.locator(".waterfall")).to_have_count(2)
         await expect(p.page.get_by_text("The runs differ from step 1 on.")).to_be_visible()
-
-
-async def test_a_model_that_refuses_is_reported_in_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(http_error(400, "No such thing."), says("Better."), tmp_path=tmp_path, size=size) as p:
-        await p.asks("Hi")
-        await expect(p.answers.last.get_by_role("alert")).to_be_visible()
-        await p.button("Answer again").click()
-        async with asyncio.timeout(20):
-            await p.sees("Better.")
 
 
 async def test_a_page_that_wants_a_key_asks_for_it_once(tmp_path: Path, size: tuple[int, int]) -> None:

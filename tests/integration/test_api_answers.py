@@ -11,6 +11,7 @@ import pytest
 
 from task.llm.base import Finish, TextDelta
 from task.llm.scripted import Reply, says, wants
+from tests.support.api_client import NOTES
 from tests.support.http_api import Api, http_api, said
 from tests.support.replies import Reply as HttpReply
 from tests.support.upstream import Received, broken_off, hanging, http_error
@@ -19,7 +20,7 @@ CUT = Reply((TextDelta('{"a": [1, 2'), Finish("length")))
 FILTERED = Reply((TextDelta("First you"), Finish("content_filter")))
 FILTERED_AT_ONCE = Reply((Finish("content_filter"),))
 EMPTY = Reply((Finish("stop"),))
-OWN = "/v1/chat/completions"
+COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 def text_of(chunks: list[dict[str, Any]]) -> str:
@@ -83,16 +84,20 @@ async def test_a_response_that_is_not_whole_is_incomplete_also_when_it_is_fetche
     assert last["type"] == "response.incomplete"
 
 
-@pytest.mark.parametrize("reply", [CUT, FILTERED])
-async def test_whole_history_continues_after_an_incomplete_answer(reply: Reply, tmp_path: Path) -> None:
-    async with http_api(reply, says("Once more."), tmp_path=tmp_path) as api:
+JSON = {"type": "json_object"}
+OWN_CALL = wants("calculator", expression="1+1")
+
+
+@pytest.mark.parametrize("script", [(CUT,), (FILTERED,), (says("Let me see.") & OWN_CALL, says("{}"))])
+async def test_whole_history_continues_after_the_text_that_was_shown(script: tuple[Reply, ...], tmp_path: Path) -> None:
+    async with http_api(*script, says("Once more."), tmp_path=tmp_path) as api:
         session = (await api.post("/session/start", {})).json["session_id"]
-        first = (await api.complete("?", session_id=session)).json["choices"][0]["message"]
-        history = [said("?"), first, said("Go on")]
-        second = (await api.post(OWN, {"messages": history, "session_id": session})).json
+        more: dict[str, Any] = {"session_id": session, "response_format": JSON}
+        first = (await api.complete("?", **more)).json["choices"][0]["message"]
+        second = (await api.post(COMPLETIONS, {"messages": [said("?"), first, said("Go on")], **more})).json
         stored = (await api.get(f"/session/{session}")).json["messages"]
     assert second["session_id"] == session
-    assert stored == [said("?"), said(first["content"], "assistant"), said("Go on"), said("Once more.", "assistant")]
+    assert stored[-3:] == [said(first["content"], "assistant"), said("Go on"), said("Once more.", "assistant")]
 
 
 async def test_a_question_that_the_providers_filter_refuses_is_a_400(tmp_path: Path) -> None:
@@ -100,9 +105,6 @@ async def test_a_question_that_the_providers_filter_refuses_is_a_400(tmp_path: P
     async with http_api(then=refusal, tmp_path=tmp_path) as api:
         whole, streamed = await api.complete("?"), await api.complete("?", stream=True)
     assert [(reply.status, reply.error["code"]) for reply in (whole, streamed)] == [(400, "content_filter")] * 2
-
-
-NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 
 
 def answer(request: Received) -> Reply:
@@ -126,8 +128,6 @@ async def test_a_run_continues_although_the_approver_has_left_at_once(tmp_path: 
                 runs = (await api.get(f"/runs?session_id={session_id}")).json["runs"]
 
 
-JSON = {"type": "json_object"}
-OWN_CALL = wants("calculator", expression="1+1")
 LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
 
 
@@ -169,39 +169,22 @@ async def test_text_beside_a_call_of_the_callers_tools_and_of_a_broken_answer_is
     assert any("error" in chunk for chunk in chunks)
 
 
-async def test_whole_history_continues_after_a_json_answer(tmp_path: Path) -> None:
-    async with http_api(says("Let me see.") & OWN_CALL, says("{}"), says("{}"), tmp_path=tmp_path) as api:
-        session = (await api.post("/session/start", {})).json["session_id"]
-        first = (await api.complete("?", session_id=session, response_format=JSON)).json["choices"][0]["message"]
-        history = [said("?"), first, said("Again")]
-        path = "/v1/chat/completions"
-        second = (await api.post(path, {"messages": history, "session_id": session, "response_format": JSON})).json
-    assert second["session_id"] == session
-
-
 @pytest.mark.fault("http api: a tool choice that names no tool")
 async def test_a_tool_choice_names_a_tool_that_there_is(tmp_path: Path) -> None:
-    def choice(name: str) -> dict[str, Any]:
-        return {"type": "function", "function": {"name": name}}
+    async def chosen(name: str, **more: Any) -> HttpReply:
+        return await api.complete("?", tool_choice={"type": "function", "function": {"name": name}}, **more)
 
     async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
-        refused = [
-            await api.complete("?", tools=[LOOKUP], tool_choice=choice("look")),
-            await api.complete("?", tools=[LOOKUP], tool_choice=choice("look"), stream=True),
-            await api.post("/v1/responses", {"input": "?", "tool_choice": {"type": "function", "name": "look"}}),
-        ]
+        named = {"input": "?", "tool_choice": {"type": "function", "name": "look"}}
+        refused = [await chosen("look", tools=[LOOKUP]), await api.post(RESPONSES, named)]
         assert api.upstream.requests == []
-        taken = [
-            await api.complete("?", tools=[LOOKUP], tool_choice=choice("lookup")),
-            await api.complete("?", tool_choice=choice("calculator")),
-        ]
+        taken = [await chosen("lookup", tools=[LOOKUP]), await chosen("calculator")]
     for reply in refused:
         assert (reply.status, reply.error["code"]) == (400, "invalid_request")
         assert reply.error["message"] == "tool_choice names 'look', which is no tool of yours or of the agent's."
     assert [reply.status for reply in taken] == [200, 200]
 
 
-COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
 REFUSAL = {"type": "refusal", "refusal": "I cannot do that."}
 UNREAD = "[A picture or a file stands here; of a tool's result only the text is read.]"
 

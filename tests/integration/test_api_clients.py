@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from aiohttp import ClientSession
 
 from task.llm.scripted import says, wants
+from tests.support.api_client import behind_core
 from tests.support.core import API_KEY
 from tests.support.http_api import Api, http_api, said
-from tests.support.product import product
 from tests.support.upstream import broken_off, hanging, http_error
 
 if TYPE_CHECKING:
@@ -60,26 +59,12 @@ async def test_the_models_are_those_that_can_chat(tmp_path: Path) -> None:
         "dall-e-3": {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"},
         "other-chat": {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"},
     }
-    async with product(tmp_path=tmp_path, dial_api_key=API_KEY, models=others) as running, ClientSession() as session:
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(tmp_path=tmp_path, dial_api_key=API_KEY, models=others) as api:
         async with client(api) as openai:
             listed = [model.id async for model in openai.models.list()]
         painter = await api.get("/v1/models/dall-e-3")
     assert listed == ["general-purpose-agent", "test-model", "other-chat"]
     assert painter.status == 404
-
-
-async def test_the_synchronous_client_works_as_well(tmp_path: Path) -> None:
-    from openai import OpenAI
-
-    async with http_api(*CALCULATION, tmp_path=tmp_path) as api:
-
-        def ask() -> str | None:
-            with OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0, timeout=20) as openai:
-                answer = openai.chat.completions.create(model="test-model", messages=QUESTION)
-                return answer.choices[0].message.content
-
-        assert await asyncio.to_thread(ask) == "1175"
 
 
 class LosesFirstAnswer(httpx.HTTPTransport):
@@ -120,21 +105,29 @@ async def test_the_documented_request_that_the_client_retries_is_answered_by_one
     assert transport.lost
 
 
-async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered(tmp_path: Path) -> None:
+async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered_on_both_apis(tmp_path: Path) -> None:
     script = (wants("lookup", name="Ann"), says("Ann is 30."))
     tools: Any = [{"type": "function", "function": LOOKUP}]
-    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+    functions: Any = [{"type": "function", **LOOKUP}]
+    async with http_api(*script, *script, tmp_path=tmp_path) as api, client(api) as openai:
         async with openai.chat.completions.stream(model="test-model", messages=QUESTION, tools=tools) as stream:
             asked = (await stream.get_final_completion()).choices[0].message
-        calls = asked.tool_calls or []
+        [called] = asked.tool_calls or []
         history: Any = [
             *QUESTION,
             asked.model_dump(exclude_none=True, exclude={"parsed"}),
-            {"role": "tool", "tool_call_id": calls[0].id, "content": "30"},
+            {"role": "tool", "tool_call_id": called.id, "content": "30"},
         ]
         done = await openai.chat.completions.create(model="test-model", messages=history, tools=tools)
-    assert (calls[0].function.name, calls[0].function.arguments) == ("lookup", '{"name": "Ann"}')
-    assert done.choices[0].message.content == "Ann is 30."
+        async with openai.responses.stream(model="test-model", input="How old?", tools=functions) as responses:
+            first = await responses.get_final_response()
+        [call] = [item for item in first.output if item.type == "function_call"]
+        result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "30"}]
+        second = await openai.responses.create(
+            model="test-model", input=result, previous_response_id=first.id, tools=functions
+        )
+    assert (called.function.name, called.function.arguments, call.name) == ("lookup", '{"name": "Ann"}', "lookup")
+    assert (done.choices[0].message.content, second.output_text) == ("Ann is 30.", "Ann is 30.")
 
 
 async def test_failures_are_the_clients_own_errors(tmp_path: Path) -> None:
@@ -151,23 +144,6 @@ async def test_failures_are_the_clients_own_errors(tmp_path: Path) -> None:
     assert busy.value.status_code == 429
 
 
-async def test_responses_are_created_and_continued(tmp_path: Path) -> None:
-    script = (*CALCULATION, says("It was 25*47."), says("Another way."))
-    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
-        first = await openai.responses.create(model="test-model", input="25*47?", instructions="Be short.")
-        ours: Any = {"previous_response_id": first.id}
-        second = await openai.responses.create(model="test-model", input="What was it?", **ours)
-        other = await openai.responses.create(model="test-model", input="And?", **ours)
-        asked = [[message.get("content") for message in item.messages[1:]] for item in api.upstream.requests]
-    assert (first.output_text, second.output_text, other.output_text) == ("1175", "It was 25*47.", "Another way.")
-    assert first.status == "completed"
-    assert first.usage is not None
-    assert first.usage.total_tokens == 30
-    assert api.upstream.requests[0].messages[0]["content"] == "Be short."
-    assert asked[2][-2:] == ["1175", "What was it?"]
-    assert asked[3][-2:] == ["1175", "And?"]
-
-
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")
 async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_path: Path) -> None:
     from openai import NotFoundError
@@ -180,6 +156,7 @@ async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_pat
         await openai.responses.delete(second.id)
         rest = (await api.get(f"/session/{session_of(first)}")).json["messages"]
         other = await openai.responses.create(model="test-model", input="And?", previous_response_id=first.id)
+        asked = [[message.get("content") for message in item.messages] for item in api.upstream.requests]
         await openai.responses.delete(first.id)
         kept = (await openai.responses.retrieve(other.id)).output_text
         for gone in (first.id, second.id, "resp_0000"):
@@ -192,32 +169,15 @@ async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_pat
         await openai.responses.delete(other.id)
         sessions = (await api.get("/sessions")).json["count"]
     assert again == [first, second]
+    assert (first.output_text, first.status, second.output_text) == ("1175", "completed", "It was 25*47.")
+    assert first.usage is not None
+    assert first.usage.total_tokens == 30
+    assert asked[0][0] == "Be short."
+    assert (asked[2][-2:], asked[3][-2:]) == (["1175", "What was it?"], ["1175", "And?"])
     assert [message["content"] for message in rest] == ["25*47?", "1175"]
     assert (other.output_text, kept) == ("Another way.", "Another way.")
     assert session_of(other) == session_of(first)
     assert sessions == 0
-
-
-async def test_the_input_of_a_response_is_listed_page_by_page(tmp_path: Path) -> None:
-    picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}
-    items: Any = [
-        said("Hi"), said("Hello!", "assistant"),
-        {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, picture]},
-    ]  # fmt: skip
-    async with http_api(says("A dot."), says("Yes."), tmp_path=tmp_path) as api, client(api) as openai:
-        first = await openai.responses.create(model="test-model", input=items)
-        second = await openai.responses.create(model="test-model", input="Sure?", previous_response_id=first.id)
-        shown = [item.model_dump() async for item in openai.responses.input_items.list(first.id, order="asc", limit=2)]
-        [last] = [item.model_dump() async for item in openai.responses.input_items.list(second.id)]
-        page = (await api.get(f"/v1/responses/{first.id}/input_items?limit=1")).json
-        lost = await api.get(f"/v1/responses/{first.id}/input_items?after=nothing")
-    assert [(item["role"], item["content"][0]["text"]) for item in shown] == [
-        ("user", "Hi"), ("assistant", "Hello!"), ("user", "What is this?"),
-    ]  # fmt: skip
-    assert shown[2]["content"][1]["image_url"] == picture["image_url"]
-    assert last["content"][0]["text"] == "Sure?"
-    assert (len(page["data"]), page["has_more"], page["first_id"]) == (1, True, shown[2]["id"])
-    assert lost.status == 404
 
 
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")
@@ -275,37 +235,6 @@ def response_of(event: Any) -> Any:
     return event.response
 
 
-async def test_a_responses_format_effort_and_replayed_items_reach_the_model(tmp_path: Path) -> None:
-    from pydantic import BaseModel
-
-    class Person(BaseModel):
-        name: str
-        age: int
-
-    script = (wants("lookup", name="Ann"), says('{"name": "Ann", "age": 30}'))
-    tools: Any = [{"type": "function", **LOOKUP}]
-    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
-        first = await openai.responses.create(model="gpt-5", input="How old?", tools=tools, store=False)
-        called: Any = [item.model_dump() for item in first.output]
-        result = {
-            "type": "function_call_output", "call_id": called[0]["call_id"],
-            "output": [{"type": "input_text", "text": "30"}],
-        }  # fmt: skip
-        items: Any = [said("How old?"), *called, result]
-        second = await openai.responses.parse(
-            model="gpt-5", input=items, tools=tools, text_format=Person, reasoning={"effort": "low"}, store=False
-        )
-        malformed = await api.post("/v1/responses", {"input": "?", "text": {"format": {"type": "json_schema"}}})
-        sent = api.upstream.requests[1].body
-    assert second.output_parsed == Person(name="Ann", age=30)
-    assert [message["role"] for message in sent["messages"][1:]] == ["user", "assistant", "tool"]
-    assert sent["messages"][-1]["content"] == "30"
-    assert sent["response_format"]["json_schema"]["name"] == "Person"
-    assert sent["response_format"]["json_schema"]["schema"]["required"] == ["name", "age"]
-    assert sent["reasoning_effort"] == "low"
-    assert malformed.status == 400
-
-
 async def test_a_streamed_response_has_its_events_in_order(tmp_path: Path) -> None:
     async with http_api(says("11", "75"), tmp_path=tmp_path) as api, client(api) as openai:
         stream = await openai.responses.create(model="test-model", input="25*47?", stream=True)
@@ -316,21 +245,6 @@ async def test_a_streamed_response_has_its_events_in_order(tmp_path: Path) -> No
         "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed",
     ]  # fmt: skip
     assert [event.sequence_number for event in events] == list(range(len(events)))
-
-
-async def test_functions_of_a_response_are_called_by_the_client_and_their_output_continues_it(tmp_path: Path) -> None:
-    script = (wants("lookup", name="Ann"), says("Ann is 30."))
-    tools: Any = [{"type": "function", **LOOKUP}]
-    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
-        async with openai.responses.stream(model="test-model", input="How old?", tools=tools) as stream:
-            first = await stream.get_final_response()
-        [call] = [item for item in first.output if item.type == "function_call"]
-        result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "30"}]
-        second = await openai.responses.create(
-            model="test-model", input=result, previous_response_id=first.id, tools=tools
-        )
-    assert call.name == "lookup"
-    assert second.output_text == "Ann is 30."
 
 
 async def test_agents_of_openais_sdk_run_on_both_apis(tmp_path: Path) -> None:

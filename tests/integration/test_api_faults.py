@@ -15,9 +15,9 @@ from task.llm.scripted import says
 from task.local.core.models import UpstreamModel
 from task.settings import Settings
 from tests.support.agent import running_agent
+from tests.support.api_client import behind_core
 from tests.support.core import API_KEY, local_core
 from tests.support.http_api import MODEL, Api, http_api, said
-from tests.support.product import product
 from tests.support.upstream import RESET, Answer, broken_off, http_error, never_answering, openai_upstream
 
 PATH = "/v1/chat/completions"
@@ -144,27 +144,21 @@ async def test_a_models_failure_has_its_own_status_and_leaves_a_trace(
 
 async def test_a_busy_model_is_reported_with_the_seconds_to_wait_on_every_way_to_it(tmp_path: Path) -> None:
     once: dict[str, Any] = {"llm": {"attempts": 1}, "deployment_name": MODEL}
-    core_key = {"dial_api_key": API_KEY}
     async with http_api(then=http_error(503, retry_after=7), tmp_path=tmp_path / "direct", **once) as api:
         direct = await api.complete("?")
+    busy, more = http_error(429, retry_after=7), {"dial_api_key": API_KEY, **once}
+    async with behind_core(then=busy, tmp_path=tmp_path / "core", **more) as api:
+        swallowed = await api.complete("?")
     async with (
-        product(then=http_error(429, retry_after=7), tmp_path=tmp_path / "core", **core_key, **once) as running,
-        ClientSession() as session,
-    ):
-        swallowed = await Api(running.agent_url, running.upstream, session).complete("?")
-    async with (
-        openai_upstream(http_error(429, retry_after=7), http_error(503, retry_after=7)) as upstream,
+        openai_upstream(busy, http_error(503, retry_after=7)) as upstream,
         local_core(
             {"keys": {API_KEY: {"project": "p", "role": "r"}}}, tmp_path, model=UpstreamModel(upstream.url, MODEL)
         ) as core,
-        running_agent(
-            Settings.model_validate({"dial_endpoint": core.url, "data_dir": tmp_path, **core_key, **once})
-        ) as url,
+        running_agent(Settings.model_validate({"dial_endpoint": core.url, "data_dir": tmp_path, **more})) as url,
         ClientSession() as session,
     ):
         api = Api(url, upstream, session)
-        local = [await api.complete("?"), await api.complete("?")]
-    replies = [direct, swallowed, *local]
+        replies = [direct, swallowed, await api.complete("?"), await api.complete("?")]
     assert [reply.status for reply in replies] == [503, 503, 429, 503]
     assert [reply.headers.get("Retry-After") for reply in replies] == ["7"] * 4
     assert all("busy" in reply.error["display_message"] for reply in replies)
@@ -176,6 +170,7 @@ async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_
         session_id = (await api.post("/session/start")).json["session_id"]
         reply = await api.complete("?", stream=True, session_id=session_id)
         session = (await api.get(f"/session/{session_id}")).json
+        events = await api.events(reply.chunks[0]["run_id"], headers={"Last-Event-ID": "soon"})
     errors = [chunk["error"] for chunk in reply.chunks if "error" in chunk]
     assert reply.status == 200
     assert len(errors) == 1
@@ -183,14 +178,7 @@ async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_
     assert errors[0]["reference"]
     assert reply.text.endswith("data: [DONE]\n\n")
     assert session["messages"][-1]["content"].startswith("Half")
-
-
-async def test_the_events_of_a_failed_run_name_its_error_as_an_error(tmp_path: Path) -> None:
-    async with http_api(broken_off(says("Half ", "a ", "sentence"), chunks=2), tmp_path=tmp_path) as api:
-        run = (await api.post("/runs", {"messages": [said("?")]})).json
-        events = await api.events(run["run_id"])
-    assert [event["type"] for event in events[-3:]] == ["usage", "error", "finished"]
-    assert events[-2]["error"]["display_message"]
+    assert [events[0]["type"], *(event["type"] for event in events[-3:])] == ["started", "usage", "error", "finished"]
     assert events[-2]["error"]["type"].endswith("_error")
 
 
@@ -207,24 +195,16 @@ async def test_two_writers_in_one_session_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("http api: a database that cannot be used")
-async def test_a_database_that_cannot_be_used_is_a_503_with_the_time_to_retry(tmp_path: Path) -> None:
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
-    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
-        replies = [await api.complete("?"), await api.get("/traces"), await api.post("/session/start")]
-    assert [reply.status for reply in replies] == [503] * 3
-    assert all(reply.headers["Retry-After"] for reply in replies)
-
-
 @pytest.mark.fault("http api: a malformed request while the database cannot be used")
-async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_400(tmp_path: Path) -> None:
+async def test_while_the_database_cannot_be_used_a_request_is_a_503_and_a_malformed_one_still_a_400(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
     queries = (
         "sessions?limit=0", "sessions?cursor=%00", "runs?cursor=none", "traces?since=yesterday", "runs?limit=x",
         "traces/trace_1/calls/-1", "runs/run_1/events?after=-1", "approvals?waiting=perhaps",
         f"grants?session_id={'x' * 201}", "v1/responses/resp_1?stream=perhaps",
-        "v1/responses/resp_1/input_items?limit=0",
     )  # fmt: skip
     bodies = {
         ("POST", "/session/start"): {"title": 1},
@@ -238,8 +218,10 @@ async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_
     async with http_api(tmp_path=tmp_path) as api:
         replies = [await api.get(f"/{query}") for query in queries]
         replies += [await api.call(*place, body) for place, body in bodies.items()]
-        assert (await api.get("/sessions")).status == 503
+        refused = [await api.complete("?"), await api.get("/traces"), await api.post("/session/start")]
     assert [reply.status for reply in replies] == [400] * len(replies)
+    assert [reply.status for reply in refused] == [503] * 3
+    assert all(reply.headers["Retry-After"] for reply in refused)
 
 
 @pytest.mark.fault("http api: stored data that do not fit the answer's description")
@@ -272,18 +254,9 @@ async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_c
             await api.post(PATH, question),
         ]
         answer = await api.complete("?")
-    async with product(tmp_path=tmp_path, dial_api_key="wrong") as running, ClientSession() as session:
-        keyless = await Api(running.agent_url, running.upstream, session).get("/v1/files")
+    async with behind_core(tmp_path=tmp_path, dial_api_key="wrong") as api:
+        keyless = await api.get("/v1/files")
     assert [(reply.status, reply.error["code"]) for reply in (*away, keyless)] == [(503, "files_unavailable")] * 4
     assert all("DIAL_ENDPOINT" in reply.error["message"] for reply in away)
     assert "DIAL_API_KEY" in keyless.error["message"]
     assert answer.status == 200
-
-
-async def test_malformed_cursors_limits_and_event_numbers_are_refused_or_ignored(tmp_path: Path) -> None:
-    async with http_api(says("ok"), tmp_path=tmp_path) as api:
-        run = (await api.post("/runs", {"messages": [said("1")]})).json
-        events = await api.events(run["run_id"], headers={"Last-Event-ID": "soon"})
-        for query in ("limit=0", "limit=x", "limit=100000", "cursor=%00", "since=yesterday"):
-            assert (await api.get(f"/traces?{query}")).status == 400, query
-    assert events[0]["type"] == "started"

@@ -8,69 +8,29 @@ import json
 import re
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import ClientPayloadError, ClientSession, ClientTimeout, FormData, web
+from aiohttp import ClientPayloadError, ClientSession, FormData, web
 
 from task.core_client.files import file_id_of
 from task.llm.scripted import Reply, says, wants
-from tests.support.agent import agent_process
-from tests.support.core import API_KEY, local_core, served
+from tests.support.api_client import behind_core
+from tests.support.core import API_KEY, served
 from tests.support.core_peers import Handler
 from tests.support.http_api import Api, http_api, key_of, said
 from tests.support.image_deployment import NAME, PNG, attaching, image_deployment
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.note_product import TOOL
 from tests.support.openapi_document import faults
-from tests.support.ports import free_port
 from tests.support.product import Product, product
 from tests.support.upstream import Item, Received
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-LARGE = 96 * 2**20
 PLACE = "files/bucket/http/local/large.bin"
-
-
-@asynccontextmanager
-async def core_with_a_file(content: bytes, tmp_path: Path) -> AsyncGenerator[tuple[str, str]]:
-    """A Core's address, and the id of a file in the folder of the agent's callers."""
-    async with local_core({}, tmp_path) as core, ClientSession(headers={"Api-Key": API_KEY}) as session:
-        async with session.get(f"{core.url}/v1/bucket") as response:
-            place = f"files/{(await response.json())['bucket']}/http/local/large.bin"
-        async with session.put(f"{core.url}/v1/{place}", data={"file": BytesIO(content)}) as response:
-            assert response.status == 200, await response.text()
-        yield core.url, file_id_of(place)
-
-
-def peak_memory(pid: int) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
-    assert found is not None
-    return int(found[1]) * 1024
-
-
-@pytest.mark.fault("http api: a file too large to hold in memory")
-@pytest.mark.system
-async def test_a_large_file_takes_little_memory_on_its_way(tmp_path: Path) -> None:
-    port = free_port()
-    async with core_with_a_file(bytes(LARGE), tmp_path) as (core, file_id):
-        variables = {"DIAL_ENDPOINT": core, "DIAL_API_KEY": API_KEY, "AGENT_DATA_DIR": str(tmp_path / "data")}
-        async with (
-            agent_process(tmp_path / "home", port, variables) as process,
-            ClientSession(f"http://127.0.0.1:{port}", timeout=ClientTimeout(60)) as session,
-        ):
-            async with session.get(f"/v1/files/{file_id}") as known:
-                assert (await known.json())["bytes"] == LARGE
-            before = peak_memory(process.pid)
-            async with session.get(f"/v1/files/{file_id}/content", headers={"Range": "bytes=0-9"}) as response:
-                size = sum([len(part) async for part in response.content.iter_any()])
-            grown = peak_memory(process.pid) - before
-    assert (response.status, response.content_length, size) == (200, LARGE, LARGE)
-    assert grown < LARGE / 4
 
 
 @asynccontextmanager
@@ -102,8 +62,9 @@ async def test_a_file_that_is_cut_off_is_never_a_shorter_file(tmp_path: Path) ->
             await api.get(path)
 
 
+@pytest.mark.fault("http api: a file too large to hold in memory")
 @pytest.mark.fault("http api: a caller who leaves in the middle of a file")
-async def test_a_caller_who_leaves_ends_the_transfer_from_core(tmp_path: Path) -> None:
+async def test_a_file_is_passed_on_as_it_arrives_until_the_caller_leaves(tmp_path: Path) -> None:
     ended = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -134,11 +95,11 @@ def make_text() -> str:
 async def clients(*items: Item, tmp_path: Path, **settings: Any) -> AsyncGenerator[tuple[Api, AsyncOpenAI]]:
     from openai import AsyncOpenAI
 
-    given: dict[str, Any] = {"dial_api_key": API_KEY, **settings}
-    async with product(*items, tmp_path=tmp_path, **given) as running, ClientSession() as session:
-        address = f"{running.agent_url}/v1"
-        async with AsyncOpenAI(base_url=address, api_key="none", max_retries=0, timeout=20) as openai:
-            yield Api(running.agent_url, running.upstream, session), openai
+    async with (
+        behind_core(*items, tmp_path=tmp_path, dial_api_key=API_KEY, **settings) as api,
+        AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
+    ):
+        yield api, openai
 
 
 async def test_a_file_keeps_the_purpose_it_came_with_and_its_name(tmp_path: Path) -> None:
@@ -167,41 +128,29 @@ async def test_a_list_comes_in_pages_in_either_order(tmp_path: Path) -> None:
         first = (await api.get("/v1/files?limit=2")).json
         wrong = [await api.get(f"/v1/files?{query}") for query in ("limit=0", "limit=10001", "order=up", "limit=x")]
         lost = await api.get("/v1/files?after=nothing")
+        form = FormData()
+        form.add_field("file", b"x", filename="x.txt")
+        form.add_field("purpose", "nonsense")
+        refused = await api.call("POST", "/v1/files", data=form)
     assert [[file.id for file in page.data] for page in pages] == [ids[:2], ids[2:4], ids[4:]]
     assert newest == ids[::-1]
     assert (first["has_more"], first["first_id"], first["last_id"]) == (True, ids[4], ids[3])
     assert [reply.status for reply in wrong] == [400] * 4
     assert lost.status == 404
-
-
-@pytest.mark.fault("http api: a wrong purpose of a file, a wrong limit or order of a list")
-async def test_a_wrong_purpose_is_refused_and_a_made_file_is_output(tmp_path: Path) -> None:
-    form = FormData()
-    form.add_field("file", b"x", filename="x.txt")
-    form.add_field("purpose", "nonsense")
-    maker = tmp_path / "maker.py"
-    maker.write_text(TOOL + MAKER)
-    settings: dict[str, Any] = {"tool_paths": [str(maker)]}
-    async with clients(wants("make_text"), says("ok"), tmp_path=tmp_path, **settings) as (api, openai):
-        refused = await api.call("POST", "/v1/files", data=form)
-        await api.complete("Make much")
-        made = [file async for file in openai.files.list()]
     assert (refused.status, refused.error["param"]) == (400, "purpose")
-    assert [(file.purpose, file.bytes) for file in made] == [("assistants_output", 100_000)]
 
 
-async def test_with_a_users_token_a_made_file_is_listed_and_read_too(tmp_path: Path) -> None:
+async def test_a_made_file_is_output_and_read_with_a_users_token_too(tmp_path: Path) -> None:
     claims = base64.urlsafe_b64encode(b'{"sub": "ann"}').decode().rstrip("=")
-    token = f"eyJhbGciOiJub25lIn0.{claims}."
     (tmp_path / "maker.py").write_text(TOOL + MAKER)
     settings: dict[str, Any] = {"tool_paths": [str(tmp_path / "maker.py")], "http": {"mode": "dial"}}
-    async with clients(wants("make_text"), says("ok"), tmp_path=tmp_path, **settings) as (api, _):
-        ann = api.with_key(token)
+    async with behind_core(wants("make_text"), says("ok"), tmp_path=tmp_path, dial_api_key=API_KEY, **settings) as api:
+        ann = api.with_key(f"eyJhbGciOiJub25lIn0.{claims}.")
         await ann.complete("Make much")
         [made] = (await ann.get("/v1/files")).json["data"]
         content = await ann.get(f"/v1/files/{made['id']}/content")
     assert "/http/" in made["url"]
-    assert len(content.text) == 100_000
+    assert (made["purpose"], made["bytes"], len(content.text)) == ("assistants_output", 100_000, 100_000)
 
 
 MODES = ("open", "keys", "dial")
@@ -241,29 +190,6 @@ async def made(api: Api, question: str) -> list[dict[str, Any]]:
 async def content(api: Api, path: str) -> tuple[int, bytes]:
     async with api.session.get(f"{api.url}{path}", headers=dict(api.headers)) as response:
         return response.status, await response.read()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("mode", ["keys", "dial"])
-async def test_what_code_has_made_in_a_session_is_there_again_on_another_interpreter_server(
-    mode: str, tmp_path: Path
-) -> None:
-    make, read = "x = 1; open('made.csv', 'w').write('a,b')", "print(open('made.csv').read(), 'x' in dir())"
-    turns = (wants("execute_code", code=make), says("Made."), wants("execute_code", code=read), says("Read."))
-    with running_interpreter(tmp_path / "one", "--spares", "0", "--bare") as gone:
-        server = {"pyinterpreter_mcp_url": gone.url, "mcp_token": TOKEN}
-        async with asking(mode, *turns, tmp_path=tmp_path, **server) as (running, api, _):
-            session = (await api.post("/session/start")).json["session_id"]
-            assert (await api.complete("Make it", session_id=session)).status == 200
-            gone.process.kill()
-            gone.process.wait(10)
-            with running_interpreter(tmp_path / "another", "--spares", "0", "--bare", port=gone.port):
-                assert (await api.complete("Read it", session_id=session)).status == 200
-            result = running.upstream.requests[-1].messages[-1]["content"]
-            listed = (await api.get(f"/session/{session}/messages")).json["messages"]
-    assert "are lost, because the interpreter server that kept them has stopped" in result
-    assert "a,b False" in result
-    assert [message for message in listed if "memo" in message] == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -314,12 +240,9 @@ async def test_a_shared_key_passes_no_file_of_another_owner_to_a_deployment(tmp_
     form.add_field("file", PNG, filename="secret.png", content_type="image/png")
     async with (
         image_deployment(attaching(text="A grey square")) as images,
-        asking("keys", *script, tmp_path=tmp_path, models=images.models, deployments={"tools": [look]}) as (
-            _,
-            ann,
-            bob,
-        ),
+        asking("keys", *script, tmp_path=tmp_path, models=images.models, deployments={"tools": [look]}) as people,
     ):
+        _, ann, bob = people
         place.append((await ann.call("POST", "/v1/files", data=form)).json["url"])
         own, foreign = [await caller.complete("Look at it") for caller in (ann, bob)]
         asked = len(images.peer.requests)
@@ -331,32 +254,35 @@ async def test_a_shared_key_passes_no_file_of_another_owner_to_a_deployment(tmp_
 TURN = (wants("image_generation_tool", prompt="a cat"), says("Here."))
 
 
-async def test_a_made_picture_is_attached_to_every_form_of_the_answer(tmp_path: Path) -> None:
+@asynccontextmanager
+async def painting(*items: Item, tmp_path: Path) -> AsyncGenerator[tuple[Api, AsyncOpenAI]]:
+    """A model that paints with a deployment's help, the API, and OpenAI's client of it."""
     from openai import AsyncOpenAI
 
-    question: Any = [said("Paint a cat")]
     async with (
         image_deployment() as images,
-        product(*TURN, *TURN, *TURN, *TURN, tmp_path=tmp_path, models=images.models, dial_api_key=API_KEY) as running,
-        ClientSession() as session,
-        AsyncOpenAI(base_url=f"{running.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
+        asking("open", *items, tmp_path=tmp_path, models=images.models) as (running, api, _),
+        AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
     ):
         images.core = running.core.url
-        api = Api(running.agent_url, running.upstream, session)
+        yield api, openai
+
+
+async def test_a_made_picture_is_attached_to_every_form_of_the_answer(tmp_path: Path) -> None:
+    question: Any = [said("Paint a cat")]
+    async with painting(*TURN * 4, tmp_path=tmp_path) as (api, openai):
         whole = (await api.complete("Paint a cat")).json["choices"][0]
         stream = (await api.complete("Paint a cat", stream=True)).chunks
         chat = (await api.post("/chat", {"messages": question})).json
         async with openai.chat.completions.stream(model="test-model", messages=question) as streamed:
             read = (await streamed.get_final_completion()).choices[0].message.model_dump()
-        contents = [
-            (await openai.files.content(item["file_id"])).content
-            for item in (*whole["message"]["custom_content"]["attachments"], *chat["attachments"])
-        ]
+        attached = [*whole["message"]["custom_content"]["attachments"], *chat["attachments"]]
+        contents = [(await openai.files.content(item["file_id"])).content for item in attached]
     last = stream[-1]["choices"][0]
     assert last["finish_reason"] == whole["finish_reason"] == "stop"
     [delta] = last["delta"]["custom_content"]["attachments"]
     assert delta.pop("index") == 0
-    for item in (*whole["message"]["custom_content"]["attachments"], delta, *chat["attachments"]):
+    for item in (*attached, delta):
         assert item["type"] == "image/png"
         assert item["title"].startswith("Generated Image")
         assert item["url"].startswith("files/")
@@ -364,29 +290,8 @@ async def test_a_made_picture_is_attached_to_every_form_of_the_answer(tmp_path: 
     assert contents == [PNG, PNG]
 
 
-async def test_an_answer_without_attachments_has_no_further_field(tmp_path: Path) -> None:
-    async with (
-        product(says("Hi"), says("Hi"), tmp_path=tmp_path, dial_api_key=API_KEY) as running,
-        ClientSession() as session,
-    ):
-        api = Api(running.agent_url, running.upstream, session)
-        message = (await api.complete("?")).json["choices"][0]["message"]
-        chat = (await api.post("/chat", {"messages": [said("?")]})).json
-    assert "custom_content" not in message
-    assert chat["attachments"] == []
-
-
 async def test_openais_client_reads_a_made_file_in_the_annotations_of_a_response(tmp_path: Path) -> None:
-    from openai import AsyncOpenAI
-
-    async with (
-        image_deployment() as images,
-        product(*TURN, *TURN, says("A cat."), tmp_path=tmp_path, models=images.models, dial_api_key=API_KEY) as running,
-        ClientSession() as session,
-        AsyncOpenAI(base_url=f"{running.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
-    ):
-        images.core = running.core.url
-        api = Api(running.agent_url, running.upstream, session)
+    async with painting(*TURN, *TURN, says("A cat."), tmp_path=tmp_path) as (api, openai):
         document = (await api.get("/openapi.json")).json
         whole = await openai.responses.create(model="test-model", input="Paint a cat")
         kept = await openai.responses.retrieve(whole.id)

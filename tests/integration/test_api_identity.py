@@ -11,14 +11,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import ClientSession, FormData, web
+from aiohttp import FormData, web
 
 from task.llm.scripted import says, wants
+from tests.support.api_client import NOTES, behind_core
 from tests.support.core import API_KEY, served
 from tests.support.http_api import Api, http_api, key_of, said
-from tests.support.product import product
-
-NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 
 
 @pytest.mark.fault("http api: no key, or a wrong one")
@@ -62,26 +60,21 @@ async def test_what_belongs_to_one_owner_is_not_there_for_another(tmp_path: Path
     assert [reply.status for reply in mine] == [200, 200]
 
 
-async def test_an_operators_key_reads_everybodys_traces(tmp_path: Path) -> None:
-    ann, operator = await key_of("ann", tmp_path), await key_of("root", tmp_path, operator=True)
-    async with http_api(then=says("ok"), tmp_path=tmp_path, http={"mode": "keys"}) as api:
-        trace_id = (await api.with_key(ann).complete("?")).json["trace_id"]
-        assert (await api.with_key(operator).get(f"/traces/{trace_id}")).status == 200
-
-
 @pytest.mark.fault("http api: a key that asks too often")
 async def test_a_key_that_calls_too_often_receives_the_time_to_retry(tmp_path: Path) -> None:
     ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
     async with http_api(tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 2}) as api:
-        statuses = [(await api.with_key(ann).get("/sessions")).status for _ in range(2)]
+        malformed = await api.with_key(ann).post("/chat", {})
+        statuses = [malformed.status, (await api.with_key(ann).get("/sessions")).status]
         late = await api.with_key(ann).get("/sessions")
         beside = await api.with_key(bob).get("/sessions")
-    assert (statuses, late.status, beside.status) == ([200, 200], 429, 200)
+    assert (statuses, late.status, beside.status) == ([400, 200], 429, 200)
     assert 1 <= int(late.headers["Retry-After"]) <= 60
     assert late.error["type"] == "rate_limit_error"
 
 
 @pytest.mark.fault("http api: a foreign web page that posts to the API")
+@pytest.mark.fault("web page: a foreign web page that posts to the API")
 async def test_a_foreign_web_page_changes_nothing_and_reads_nothing(tmp_path: Path) -> None:
     async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
         evil = {"Origin": "https://evil.example"}
@@ -94,25 +87,13 @@ async def test_a_foreign_web_page_changes_nothing_and_reads_nothing(tmp_path: Pa
         rebound = await api.get("/sessions", headers={"Host": "evil.example"})
         read = await api.get("/sessions", headers=evil)
         asked = await api.call("OPTIONS", "/chat", headers={**evil, "Access-Control-Request-Method": "POST"})
+        assert (await api.get("/sessions")).json["count"] == 0
         own = await api.post("/session/start", headers={"Origin": api.url})
         assert api.upstream.requests == []
     assert [reply.status for reply in posts] == [403] * 4
     assert rebound.status == 403
-    assert "Access-Control-Allow-Origin" not in {**read.headers, **asked.headers}
+    assert all("Access-Control-Allow-Origin" not in reply.headers for reply in (*posts, read, asked))
     assert own.status == 200
-
-
-async def test_a_configured_origin_may_call_and_the_page_runs_no_inline_script(tmp_path: Path) -> None:
-    origin = {"Origin": "https://friend.example"}
-    async with http_api(tmp_path=tmp_path, http={"origins": ["https://friend.example"]}) as api:
-        asked = await api.call("OPTIONS", "/chat", headers={**origin, "Access-Control-Request-Method": "POST"})
-        made = await api.post("/session/start", headers=origin)
-        page = await api.get("/")
-    assert (asked.status, made.status) == (204, 200)
-    assert made.headers["Access-Control-Allow-Origin"] == origin["Origin"]
-    policy = page.headers["Content-Security-Policy"]
-    assert "script-src 'self';" in policy
-    assert page.headers["X-Content-Type-Options"] == "nosniff"
 
 
 @pytest.mark.fault("http api: another owner's file")
@@ -124,11 +105,7 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
         return wants("file_content_extraction_tool", file_url=places[0])
 
     settings: dict[str, Any] = {"dial_api_key": API_KEY, "http": {"mode": "keys"}, "deployment_name": "test-model"}
-    async with (
-        product(reads, says("yes"), reads, says("no"), tmp_path=tmp_path, **settings) as running,
-        ClientSession() as session,
-    ):
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(reads, says("yes"), reads, says("no"), tmp_path=tmp_path, **settings) as api:
         ann, bob = api.with_key(secret), api.with_key(other)
         form = FormData()
         form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
@@ -154,8 +131,7 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
 async def test_a_session_is_named_by_what_was_written_and_not_by_the_list_of_its_files(tmp_path: Path) -> None:
     file = {"type": "file", "file": {"filename": "note.txt", "file_data": "data:text/plain;base64,aGVsbG8="}}
     settings: dict[str, Any] = {"dial_api_key": API_KEY, "deployment_name": "test-model"}
-    async with product(says("one"), says("two"), tmp_path=tmp_path, **settings) as running, ClientSession() as session:
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(says("one"), says("two"), tmp_path=tmp_path, **settings) as api:
         for parts in ([{"type": "text", "text": "What is in it?"}, file], [file]):
             run = (await api.post("/runs", {"messages": [{"role": "user", "content": parts}]})).json
             await api.events(run["run_id"])
@@ -178,8 +154,7 @@ async def test_a_users_token_travels_on_to_core_and_the_bucket_is_the_owner(tmp_
         return wants("file_content_extraction_tool", file_url=places[0])
 
     script = (reads, says("read"), reads, says("not read"))
-    async with product(*script, tmp_path=tmp_path, http={"mode": "dial"}) as running, ClientSession() as session:
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(*script, tmp_path=tmp_path, http={"mode": "dial"}) as api:
         ann, bob = api.with_key(token_of("ann")), api.with_key(token_of("bob"))
         form = FormData()
         form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
@@ -201,20 +176,18 @@ async def test_a_users_token_travels_on_to_core_and_the_bucket_is_the_owner(tmp_
 
 async def test_all_tokens_of_one_user_count_together(tmp_path: Path) -> None:
     limited = {"mode": "dial", "requests_per_minute": 2}
-    async with product(tmp_path=tmp_path, http=limited) as running, ClientSession() as session:
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(tmp_path=tmp_path, http=limited) as api:
         statuses = [(await api.with_key(token_of("ann", iat=n)).get("/sessions")).status for n in range(3)]
         beside = (await api.with_key(token_of("bob")).get("/sessions")).status
     assert (statuses, beside) == ([200, 200, 429], 200)
 
 
 @pytest.mark.fault("http api: two different keys in one request")
-async def test_a_bearer_value_is_read_as_core_reads_it(tmp_path: Path) -> None:
-    async with (
-        product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running,
-        ClientSession() as session,
-    ):
-        api = Api(running.agent_url, running.upstream, session)
+async def test_a_bearer_value_is_read_as_core_reads_it_and_the_keys_bucket_is_the_owner(tmp_path: Path) -> None:
+    async with behind_core(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as api:
+        one, two = api.with_key("key-one"), api.with_key("key-two")
+        session_id = (await one.post("/chat", {"messages": [said("?")]})).json["session_id"]
+        assert [(await caller.get(f"/session/{session_id}")).status for caller in (one, two)] == [200, 404]
         statuses = [
             (await api.get("/sessions", headers=headers)).status
             for headers in (
@@ -224,9 +197,10 @@ async def test_a_bearer_value_is_read_as_core_reads_it(tmp_path: Path) -> None:
                 {"Api-Key": "key-one", "Authorization": "Bearer key-one"},
                 {"Api-Key": "key-one", "Authorization": "Bearer key-two"},
                 {"Api-Key": token_of("ann")},
+                {"Api-Key": "nobody"},
             )
         ]
-    assert statuses == [200, 200, 200, 200, 400, 401]
+    assert statuses == [200, 200, 200, 200, 400, 401, 401]
 
 
 @pytest.mark.fault("http api: a forged token, or a token that is no JWT")
@@ -246,19 +220,6 @@ async def test_a_token_that_is_no_jwt_is_shown_to_core_as_a_token_when_it_is_no_
         unknown = (await api.with_key("other").get("/sessions")).status
     assert (known, unknown) == ([200, 200], 401)
     assert seen == [("opaque", None), (None, "Bearer opaque"), ("other", None), (None, "Bearer other")]
-
-
-async def test_with_keys_of_core_the_bucket_is_the_owner(tmp_path: Path) -> None:
-    async with (
-        product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running,
-        ClientSession() as session,
-    ):
-        api = Api(running.agent_url, running.upstream, session)
-        one, two = api.with_key("key-one"), api.with_key("key-two")
-        session_id = (await one.post("/chat", {"messages": [said("?")]})).json["session_id"]
-        assert (await one.get(f"/session/{session_id}")).status == 200
-        assert (await two.get(f"/session/{session_id}")).status == 404
-        assert (await api.with_key("nobody").get("/sessions")).status == 401
 
 
 KEYS: dict[str, Any] = {"http": {"mode": "keys"}}
@@ -302,23 +263,16 @@ async def test_without_a_key_a_malformed_request_is_a_401_like_any_other(tmp_pat
     assert [reply.status for reply in (*bodies, cut, query)] == [401] * 4
 
 
-async def test_malformed_requests_count_like_others_and_each_counts_once(tmp_path: Path) -> None:
-    ann = await key_of("ann", tmp_path)
-    async with http_api(tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 3}) as api:
-        caller = api.with_key(ann)
-        statuses = [(await caller.post("/chat", {})).status for _ in range(2)]
-        statuses += [(await caller.get("/sessions")).status for _ in range(2)]
-    assert statuses == [400, 400, 200, 429]
-
-
 async def pieces(size: int) -> AsyncGenerator[bytes]:
     """A body without a declared length."""
     for _ in range(size // 2**16):
         yield b"x" * 2**16
 
 
-async def test_a_body_of_unknown_length_is_refused_as_too_large(tmp_path: Path) -> None:
-    form = FormData()
+@pytest.mark.fault("page: a file over the limit, attached on the page or uploaded")
+async def test_a_body_or_a_file_is_refused_as_too_large_whether_its_length_is_known_or_not(tmp_path: Path) -> None:
+    form, known = FormData(), FormData()
+    known.add_field("file", b"x" * 2**20, filename="a.bin")
     form.add_field("file", pieces(2**20), filename="a.bin")
     limits: dict[str, Any] = {"http": {"body_bytes": 2**18}, "limits": {"max_upload_bytes": 2**18}}
     async with http_api(tmp_path=tmp_path, **limits) as api:
@@ -326,42 +280,29 @@ async def test_a_body_of_unknown_length_is_refused_as_too_large(tmp_path: Path) 
             await api.call("POST", CHAT, data=pieces(2**20), headers={"Content-Type": "application/json"}),
             await api.call("POST", "/session/start", data=pieces(2**20), headers={"Content-Type": "application/json"}),
             await api.call("POST", "/v1/files", data=form),
+            await api.call("POST", "/v1/files", data=known),
         ]
-    assert [(reply.status, reply.error["code"]) for reply in replies] == [
-        (413, "body_too_large"), (413, "body_too_large"), (413, "file_too_large"),
-    ]  # fmt: skip
-    assert "Upload large files" not in replies[-1].error["message"]
-
-
-@pytest.mark.fault("page: a file over the limit, attached on the page or uploaded")
-async def test_a_file_that_is_too_large_is_refused_in_words_about_files_before_it_is_read(tmp_path: Path) -> None:
-    async with http_api(tmp_path=tmp_path, limits={"max_upload_bytes": 2**18}) as api:
-        form = FormData()
-        form.add_field("file", b"x" * 2**20, filename="a.bin")
-        reply = await api.call("POST", "/v1/files", data=form)
-        assert (reply.status, reply.error["code"]) == (413, "file_too_large")
-        assert "larger than 262,144 bytes" in reply.error["message"]
         assert (await api.get("/page")).json["upload_bytes"] == 2**18
-
-
-async def test_json_that_is_nested_too_deeply_is_refused_in_words_about_nesting(tmp_path: Path) -> None:
-    body = b'{"messages": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
-    async with http_api(tmp_path=tmp_path) as api:
-        reply = await api.call("POST", CHAT, data=body, headers={"Content-Type": "application/json"})
-    assert (reply.status, reply.error["code"]) == (400, "invalid_json")
-    assert "nested" in reply.error["message"]
+    assert [(reply.status, reply.error["code"]) for reply in replies] == [
+        (413, "body_too_large"), (413, "body_too_large"), (413, "file_too_large"), (413, "file_too_large"),
+    ]  # fmt: skip
+    assert "larger than 262,144 bytes" in replies[-1].error["message"]
+    assert "Upload large files" not in replies[-1].error["message"]
 
 
 async def test_a_browsers_openai_client_of_a_configured_origin_may_send_and_read_its_headers(tmp_path: Path) -> None:
     origin = {"Origin": FRIEND}
     asking = {**origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": STAINLESS}
     async with http_api(tmp_path=tmp_path, http={"origins": [FRIEND]}) as api:
+        made = await api.post("/session/start", headers=origin)
         asked = await api.call("OPTIONS", CHAT, headers=asking)
         plain = await api.call("OPTIONS", CHAT, headers={**origin, "Access-Control-Request-Method": "POST"})
         read = await api.get("/v1/models", headers=origin)
         other = await api.call("OPTIONS", CHAT, headers={**asking, "Origin": "https://evil.example"})
     allowed = {name.strip().lower() for name in asked.headers["Access-Control-Allow-Headers"].split(",")}
     exposed = {name.strip() for name in read.headers["Access-Control-Expose-Headers"].split(",")}
+    assert (asked.status, made.status) == (204, 200)
+    assert made.headers["Access-Control-Allow-Origin"] == FRIEND
     assert allowed >= set(STAINLESS.split(", "))
     assert "Authorization" in plain.headers["Access-Control-Allow-Headers"]
     assert exposed >= {"Retry-After", "X-Run-Id", "X-Trace-Id"}

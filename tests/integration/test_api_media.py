@@ -13,19 +13,19 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import web
 
 from task.api import page
 from task.errors import SettingsError
 from task.llm.scripted import says, wants
 from task.product import check
 from task.settings import Settings
-from tests.support.api_client import coded
+from tests.support.api_client import behind_core, coded
 from tests.support.core import API_KEY
 from tests.support.core_peers import DONE, answers, chunk, peer, streams
 from tests.support.http_api import Api, http_api, said, uploaded
 from tests.support.image_deployment import PNG
-from tests.support.product import MODEL, product
+from tests.support.product import MODEL
 from tests.support.replies import Reply
 from tests.support.upstream import Item, openai_upstream
 
@@ -52,14 +52,13 @@ def text(message: dict[str, Any]) -> str:
 @pytest.mark.parametrize("backend", ["dial", "openai"])
 async def test_a_picture_sent_as_a_file_is_seen_in_every_turn_of_its_session(backend: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"dial_api_key": API_KEY, "backend": backend}
-    async with product(*SCRIPT, tmp_path=tmp_path, sees=True, **settings) as running, ClientSession() as session:
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(*SCRIPT, tmp_path=tmp_path, sees=True, **settings) as api:
         picture = await uploaded(api, "cat.png", PNG, "image/png")
         drawing = await uploaded(api, "cat.svg", b"<svg/>", "image/svg+xml")
         chat_answer = (await api.post("/chat", {"messages": [asked(picture, drawing)]})).json
         again = await api.complete("Sure?", session_id=chat_answer["session_id"])
         kept = (await api.get(f"/session/{chat_answer['session_id']}/messages")).json["messages"]
-    first, second = (request.messages for request in running.upstream.requests)
+    first, second = (request.messages for request in api.upstream.requests)
     assert shown(first[-1]) == shown(second[1]) == [picture["url"] if backend == "dial" else DATA]
     assert "cat.svg" in text(first[-1])
     assert again.json["choices"][0]["message"]["content"] == "Still a cat."
@@ -70,16 +69,12 @@ async def test_a_picture_sent_as_a_file_is_seen_in_every_turn_of_its_session(bac
 @pytest.mark.fault("http api: a picture for a model that sees none")
 async def test_a_model_that_sees_nothing_gets_a_note_of_every_picture(tmp_path: Path) -> None:
     part = {"type": "image_url", "image_url": {"url": DATA}}
-    async with (
-        product(*SCRIPT, tmp_path=tmp_path, dial_api_key=API_KEY) as running,
-        ClientSession() as session,
-    ):
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(*SCRIPT, tmp_path=tmp_path, dial_api_key=API_KEY) as api:
         picture = await uploaded(api, "cat.png", PNG, "image/png")
         question = asked(picture)
         question["content"].append(part)
         reply = await api.post("/v1/chat/completions", {"messages": [question], "model": MODEL})
-    [request] = running.upstream.requests
+    [request] = api.upstream.requests
     assert reply.status == 200
     assert shown(request.messages[-1]) == []
     assert text(request.messages[-1]).count("cannot see pictures") == 2
@@ -91,12 +86,11 @@ async def test_a_picture_stays_in_its_session_for_a_model_that_sees(tmp_path: Pa
     async with openai_upstream(says("I see nothing.")) as other:
         blind = {"type": "chat", "endpoint": f"{other.endpoint}/openai/deployments/blind/chat/completions"}
         settings: dict[str, Any] = {"dial_api_key": API_KEY, "sees": True, "models": {"blind": blind}}
-        async with product(*SCRIPT, tmp_path=tmp_path, **settings) as running, ClientSession() as session:
-            api = Api(running.agent_url, running.upstream, session)
+        async with behind_core(*SCRIPT, tmp_path=tmp_path, **settings) as api:
             chat_answer = (await api.post("/chat", {"messages": [question], "model": "blind"})).json
             await api.complete("And you?", session_id=chat_answer["session_id"])
     assert shown(other.requests[0].messages[-1]) == []
-    assert shown(running.upstream.requests[0].messages[1]) == [DATA]
+    assert shown(api.upstream.requests[0].messages[1]) == [DATA]
 
 
 SOUND = b"\x1aE\xdf\xa3" + bytes(range(256)) * 5000  # with the zeros and brackets that JSON's guard would refuse
@@ -175,8 +169,8 @@ async def test_behind_dial_core_a_chat_model_hears_the_recording_as_an_attachmen
     async with peer(heard) as listener:
         models = {"listener": {"type": "chat", "endpoint": f"{listener.url}/chat/completions"}}
         more: dict[str, Any] = {"dial_api_key": "key-one", "http": {"transcription": "listener"}}
-        async with product(tmp_path=tmp_path, models=models, **more) as running, aiohttp.ClientSession() as session:
-            reply = await sent(Api(running.agent_url, running.upstream, session), SOUND[:2000])
+        async with behind_core(tmp_path=tmp_path, models=models, **more) as api:
+            reply = await sent(api, SOUND[:2000])
     assert reply.json == {"text": "Good morning."}
     [attachment] = listener.last.json["messages"][-1]["custom_content"]["attachments"]
     assert (attachment["type"], attachment["title"]) == ("audio/webm", "recording.webm")
@@ -184,11 +178,9 @@ async def test_behind_dial_core_a_chat_model_hears_the_recording_as_an_attachmen
 
 @pytest.mark.fault("web page: voice input where no deployment is named, or with a backend that has none")
 def test_a_backend_without_transcription_is_refused_at_the_start(tmp_path: Path) -> None:
-    settings = Settings.model_validate(
-        {"backend": "ollama", "data_dir": tmp_path, "http": {"transcription": "whisper"}}
-    )  # fmt: skip
+    given = {"backend": "ollama", "data_dir": tmp_path, "http": {"transcription": "whisper"}}
     with pytest.raises(SettingsError, match="ollama has no transcription"):
-        check(settings)
+        check(Settings.model_validate(given))
 
 
 SENDER = '''\
@@ -226,47 +218,30 @@ async def status(api: Api, path: str, body: dict[str, Any]) -> str:
     return (await api.get(f"/runs/{newest['run_id']}")).json["status"]
 
 
-DOORS = pytest.mark.parametrize(
+@pytest.mark.fault("approval: results from outside that the next request does not bring along")
+@pytest.mark.parametrize(
     ("path", "name", "more"),
     [
-        ("/v1/chat/completions", "messages", {}),
-        ("/chat", "messages", {}),
-        ("/runs", "messages", {}),
-        ("/v1/responses", "input", {}),
-        ("/v1/responses", "input", {"store": False}),
+        ("/v1/chat/completions", "messages", {}), ("/chat", "messages", {}), ("/runs", "messages", {}),
+        ("/v1/responses", "input", {}), ("/v1/responses", "input", {"store": False}),
     ],
     ids=["completions", "chat", "runs", "responses", "unstored"],
-)
-
-
-@pytest.mark.fault("approval: results from outside that the next request does not bring along")
-@DOORS
-async def test_an_answer_that_comes_without_its_results_counts_as_text_from_outside(
+)  # fmt: skip
+async def test_only_an_answer_that_comes_without_its_results_counts_as_text_from_outside(
     path: str, name: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
-    async with agent(SEND, tmp_path=tmp_path) as api:
+    async with agent(SEND, SEND, says("Sent."), tmp_path=tmp_path) as api:
         assert await status(api, path, {name: CHAT, **more}) == "suspended"
-
-
-@DOORS
-async def test_a_first_message_is_not_from_outside(path: str, name: str, more: dict[str, Any], tmp_path: Path) -> None:
-    async with agent(SEND, says("Sent."), tmp_path=tmp_path) as api:
         assert await status(api, path, {name: [GO], **more}) == "finished"
 
 
-async def test_a_session_knows_the_results_behind_its_answers(tmp_path: Path) -> None:
-    async with agent(says("Hello."), SEND, says("Sent."), tmp_path=tmp_path) as api:
+@pytest.mark.fault("approval: results from outside that the next request does not bring along")
+async def test_a_session_knows_the_results_behind_its_own_answers(tmp_path: Path) -> None:
+    other = [HI, said("Something else.", "assistant"), GO]
+    async with agent(says("Hello."), SEND, says("Sent."), SEND, tmp_path=tmp_path) as api:
         session = {"session_id": (await api.post("/session/start")).json["session_id"]}
         assert await status(api, "/chat", {"messages": [HI], **session}) == "finished"
         assert await status(api, "/chat", {"messages": CHAT, **session}) == "finished"
-
-
-@pytest.mark.fault("approval: results from outside that the next request does not bring along")
-async def test_an_answer_that_the_session_does_not_hold_counts_as_text_from_outside(tmp_path: Path) -> None:
-    async with agent(says("Hello."), SEND, tmp_path=tmp_path) as api:
-        session = {"session_id": (await api.post("/session/start")).json["session_id"]}
-        await api.post("/chat", {"messages": [HI], **session})
-        other = [HI, said("Something else.", "assistant"), GO]
         assert await status(api, "/chat", {"messages": other, **session}) == "suspended"
 
 

@@ -16,7 +16,7 @@ from tests.support.core import served
 from tests.support.http_api import Api, http_api, key_of, said
 from tests.support.product import product
 from tests.support.replies import Reply as HttpReply
-from tests.support.upstream import Received, dripping, error_in_stream, hanging, http_error, never_answering
+from tests.support.upstream import Received, dripping, hanging, never_answering
 from tests.support.waiting import until
 
 
@@ -92,34 +92,6 @@ async def test_without_a_session_a_client_that_leaves_ends_the_run(tmp_path: Pat
         await until(over)
 
 
-async def test_a_failed_run_is_on_disk_as_failed_when_its_client_is_answered(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    missing, broken = http_error(404), error_in_stream(says("Half", " a sentence"), chunks=2)
-    async with http_api(*[missing] * 10, *[broken] * 10, tmp_path=tmp_path) as api:
-        refused = [await api.complete("?", stream=True) for _ in range(10)]
-        cut = [await api.complete("?", stream=True) for _ in range(10)]
-        ids = [*(reply.json["run_id"] for reply in refused), *(reply.chunks[0]["run_id"] for reply in cut)]
-        outcome = [(await api.get(f"/runs/{run_id}")).json["status"] for run_id in ids]
-    assert {reply.status for reply in refused} == {404}
-    assert outcome == ["failed"] * 20
-    assert "broke off" not in caplog.text
-
-
-async def test_the_stop_button_keeps_the_text(tmp_path: Path) -> None:
-    async with http_api(hanging(says("Half", " a sentence"), chunks=3), tmp_path=tmp_path) as api:
-        run = (await api.post("/runs", {"messages": [said("?")]})).json
-        listening = asyncio.ensure_future(api.events(run["run_id"]))
-        await spoken(api, run["run_id"])
-        await api.post(f"/runs/{run['run_id']}/cancel")
-        events = await asyncio.wait_for(listening, 20)
-        session = (await api.get(f"/session/{run['session_id']}")).json
-        again = (await api.post(f"/runs/{run['run_id']}/cancel")).json
-    assert events[-1]["status"] == "cancelled"
-    assert session["messages"][-1]["content"].startswith("Half")
-    assert again["status"] == "cancelled"
-
-
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/chat/completions stream"])
 async def test_a_caller_sees_that_somebody_stopped_the_answer(tmp_path: Path, path: str) -> None:
     body = {"messages": [said("?")], "stream": True} if path.endswith("stream") else {"messages": [said("?")]}
@@ -130,8 +102,9 @@ async def test_a_caller_sees_that_somebody_stopped_the_answer(tmp_path: Path, pa
         await spoken(api, run["run_id"])
         await api.post(f"/runs/{run['run_id']}/cancel")
         reply = await asyncio.wait_for(waiting, 20)
+        again = (await api.post(f"/runs/{run['run_id']}/cancel")).json
     last = reply.chunks[-1] if path.endswith("stream") else reply.json
-    assert (reply.status, last["status"]) == (200, "cancelled")
+    assert (reply.status, last["status"], again["status"]) == (200, "cancelled", "cancelled")
     assert [choice["finish_reason"] for choice in last.get("choices", ())] == ["length"] * ("v1" in path)
 
 
@@ -169,12 +142,14 @@ WRITES = wants("write_note", text="milk", intent="To remember")
 async def test_an_approved_call_runs_once_and_the_run_continues(tmp_path: Path) -> None:
     async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
         outcome = await asked(api)
+        session = (await api.get(f"/session/{outcome['session_id']}")).json
         reply = await api.post(f"/approvals/{outcome['approval_id']}", {"decision": "approve"})
         events = await api.events(reply.json["resumed"]["run_id"])
         second = await api.post(f"/approvals/{outcome['approval_id']}", {"decision": "deny"})
         sent = api.upstream.requests[1].messages
         trace = (await api.get(f"/traces/{reply.json['resumed']['trace_id']}")).json
     assert outcome["trace"]["status"] == "suspended"
+    assert (session["title"], session["traces"]) == ("note it", [outcome["trace"]["trace_id"]])
     assert outcome["card"]["intent"] == "To remember"
     assert outcome["arguments"] == {"text": "milk"}
     assert "**May I do this?**" in outcome["response"]
@@ -259,18 +234,6 @@ async def test_one_slow_tool_delays_none_of_fifty_sessions_and_none_sees_another
     answers = ["session 0 | at last", *(f"session {number}" for number in range(1, 50))]
     assert [item["response"] for item in outcome] == answers
     assert kept == [[said(f"session {n}"), said(text, "assistant")] for n, text in enumerate(answers)]
-
-
-async def test_the_session_of_a_suspended_run_is_named_and_knows_the_run_and_its_trace(tmp_path: Path) -> None:
-    async with http_api(WRITES, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        outcome = (await api.complete("note it")).json
-        session = (await api.get(f"/session/{outcome['session_id']}")).json
-        runs = (await api.get(f"/runs?session_id={outcome['session_id']}")).json["runs"]
-        kept = (await api.get(f"/session/{outcome['session_id']}/messages")).json["messages"]
-    assert session["title"] == "note it"
-    assert session["traces"] == [outcome["trace_id"]]
-    assert [(run["run_id"], run["status"]) for run in runs] == [(outcome["run_id"], "suspended")]
-    assert [message["role"] for message in kept] == ["user", "assistant"]
 
 
 async def test_a_read_only_request_writes_nothing_and_asks_nothing(tmp_path: Path) -> None:

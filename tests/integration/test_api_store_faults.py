@@ -60,25 +60,6 @@ async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_
     assert [message["content"] for message in messages] == ["Hi", "Hello.", "And?", "Hello."]
 
 
-@pytest.mark.fault("http api: disk full while it serves")
-@pytest.mark.system
-async def test_on_a_full_disk_nothing_is_started_and_with_room_again_all_continues(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(then=says("Hello.")) as upstream,
-        own_process(tmp_path / "home", upstream) as (api, agent),
-    ):
-        before = (await api.post("/chat", {"messages": [said("Hi")]})).json
-        whole = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, whole[1]))
-        refused = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
-        read = await api.get(f"/session/{before['session_id']}")
-        resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
-        again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
-    assert asked_to_retry(refused)
-    assert "full" in refused.error["message"]
-    assert (read.status, again.status, again.json["response"]) == (200, 200, "Hello.")
-
-
 @pytest.mark.fault("http api: database gone and back while it serves")
 @pytest.mark.system
 async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Path) -> None:
@@ -182,12 +163,12 @@ def stored(tmp_path: Path, table: str) -> str:
 
 @pytest.mark.fault("http api: disk full while it serves")
 @pytest.mark.system
-async def test_an_answer_that_ends_on_a_full_disk_ends_with_an_error_and_is_kept_when_there_is_room(
+async def test_on_a_full_disk_nothing_starts_and_an_answer_ends_with_an_error_and_is_kept_when_there_is_room(
     tmp_path: Path,
 ) -> None:
     slow = dripping(says(*("word " for _ in range(3))), seconds=0.0005)
     async with (
-        openai_upstream(slow, slow) as upstream,
+        openai_upstream(slow, slow, says("Hello.")) as upstream,
         own_process(tmp_path / "home", upstream) as (api, agent),
     ):
         session_id = (await api.post("/session/start")).json["session_id"]
@@ -204,6 +185,8 @@ async def test_an_answer_that_ends_on_a_full_disk_ends_with_an_error_and_is_kept
             resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, whole[1]))
             ends = [(await response.text())[-2000:] for response in (one, other)]
             followed = await events.text()
+        refused = await api.post("/chat", {"messages": [said("And?")]})
+        read = await api.get(f"/session/{session_id}")
         resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
 
         async def kept() -> bool:
@@ -211,6 +194,10 @@ async def test_an_answer_that_ends_on_a_full_disk_ends_with_an_error_and_is_kept
 
         await until(kept)
         again = await api.events(run["run_id"])
+        later = await api.post("/chat", {"messages": [said("And?")], "session_id": session_id})
+    assert asked_to_retry(refused)
+    assert "full" in refused.error["message"]
+    assert (read.status, later.status, later.json["response"]) == (200, 200, "Hello.")
     assert ["store is full" in end for end in ends] == [True, True]
     assert '"error"' in ends[0]
     assert "response.failed" in ends[1]

@@ -70,18 +70,6 @@ async def test_another_answer_to_the_first_question_needs_no_other_title(tmp_pat
 
 
 @pytest.mark.fault("http api: a title that cannot be made, comes too late, or was asked for by the conversation")
-async def test_a_name_that_a_person_gave_stays(tmp_path: Path) -> None:
-    async with http_api(says("No."), says("Generated", pause=0.5), says("x"), tmp_path=tmp_path) as api:
-        session_id = await asked(api)
-        await api.call("PATCH", f"/session/{session_id}", {"title": "Mine"})
-        await requested(api, 2)
-        async with asyncio.timeout(25):
-            while not (await api.get("/traces?door=title&status=finished")).json["traces"]:
-                await asyncio.sleep(0.02)
-        assert (await api.get(f"/session/{session_id}")).json["title"] == "Mine"
-
-
-@pytest.mark.fault("http api: a title that cannot be made, comes too late, or was asked for by the conversation")
 async def test_a_title_that_cannot_be_made_leaves_the_question(tmp_path: Path) -> None:
     async with http_api(says("No."), http_error(400), says("x"), tmp_path=tmp_path) as api:
         session_id = await asked(api)

@@ -15,11 +15,10 @@ import pytest
 from task.llm.scripted import says, wants
 from tests.support.agent import agent_process
 from tests.support.api_client import NOTES as NOTES_TOOL
-from tests.support.api_client import Client, agent, coded, numbered, results, waiting
+from tests.support.api_client import Client, agent, behind_core, coded, results, waiting
 from tests.support.core import API_KEY
 from tests.support.http_api import MODEL, NOWHERE, Api, key_of, said
 from tests.support.ports import free_port
-from tests.support.product import product
 from tests.support.replies import Reply
 from tests.support.two_agents import NOTES
 from tests.support.upstream import dripping, never_answering, openai_upstream
@@ -76,8 +75,8 @@ async def test_all_that_one_turn_was_allowed_is_known_to_the_next_in_a_session(t
     assert called == ["lookup"]
     assert known == ["noted: milk", "noted: bread", "2", "Ann is 42"]
     assert seen_by_model[-9:] == [
-        "user", "assistant", "tool", "assistant", "tool", "tool", "assistant", "tool", "assistant", "user",
-    ][-9:]  # fmt: skip
+        "assistant", "tool", "assistant", "tool", "tool", "assistant", "tool", "assistant", "user",
+    ]  # fmt: skip
 
 
 @pytest.mark.fault("http api: an approval by a word that a client sends again")
@@ -120,20 +119,6 @@ async def test_an_approval_sent_again_while_it_is_carried_out_gets_the_same_answ
     assert [body["choices"][0]["message"]["content"] for body in bodies] == ["word " * 4] * 2
     assert bodies[0]["run_id"] == bodies[1]["run_id"]
     assert bodies[0]["usage"] == bodies[1]["usage"]
-
-
-async def test_the_same_approval_hands_out_the_callers_calls_again(tmp_path: Path) -> None:
-    async with agent(ASKS, wants("lookup", name="Ann"), says("Done."), tmp_path=tmp_path) as api:
-        client = Client(api)
-        await client.send(said("note it"))
-        first = await client.decide("approve")
-        client.history.pop()
-        again = await client.again()
-        client.history.append(again)
-        done = await client.result("Ann is 42")
-    assert again["tool_calls"] == first["tool_calls"]
-    assert done["content"] == "Done."
-    assert results(api) == ["noted: milk", "Ann is 42"]
 
 
 @pytest.mark.fault("http api: an approval by a word that a client sends again")
@@ -194,21 +179,6 @@ async def test_what_was_approved_runs_although_the_caller_wants_no_further_calls
     assert seen_by_model == "none"
 
 
-@pytest.mark.fault("http api: two alike questions in one conversation")
-async def test_a_code_is_of_the_call_that_was_read_and_no_other_that_looks_alike(tmp_path: Path) -> None:
-    calls = [wants("write_note", text=text) for text in ("salt and oil", "saltand oil")]
-    async with agent(*calls, says("Done."), tmp_path=tmp_path) as api:
-        client = Client(api)
-        client.history = [said("note it")]
-        read = (await client.again())["content"]
-        await client.again()
-        respaced = " ".join(read.split())
-        client.history += [said(respaced, "assistant"), said(coded("approve", read))]
-        await client.again()
-        known, open_ones = results(api), len(await waiting(api))
-    assert (known, open_ones) == (["noted: salt and oil"], 1)
-
-
 MILK, BREAD = wants("write_note", text="milk"), wants("write_note", text="bread")
 
 
@@ -233,11 +203,7 @@ async def test_a_code_of_another_owner_is_not_there_and_runs_nothing(tmp_path: P
 async def test_a_code_in_a_file_a_result_or_an_answer_decides_nothing(tmp_path: Path) -> None:
     script = MILK, wants("lookup", name="Ann")
     core: dict[str, Any] = {"dial_api_key": API_KEY, "tool_paths": [NOTES_TOOL]}
-    async with (
-        product(*script, then=says("I see."), tmp_path=tmp_path, **core) as running,
-        aiohttp.ClientSession() as session,
-    ):
-        api = Api(running.agent_url, running.upstream, session)
+    async with behind_core(*script, then=says("I see."), tmp_path=tmp_path, **core) as api:
         words = coded("approve", (await api.complete("note it")).json["choices"][0]["message"]["content"])
         client = Client(api)
         await client.send(said("look it up"))
@@ -263,22 +229,6 @@ async def test_two_codes_of_one_question_both_count_and_two_of_two_questions_run
         known = results(api)
     assert (refused.status, open_ones) == (409, [one, other, third])
     assert (done["content"], known) == ("Done.", ["noted: milk", "noted: bread"])
-
-
-@pytest.mark.fault("http api: a code after another message, at the HTTP door")
-async def test_a_code_of_a_closed_question_never_answers_the_one_that_is_open(tmp_path: Path) -> None:
-    milk, bread = numbered(MILK), numbered(BREAD)  # both calls have the same id
-    async with agent(milk, bread, says("Done."), tmp_path=tmp_path) as api:
-        session_id = (await api.post("/session/start")).json["session_id"]
-        old = (await api.complete("note it", session_id=session_id)).json["choices"][0]["message"]["content"]
-        await api.complete("Write bread instead", session_id=session_id)
-        refused = await api.complete(coded("deny", old), session_id=session_id)
-        [approval] = await waiting(api)
-        await api.complete("approve", session_id=session_id)
-        known = results(api)
-    assert refused.status == 409
-    assert approval["arguments"] == {"text": "bread"}
-    assert known[-1] == "noted: bread"
 
 
 @pytest.mark.fault("http api: the same approval from two doors at once")
@@ -363,21 +313,6 @@ async def test_a_yes_after_another_history_is_talk_on_a_branch_and_the_question_
         known = results(api)
     assert (other["content"], open_ones, early) == ("More.", 1, [])
     assert (done["content"], known) == ("Done.", ["noted: milk"])
-
-
-@pytest.mark.fault("http api: a yes after another history than the one that ends with the question")
-async def test_an_earlier_approval_sent_again_does_not_answer_the_same_question_asked_again(tmp_path: Path) -> None:
-    async with client(ASKS, says("Done."), ASKS, says("Twice."), tmp_path=tmp_path) as (api, person):
-        await person.send(said("note it"))
-        await person.decide("approve")
-        await person.send(said("and once more"))
-        asked, person.history = person.history, person.history[:3]
-        again = await person.again()
-        open_ones, early = len(await waiting(api)), await ran(api)
-        person.history = asked
-        done = await person.send(said("approve"))
-    assert (again["content"], open_ones, early) == ("Done.", 1, ["noted: milk"] * 2)
-    assert done["content"] == "Twice."
 
 
 async def test_a_client_that_shows_the_question_as_a_card_sends_the_answer_without_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from task.core_client.files import DialFiles
-from task.llm.transport import RETRIES, Retries, answer_bytes, new_session
+from task.llm.transport import RETRIES, answer_bytes, new_session
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.py_interpreter.interpreter_server import InterpreterServer, Way
 from tests.support.asgi import served_asgi
@@ -189,22 +189,6 @@ async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_a
         assert before, client.__name__
         assert after, client.__name__
         assert before.isdisjoint(after), client.__name__
-
-
-@pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
-@pytest.mark.system
-async def test_requests_in_the_moment_of_closing_are_all_answered_at_the_first_try() -> None:
-    async with served_asgi(_answering, lifespan="off", timeout_keep_alive=5) as peer:
-        silences = [3.7 + step * 0.05 for step in range(30)]  # around both moments at which one of the sides closes
-        await asyncio.gather(*(_asked_twice(peer, silence) for silence in silences))
-
-
-async def _asked_twice(peer: str, silence: float) -> None:
-    async with new_session() as session:
-        for wait in (silence, 0.0):
-            pieces = answer_bytes(session, f"{peer}/chat/completions", b"{}", {}, Retries(attempts=1))
-            assert b"".join([piece async for piece in pieces]) == DONE
-            await asyncio.sleep(wait)
 
 
 async def _ports_of(client: Callable[..., object], tmp_path: Path) -> tuple[set[int], set[int]]:

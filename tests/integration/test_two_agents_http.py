@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from task.llm.scripted import says, wants
 from tests.support.api_client import coded
 from tests.support.http_api import Api, said
-from tests.support.replies import Reply
 from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents, two_agents_on_redis, two_workers
 from tests.support.upstream import hanging
 from tests.support.waiting import until
@@ -85,30 +84,6 @@ async def test_a_session_started_in_one_continues_in_the_other_and_both_list_it(
         assert len((await api.get(f"/traces?session_id={session_id}")).json["traces"]) == 2
 
 
-async def test_a_response_is_continued_in_the_other(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(says("Hello Ann."), says("Ann."))
-    first = (await one.post("/v1/responses", {"input": "I am Ann."})).json
-    second = (await other.post("/v1/responses", {"input": "Who am I?", "previous_response_id": first["id"]})).json
-    assert second["output"][-1]["content"][0]["text"] == "Ann."
-    assert [item["content"] for item in agents.upstream.requests[-1].messages[-3:]] == [
-        "I am Ann.", "Hello Ann.", "Who am I?",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("in_session", [True, False])
-async def test_results_of_a_callers_own_tools_are_taken_by_the_other(agents: TwoAgents, in_session: bool) -> None:
-    one, other = await agents.caller()
-    agents.says(wants("calculator", expression="1+1") & wants("lookup", name="Ann"), says("Ann is 42."))
-    more = {"session_id": (await one.post("/session/start")).json["session_id"]} if in_session else {}
-    more["tools"] = [{"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}]
-    asked = (await one.complete("How old?", **more)).json["choices"][0]["message"]
-    result = {"role": "tool", "tool_call_id": asked["tool_calls"][0]["id"], "content": "42"}
-    answer = await other.post("/v1/chat/completions", {"messages": [said("How old?"), asked, result], **more})
-    assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "Ann is 42.")
-    assert [item["content"] for item in agents.upstream.requests[-1].messages if item["role"] == "tool"] == ["2", "42"]
-
-
 @BOTH
 async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: TwoAgents) -> None:
     one, other = await agents.caller()
@@ -162,26 +137,6 @@ async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     assert all(int(reply.headers["Retry-After"]) >= 1 for reply in replies if reply.status == 429)
 
 
-@pytest.mark.fault("store: two writers on one session")
-@BOTH
-async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(HALF)
-    session_id = (await one.post("/session/start")).json["session_id"]
-    writing = {
-        asyncio.create_task(api.complete(text, session_id=session_id))
-        for api, text in ((one, "me first"), (other, "no, me"))
-    }
-    done, won = await asyncio.wait(writing, return_when=asyncio.FIRST_COMPLETED, timeout=20)
-    [lost] = [task.result() for task in done]
-    [run] = (await other.get(f"/runs?session_id={session_id}")).json["runs"]
-    await other.post(f"/runs/{run['run_id']}/cancel")
-    [winner] = await asyncio.wait_for(asyncio.gather(*won), 20)
-    assert (lost.status, lost.error["code"], winner.status) == (409, "conflict", 200)
-    messages = (await one.get(f"/session/{session_id}")).json["messages"]
-    assert [item["role"] for item in messages] == ["user", "assistant"]
-
-
 @pytest.mark.fault("store: two answers to one question at once, in two processes")
 @BOTH
 async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_runs_once(agents: TwoAgents) -> None:
@@ -197,23 +152,6 @@ async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_ru
     runs = (await other.get(f"/runs?session_id={approval['session_id']}")).json["runs"]
     assert [run["status"] for run in runs] == ["finished", "suspended"]
     assert agents.notes().count("milk") == 1
-
-
-@pytest.mark.fault("store: two answers to one question at once, in two processes")
-async def test_two_questions_of_one_run_answered_at_once_in_both_continue_it_once(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(wants("write_note", text="eggs") & wants("write_note", text="salt"), says("Both noted."))
-    approvals = await asked(one, 2)
-    answers: list[Awaitable[Reply]] = [
-        api.post(f"/approvals/{item['approval_id']}", {"decision": "approve"})
-        for api, item in zip((one, other), approvals, strict=True)
-    ]
-    replies = await asyncio.gather(*answers)
-    assert [reply.status for reply in replies] == [200, 200]
-    runs = {reply.json["resumed"]["run_id"]: reply.json["resumed"] for reply in replies if reply.json["resumed"]}
-    [resumed] = runs.values()
-    assert (await events_until(other, resumed["run_id"], "finished"))[-1]["status"] == "finished"
-    assert (agents.notes().count("eggs"), agents.notes().count("salt")) == (1, 1)
 
 
 @asynccontextmanager
@@ -253,16 +191,6 @@ async def test_an_answer_that_comes_before_the_run_is_stored_continues_it(agents
     assert agents.notes().count("rice") == 1
 
 
-async def test_what_one_asks_is_approved_with_a_word_said_to_the_other(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(wants("write_note", text="oats"), says("Noted."))
-    [approval] = await asked(one)
-    done = (await other.complete("approve", session_id=approval["session_id"])).json
-    assert done["choices"][0]["message"]["content"] == "Noted."
-    assert (await one.post(f"/approvals/{approval['approval_id']}", {"decision": "deny"})).status == 409
-    assert agents.notes().count("oats") == 1
-
-
 @pytest.mark.fault("http api: a restart, or another agent, between the steps of a client without a session")
 async def test_a_client_without_a_session_approves_at_the_other_by_the_code(agents: TwoAgents) -> None:
     one, other = await agents.caller()
@@ -274,47 +202,6 @@ async def test_a_client_without_a_session_approves_at_the_other_by_the_code(agen
     sent = agents.upstream.requests[-1].messages
     assert [item["content"] for item in sent if item["role"] == "tool"] == ["noted: flour"]
     assert agents.notes().count("flour") == 1
-
-
-async def test_a_repeated_request_at_the_other_names_the_run_in_progress(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(wants("write_note", text="rice"), HALF)
-    question = (await one.complete("note it")).json["choices"][0]["message"]
-    body = {"messages": [said("note it"), question, said(coded("approve", question["content"]))]}
-    first, again = [(await api.post("/runs", body)).json for api in (one, other)]
-    assert (again["run_id"], again["status"]) == (first["run_id"], "running")
-    await other.post(f"/runs/{first['run_id']}/cancel")
-    await events_until(other, first["run_id"], "finished")
-
-
-async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(HALF)
-    gone = agents.upstream.disconnects
-    run = (await one.post("/runs", {"messages": [said("?")]})).json
-    await events_until(other, run["run_id"], "text")
-    deleted = await other.call("DELETE", f"/session/{run['session_id']}")
-    await agents.upstream.disconnected(gone + 1)
-    assert deleted.status == 204
-    assert (await one.get(f"/runs/{run['run_id']}")).status == 404
-
-
-@pytest.mark.fault("store: kill -9 in the middle of a run")
-async def test_a_run_whose_process_was_killed_is_interrupted_and_its_session_continues(agents: TwoAgents) -> None:
-    _, other = await agents.caller()
-    agents.says(HALF, says("Here I am."))
-    async with agents.agent() as (url, process):
-        dying = Api(url, agents.upstream, agents.session, other.headers)
-        run = (await dying.post("/runs", {"messages": [said("Tell me.")]})).json
-        seen = await events_until(other, run["run_id"], "text")
-        process.kill()
-        rest = await events_until(other, run["run_id"], "finished", after=seen[-1]["id"])
-    assert rest[-1]["status"] == "interrupted"
-    assert (await other.get(f"/runs/{run['run_id']}")).json["status"] == "interrupted"
-    messages = (await other.get(f"/session/{run['session_id']}")).json["messages"]
-    assert [item["content"] for item in messages][1].startswith("Half")
-    again = (await other.complete("Are you there?", session_id=run["session_id"])).json
-    assert again["choices"][0]["message"]["content"] == "Here I am."
 
 
 @BOTH

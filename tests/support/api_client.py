@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aiohttp import ClientSession
+
 from task.llm import scripted
 from task.llm.base import ToolCallDelta
 from tests.support.http_api import Api, http_api, said
+from tests.support.product import product
 from tests.support.replies import Reply
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
@@ -23,6 +26,13 @@ async def agent(*script: Any, tmp_path: Path, **settings: Any) -> AsyncGenerator
     """The agent with the tool `write_note`."""
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], **settings) as api:
         yield api
+
+
+@asynccontextmanager
+async def behind_core(*script: Any, tmp_path: Path, **settings: Any) -> AsyncGenerator[Api]:
+    """The agent beside a local Core, as `product` makes them."""
+    async with product(*script, tmp_path=tmp_path, **settings) as running, ClientSession() as session:
+        yield Api(running.agent_url, running.upstream, session)
 
 
 class Client:

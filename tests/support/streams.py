@@ -1,19 +1,14 @@
-"""Tool calls cut into the fragments that providers really send, from a seeded generator.
-
-`fragmented(calls, style, random)` gives the fragments of given calls in one style; `random_stream(random)` invents
-calls and a decidable style. A fragment is an item of `delta.tool_calls`; a list of fragments travels in one chunk.
-"""
+"""Tool calls cut into the fragments that providers really send, from a seeded generator."""
 
 from __future__ import annotations
 
 import json
 import string
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-Fragment = dict[str, Any]
+Fragment = dict[str, Any]  # an item of `delta.tool_calls`
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +24,18 @@ class WireCall:
 class FragmentStyle:
     """How calls are cut.
 
-    `ids`: on the first fragment, on all, late (the second), nowhere, or as empty strings. `arguments`: in pieces,
-    whole, or as an object. `empty`: no arguments as `{}`, "" or null. `batch`: how many fragments one chunk may hold.
+    `index`: kept, missing, zero, or with gaps. `ids`: on the first fragment, on all, late (the second), nowhere (none),
+    or as empty strings. `names`: once or repeated. `arguments`: in pieces, whole, or as an object. `empty`: no
+    arguments as `{}` (braces), "" (text) or null. `batch`: how many fragments one chunk may hold.
     """
 
-    index: Literal["kept", "missing", "zero", "gaps"] = "kept"
-    ids: Literal["first", "all", "late", "none", "empty"] = "first"
-    names: Literal["once", "repeated"] = "once"
-    arguments: Literal["pieces", "whole", "object"] = "pieces"
-    empty: Literal["braces", "text", "null"] = "braces"
-    interleaved: bool = False
-    batch: int = 1
-
-    @property
-    def anonymous(self) -> bool:
-        """Whether neither an id nor an index distinguishes calls."""
-        return self.index in ("missing", "zero") and self.ids in ("none", "empty", "late")
-
-    @property
-    def decidable_interleaved(self) -> bool:
-        return self.index in ("kept", "gaps") or self.ids == "all"
+    index: str
+    ids: str
+    names: str
+    arguments: str
+    empty: str
+    batch: int
+    interleaved: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +47,35 @@ class Stream:
     calls: tuple[WireCall, ...]
 
 
-def fragmented(calls: Sequence[WireCall], style: FragmentStyle, random: Random) -> Stream:
-    queues = [_fragments_of(call, number, style, random) for number, call in enumerate(calls)]
-    order: list[int] = []
-    fragments: list[Fragment] = []
-    while any(queues):
-        waiting = [number for number, queue in enumerate(queues) if queue]
-        number = random.choice(waiting) if style.interleaved else waiting[0]
-        if number not in order:
-            order.append(number)
-        fragments.append(queues[number].pop(0))
-    return Stream(style, _batched(fragments, style.batch, random), tuple(calls[number] for number in order))
-
-
 def random_stream(random: Random) -> Stream:
     """One to four invented calls in a style that keeps them distinguishable."""
+    index = random.choice(("kept", "missing", "zero", "gaps"))
+    ids = random.choice(("first", "all", "late", "none", "empty"))
     style = FragmentStyle(
-        index=random.choice(("kept", "missing", "zero", "gaps")),
-        ids=random.choice(("first", "all", "late", "none", "empty")),
+        index,
+        ids,
         names=random.choice(("once", "repeated")),
         arguments=random.choice(("pieces", "pieces", "whole", "object")),
         empty=random.choice(("braces", "text", "null")),
         batch=random.choice((1, 1, 2, 5)),
+        interleaved=(index in ("kept", "gaps") or ids == "all") and random.random() < 0.5,
     )
-    style = _with_interleaving(style, random)
     calls = [_random_call(random, style) for _ in range(random.randint(1, 4))]
-    return fragmented(_distinguishable(calls, style), style, random)
-
-
-def _with_interleaving(style: FragmentStyle, random: Random) -> FragmentStyle:
-    return replace(style, interleaved=style.decidable_interleaved and random.random() < 0.5)
+    if index in ("missing", "zero") and ids in ("none", "empty", "late"):
+        # Of two anonymous calls of one name in a row the first needs arguments, or nothing distinguishes them.
+        pairs = zip(calls, [*calls[1:], None], strict=True)
+        calls = [call for call, after in pairs if after is None or call.arguments or call.name != after.name]
+    queues = [_fragments_of(call, number, style, random) for number, call in enumerate(calls)]
+    order, chunks = list[int](), list[tuple[Fragment, ...]]()
+    while any(queues):
+        fragments: list[Fragment] = []
+        for _ in range(random.randint(1, style.batch)):
+            if waiting := [number for number, queue in enumerate(queues) if queue]:
+                number = random.choice(waiting) if style.interleaved else waiting[0]
+                order.append(number)
+                fragments.append(queues[number].pop(0))
+        chunks.append(tuple(fragments))
+    return Stream(style, tuple(chunks), tuple(calls[number] for number in dict.fromkeys(order)))
 
 
 def _random_call(random: Random, style: FragmentStyle) -> WireCall:
@@ -99,40 +85,18 @@ def _random_call(random: Random, style: FragmentStyle) -> WireCall:
     return WireCall(name, arguments, f"call_{random.getrandbits(48):012x}" if has_id else None)
 
 
-def _distinguishable(calls: list[WireCall], style: FragmentStyle) -> list[WireCall]:
-    """Of two anonymous calls of one name in a row the first needs arguments, or nothing distinguishes them."""
-    if not style.anonymous:
-        return calls
-    pairs = zip(calls, [*calls[1:], None], strict=True)
-    return [call for call, after in pairs if after is None or call.arguments or call.name != after.name]
-
-
 def _fragments_of(call: WireCall, number: int, style: FragmentStyle, random: Random) -> list[Fragment]:
-    pieces = _pieces(call, style, random)
+    index = {"kept": number, "missing": None, "zero": 0, "gaps": 3 + number * 7}[style.index]
     fragments: list[Fragment] = []
-    for position, piece in enumerate(pieces):
-        fragment: Fragment = {}
-        index = _index(number, style)
-        if index is not None:
-            fragment["index"] = index
-        if (call_id := _id(call, position, style)) is not None:
-            fragment["id"] = call_id
-        fragment["type"] = "function"
-        named = position == 0 or style.names == "repeated"
-        fragment["function"] = ({"name": call.name} if named else {}) | {"arguments": piece}
-        fragments.append(fragment)
+    for position, piece in enumerate(_pieces(call, style, random)):
+        fragment: Fragment = {"index": index} if index is not None else {}
+        if style.ids == "empty":
+            fragment["id"] = ""
+        elif call.id is not None and {"first": position == 0, "all": True, "late": position == 1}[style.ids]:
+            fragment["id"] = call.id
+        named = {"name": call.name} if position == 0 or style.names == "repeated" else {}
+        fragments.append({**fragment, "type": "function", "function": {**named, "arguments": piece}})
     return fragments
-
-
-def _index(number: int, style: FragmentStyle) -> int | None:
-    return {"kept": number, "missing": None, "zero": 0, "gaps": 3 + number * 7}[style.index]
-
-
-def _id(call: WireCall, position: int, style: FragmentStyle) -> str | None:
-    if style.ids == "empty":
-        return ""
-    sent_here = {"first": position == 0, "all": True, "late": position == 1, "none": False}[style.ids]
-    return call.id if sent_here else None
 
 
 def _pieces(call: WireCall, style: FragmentStyle, random: Random) -> list[Any]:
@@ -149,31 +113,16 @@ def _pieces(call: WireCall, style: FragmentStyle, random: Random) -> list[Any]:
     return [*opening, *pieces]
 
 
-def _batched(fragments: list[Fragment], batch: int, random: Random) -> tuple[tuple[Fragment, ...], ...]:
-    chunks: list[tuple[Fragment, ...]] = []
-    while fragments:
-        size = random.randint(1, batch)
-        chunks.append(tuple(fragments[:size]))
-        fragments = fragments[size:]
-    return tuple(chunks)
-
-
 def _word(random: Random) -> str:
     return "".join(random.choices(string.ascii_lowercase, k=random.randint(1, 8)))
 
 
 def _value(random: Random, depth: int) -> Any:
-    kinds = ("text", "number", "flag", "null", "list", "object") if depth else ("text", "number", "flag", "null")
-    match random.choice(kinds):
-        case "text":
-            return "".join(random.choices('ab "\\{}[]:,\n\té漢🙂', k=random.randint(0, 12)))
-        case "number":
-            return random.choice((0, -1, 3.5, 10**12))
-        case "flag":
-            return random.random() < 0.5
-        case "list":
-            return [_value(random, depth - 1) for _ in range(random.randint(0, 3))]
-        case "object":
-            return {_word(random): _value(random, depth - 1) for _ in range(random.randint(0, 3))}
-        case _:
-            return None
+    kind = random.choice(("text", "number", "flag", "null", "list", "object")[: 6 if depth else 4])
+    if kind == "list":
+        return [_value(random, depth - 1) for _ in range(random.randint(0, 3))]
+    if kind == "object":
+        return {_word(random): _value(random, depth - 1) for _ in range(random.randint(0, 3))}
+    text = "".join(random.choices('ab "\\{}[]:,\n\té漢🙂', k=random.randint(0, 12)))
+    number, flag = random.choice((0, -1, 3.5, 10**12)), random.random() < 0.5
+    return {"text": text, "number": number, "flag": flag}.get(kind)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.vendor import LIST, VENDOR, folder_of
-from task.api.page import STATIC, PageFile
+from task.api.page import STATIC
 
 PACKAGES = json.loads(LIST.read_text())["packages"]
 MOST_BYTES = 6_000_000
@@ -31,18 +31,6 @@ def test_every_package_is_pinned_and_carries_a_free_licence(package: dict[str, s
     assert package["license"] in {"MIT", "BSD-3-Clause", "Apache-2.0"}
     assert package["integrity"].startswith("sha512-")
     assert "LICENSE" in package["files"]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("pdfjs-dist/pdf.worker.min.mjs", "text/javascript; charset=utf-8"),
-        ("katex/katex.min.css", "text/css; charset=utf-8"),
-        ("katex/fonts/KaTeX_Main-Regular.woff2", "font/woff2"),
-    ],
-)
-def test_modules_and_fonts_have_the_types_that_browsers_ask_for(name: str, kind: str) -> None:
-    assert PageFile(name, VENDOR / name).media_type == kind
 
 
 FORMS = {"de": 2, "uk": 4, "zh": 1}  # of a text that depends on a number
