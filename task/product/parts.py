@@ -110,8 +110,7 @@ def default_tools(
 
 def redis_of(settings: Settings) -> RedisStore | None:
     """The Redis that the settings name."""
-    address = settings.redis_address
-    return RedisStore(address) if address is not None else None
+    return RedisStore(settings.redis_url.get_secret_value()) if settings.redis_url is not None else None
 
 
 def _rag_tool(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -81,16 +81,16 @@ _CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at a depth that no settings have: deeper nesting takes the parser seconds and exhausts the stack."""
+    """Refuses a key that occurs twice, of which YAML would silently take the last one."""
 
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise SettingsError("is nested too deeply. Correct it.")
-        node = super().compose_node(parent, index)
-        self._depth -= 1
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node, seen = super().compose_mapping_node(anchor), set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise SettingsError(f"names {key.value[:60]!r} twice, again in line {line}. Remove one.")
+                seen.add(key.value)
         return node
 
 
@@ -121,40 +121,22 @@ def parsed(text: str) -> Any:
         SettingsError: it is not YAML, names a key twice, or grows too large; what is wrong with the file.
     """
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        _measure(node, {})
-        return loader.construct_document(node) if node is not None else None
+        content = _Loader(text).get_single_data()
+    except RecursionError:
+        raise SettingsError("is nested too deeply. Correct it.") from None
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"is not valid YAML: {' '.join(str(error).split())}. Correct it.") from error
-
-
-def _measure(node: yaml.Node | None, known: dict[int, int]) -> int:
-    # The number of nodes below this one when every alias is written out.
-    if not isinstance(node, yaml.CollectionNode):
-        return 1
-    if id(node) in known:
-        if known[id(node)] == 0:
-            raise SettingsError(f"contains itself at line {_line(node)}. Correct it.")
-        return known[id(node)]
-    known[id(node)] = 0
-    size, seen = 1, set[str]()
-    for child in node.value:
-        inner = child if isinstance(child, tuple) else (child,)
-        key: Any = inner[0].value if len(inner) == 2 and inner[0].tag != "tag:yaml.org,2002:merge" else None
-        if isinstance(key, str):
-            if key in seen:
-                raise SettingsError(f"names {key[:60]!r} twice, again in line {_line(inner[0])}. Remove one.")
-            seen.add(key)
-        size += sum(_measure(part, known) for part in inner)
-        if size > MAX_NODES:
+    values, count = [(content, 0)], 0  # an alias is one more way to the same value, which may lead to itself
+    while values:
+        value, depth = values.pop()
+        count += 1
+        if depth > MAX_DEPTH:
+            raise SettingsError("is nested too deeply. Correct it.")
+        if count > MAX_NODES:
             raise SettingsError(f"holds more than {MAX_NODES:,} values. Shorten it.")
-    known[id(node)] = size
-    return size
-
-
-def _line(node: yaml.Node) -> int:
-    return node.start_mark.line + 1 if node.start_mark else 0
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        values += [(item, depth + 1) for item in cast("Iterable[Any]", inner)]
+    return content
 
 
 def _without_empty(content: dict[str, Any]) -> dict[str, Any]:
@@ -173,12 +155,12 @@ def translated(content: Mapping[str, Any], file: str) -> Translation:
     """
     result = Translation(file, {name: value for name, value in content.items() if name not in SECTIONS})
     for section in [name for name in content if name in SECTIONS]:
-        keys = _section(content, section, file)
+        keys = dict(_section(content, section, file))
         if section == "llm":
             result.put_model(keys)
             continue
-        if keys.get("document_cache_enabled") is False and section == "dcm":
-            keys = {**keys, "document_cache_size": 0}
+        if section == "dcm" and keys.pop("document_cache_enabled", True) is False:
+            keys["document_cache_size"] = 0
         for name, value in keys.items():
             key = f"{section}.{name}"
             if key not in ALIASES:
@@ -189,8 +171,7 @@ def translated(content: Mapping[str, Any], file: str) -> Translation:
                     got = str(value)[:80]
                     raise SettingsError(f"{key} in {file}: it must be a number of {unit} (got {got!r}). Correct it.")
                 value = convert(value)
-            if key != "dcm.document_cache_enabled":
-                result.put(ALIASES[key], value, key)
+            result.put(ALIASES[key], value, key)
     return result
 
 

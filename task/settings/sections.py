@@ -16,7 +16,6 @@ from task.settings.values import (
     Listed,
     Paths,
     Port,
-    RedisUrl,
     Section,
     ServerUrl,
     TextMap,
@@ -147,7 +146,6 @@ class RagSettings(Section):
     index_url: SecretStr | None = setting(
         None, "PostgreSQL with pgvector for the vectors: postgresql://user:password@host/name; empty: in memory."
     )
-    store_url: RedisUrl | None = setting(None, "The former name of `AGENT_REDIS_URL`.")
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "How the embedding model computes; `auto`: bfloat16 where the processor has it."
     )

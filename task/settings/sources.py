@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -168,7 +167,6 @@ def load_settings(
     known = list(settings_of(Settings, PREFIX))
     settings = _built(known, sources, homes)
     _check_seconds(known, settings, sources)
-    _ = settings.redis_address
     in_console = (setting for setting in known if setting.console and setting.given_in(settings))
     settings._for_the_console = tuple(map(sources.where, in_console))
     names = {setting.variable for setting in known} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
@@ -235,7 +233,7 @@ def _explained(error: ValidationError, known: Sequence[Setting], sources: Settin
     fault = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     path = tuple(str(part) for part in fault["loc"])
     setting = next((item for item in known if item.path == path[: len(item.path)]), None)
-    reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
+    reason = fault["msg"].removeprefix("Value error, ").partition(" or instance of")[0].rstrip(".")
     if setting is None:
         keys = {item.key for item in known} | {item.path[0] for item in known} | SECTIONS
         key, near = f"{sources.document.spelling(path)} in {sources.document.file}", nearest(".".join(path), keys)
@@ -244,44 +242,17 @@ def _explained(error: ValidationError, known: Sequence[Setting], sources: Settin
         if fault["type"] == "value_error":  # two settings of a section contradict each other
             return f"{reason}. Correct it."
         return f"{key} must hold settings of its own, such as {near}. Correct it."
-    rest = fault["loc"][len(setting.path) :]
-    section, secret = _surroundings(setting, rest)
+    rest, default = fault["loc"][len(setting.path) :], setting.field.get_default()
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
     where = f"{sources.where(setting)}:{sources.inside(setting, place)}"
     if fault["type"] == "extra_forbidden":
-        names = list(section.model_fields) if section is not None else []
-        near = get_close_matches(str(rest[-1]), names, n=1)
-        advice = f", did you mean {near[0]}?" if near else f"; there are {', '.join(names)}."
-        return f"{where} unknown{advice} Rename or remove it."
-    if section is not None and fault["type"] == "list_type":
-        reason = "it must be a list of mappings"
-    elif section is not None and fault["type"] == "model_type":
-        required = [name for name, field in section.model_fields.items() if field.is_required()]
-        reason = f"it must be a mapping with {' and '.join(required)}"
-    given, default = str(fault["input"]), setting.field.get_default()
-    # A mapping may hold a key, and an address a password.
-    hidden = secret or setting.key in sources.document.expanded or given[:1] in ("[", "{") or "@" in given
-    got = "" if hidden or isinstance(fault["input"], dict | list) else f" (got {given[:80]!r})"
+        return f"{where} unknown. Rename or remove it."
+    given = str(fault["input"])
+    # What is inside a setting may be a key, a text in brackets may hold one, and an address a password.
+    hidden = rest or setting.secret or setting.key in sources.document.expanded or given[:1] in ("[", "{")
+    got = "" if hidden or "@" in given else f" (got {given[:80]!r})"
     fix = f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
     return f"{where} {reason[0].lower()}{reason[1:]}{got}. {fix}"
-
-
-def _surroundings(setting: Setting, rest: Sequence[str | int]) -> tuple[type[BaseModel] | None, bool]:
-    """The section in which a place of the setting's value lies, and whether that place is secret."""
-
-    def section_in(annotation: Any) -> type[BaseModel] | None:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            return annotation
-        return next(filter(None, map(section_in, get_args(annotation))), None)
-
-    annotation: Any = setting.field.annotation
-    section = inner = section_in(annotation)
-    for part in rest:
-        section = inner
-        if section is not None and part in section.model_fields:
-            annotation = section.model_fields[str(part)].annotation
-            inner = section_in(annotation)
-    return section, SecretStr in (annotation, *get_args(annotation))
 
 
 def _marks(field: FieldInfo) -> Mapping[str, Any]:
@@ -291,7 +262,6 @@ def _marks(field: FieldInfo) -> Mapping[str, Any]:
 def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(weak)
     for name, value in strong.items():
-        below = merged.get(name)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        merged[name] = _merged(cast("dict[str, Any]", below), cast("dict[str, Any]", value)) if both else value
+        inner = isinstance(merged.get(name), dict) and isinstance(value, dict)
+        merged[name] = _merged(merged[name], value) if inner else value
     return merged

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import PrivateAttr, SecretStr
 
-from task.errors import SettingsError
 from task.settings import framework, sections
 from task.settings.values import (
     AsJson,
@@ -144,27 +143,11 @@ class Settings(Section):
     @property
     def store_options(self) -> dict[str, Any]:
         """The arguments of `task.store.access.StoreAccess`."""
-        chosen, url = self.store, self.store.url
+        url = self.store.url
         return {
+            **self.store.model_dump(),
             "url": url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}",
             "shared": self.workers > 1,
-            "migrate": chosen.migrate,
-            "days": chosen.days,
-            "sessions": chosen.sessions,
-            "traces": chosen.traces,
             "data_dir": self.data_dir,
             "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
         }
-
-    @property
-    def redis_address(self) -> str | None:
-        """The address of the Redis that agents share, under either of its names.
-
-        Raises:
-            SettingsError: the two names have different values.
-        """
-        url, former = self.redis_url, self.rag.store_url
-        if url is not None and former is not None and url != former:
-            raise SettingsError("AGENT_REDIS_URL and its former name AGENT_RAG__STORE_URL differ. Remove the latter.")
-        secret = url or former
-        return secret.get_secret_value() if secret is not None else None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from time import monotonic
-from typing import Literal, TypeVar, cast
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,11 +19,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from task.telemetry.operations import Event, Operation
 
-_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 OTHER = "other"
 TOOL_SECONDS = "dial_agent_tool_duration_seconds"
 MOST_TOOLS, MOST_ERRORS = 200, 50
-FRESH_SECONDS = 1.0  # for which an answer is kept: many scrapes at once cost as much as one
 # Source: the buckets that OpenTelemetry's conventions for generative AI advise.
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -56,8 +52,6 @@ class PrometheusMetrics:
 
     def __init__(self, models: Collection[str] = (), shared: Path | None = None) -> None:
         self._models, self._tools, self._errors = Names(models), Names(room=MOST_TOOLS), Names(room=MOST_ERRORS)
-        self._children = dict[tuple[object, tuple[str, ...]], object]()
-        self._rendered, self._rendered_at, self._rendering = b"", 0.0, threading.Lock()
         self.registry = registry = CollectorRegistry()
         if shared is not None:
             MultiProcessCollector(registry, str(shared))
@@ -105,52 +99,52 @@ class PrometheusMetrics:
 
     def operation_started(self, operation: Operation) -> None:
         if operation.kind == "invoke_agent":
-            self._of(self._running, operation.run.door).inc()
+            self._running.labels(operation.run.door).inc()
 
     def first_chunk(self, operation: Operation, seconds: float) -> None:
         if operation.kind == "invoke_agent":
-            self._of(self._first_text, operation.run.door).observe(seconds)
+            self._first_text.labels(operation.run.door).observe(seconds)
         elif operation.kind == "chat":
-            self._of(self._first_chunk, *self._chat(operation)).observe(seconds)
+            self._first_chunk.labels(*self._chat(operation)).observe(seconds)
 
     def operation_ended(self, operation: Operation) -> None:
         error = self._errors.label(operation.error) if operation.error else ""
         if operation.kind == "invoke_agent":
             door = operation.run.door
-            self._of(self._running, door).dec()
-            self._of(self._runs, door, operation.status or "failed").inc()
-            self._of(self._run_seconds, door).observe(operation.seconds)
+            self._running.labels(door).dec()
+            self._runs.labels(door, operation.status or "failed").inc()
+            self._run_seconds.labels(door).observe(operation.seconds)
             if operation.cost:
-                self._of(self._cost, self._models.label(operation.name)).inc(operation.cost)
+                self._cost.labels(self._models.label(operation.name)).inc(operation.cost)
         elif operation.kind == "chat":
             labels, (prompt, completion, cached) = self._chat(operation), operation.usage
-            self._of(self._chat_seconds, *labels, error).observe(operation.seconds)
-            self._of(self._tokens, *labels, "input").observe(prompt)
-            self._of(self._tokens, *labels, "output").observe(completion)
+            self._chat_seconds.labels(*labels, error).observe(operation.seconds)
+            self._tokens.labels(*labels, "input").observe(prompt)
+            self._tokens.labels(*labels, "output").observe(completion)
             if cached:
-                self._of(self._cached, labels[2]).inc(cached)
+                self._cached.labels(labels[2]).inc(cached)
         else:
             outcome = "failed" if error else "ok"
-            self._of(self._tool_seconds, self._tools.label(operation.name), outcome).observe(operation.seconds)
+            self._tool_seconds.labels(self._tools.label(operation.name), outcome).observe(operation.seconds)
         if error:
-            self._of(self._errors_total, operation.kind, error).inc()
+            self._errors_total.labels(operation.kind, error).inc()
 
     def count(self, event: Event, *labels: str) -> None:
-        self._of(self._events[event], *labels).inc()
+        self._events[event].labels(*labels).inc()
 
     def queued(self, queue: str, change: int) -> None:
-        self._of(self._queues, queue).inc(change)
+        self._queues.labels(queue).inc(change)
 
     def waiting(self, approvals: int) -> None:
         """So many questions of the store wait for a user."""
         self._waiting.set(approvals)
 
     def http_started(self, door: str) -> None:
-        self._of(self._open, door).inc()
+        self._open.labels(door).inc()
 
     def http_ended(self, door: str, status: int) -> None:
-        self._of(self._open, door).dec()
-        self._of(self._http, door, str(status)).inc()
+        self._open.labels(door).dec()
+        self._http.labels(door, str(status)).inc()
 
     def tools(self) -> dict[str, tuple[int, int, float]]:
         """The calls, the failed ones and the seconds of each tool since the start."""
@@ -171,18 +165,8 @@ class PrometheusMetrics:
         start_http_server(port, host, self.registry)
 
     def render(self) -> bytes:
-        """Everything in Prometheus's text format, at most a second old."""
-        with self._rendering:
-            if monotonic() - self._rendered_at >= FRESH_SECONDS:
-                self._rendered, self._rendered_at = generate_latest(self.registry), monotonic()
-            return self._rendered
-
-    def _of(self, metric: _Metric, *labels: str) -> _Metric:
-        # The library's own look-up checks and converts the labels each time, which costs more than the update.
-        child = self._children.get((metric, labels))
-        if child is None:
-            child = self._children[metric, labels] = metric.labels(*labels)
-        return cast("_Metric", child)
+        """Everything in Prometheus's text format."""
+        return generate_latest(self.registry)
 
     def _chat(self, operation: Operation) -> tuple[str, str, str]:
         return "chat", operation.run.provider, self._models.label(operation.name)

@@ -168,8 +168,7 @@ def _part(kind: Kind, name: str, attributes: Mapping[str, Value] | None = None) 
 
 def first_chunk() -> None:
     """Something of the current operation's answer has arrived."""
-    operation = _current.get()
-    if operation is not None:
+    if (operation := _current.get()) is not None:
         operation.first_chunk()
 
 
@@ -194,14 +193,13 @@ def queued(queue: str) -> Generator[None]:
     """The block waits in this queue, or is processed from there."""
     operation = _current.get()
     metrics = operation.telemetry.metrics if operation is not None else None
-    if metrics is None:
-        yield
-        return
-    metrics.queued(queue, 1)
+    if metrics is not None:
+        metrics.queued(queue, 1)
     try:
         yield
     finally:
-        metrics.queued(queue, -1)
+        if metrics is not None:
+            metrics.queued(queue, -1)
 
 
 def trace_headers() -> dict[str, str]:

@@ -11,7 +11,7 @@ from task.settings.sources import settings_of
 TASK = Path(__file__).parents[2] / "task"
 # It shows all settings in the documented shape, whether they have an effect or not.
 VIEW = TASK / "console" / "configuration.py"
-PASSED_ON = ("interpreter",)  # as a whole, to the command of its server
+PASSED_ON = {("interpreter",), ("store",)}  # as a whole, to a command and to the store
 
 
 def read_keys() -> set[str]:
@@ -21,4 +21,4 @@ def read_keys() -> set[str]:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     known = settings_of(Settings, "")
-    return {item.key for item in known if read.issuperset(item.path) or item.path[:-1] == PASSED_ON}
+    return {item.key for item in known if read.issuperset(item.path) or item.path[:-1] in PASSED_ON}

@@ -138,27 +138,20 @@ async def test_a_redis_that_is_silent_is_waited_for_once() -> None:
 @pytest.mark.fault("search in documents: an address of Redis with a wrong scheme, port, option or file, or two of them")
 @pytest.mark.fault("search in documents: a store's address that is none")
 @pytest.mark.parametrize("url", ["localhost:6379", "http://:secret@localhost:6379", "redis:///0", "unix://"])
-@pytest.mark.parametrize("name", ["AGENT_REDIS_URL", "AGENT_RAG__STORE_URL"])
-def test_an_address_that_is_not_a_redis_is_refused_at_the_start(name: str, url: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{name} .*such as redis://localhost:6379/0") as refused:
-        load_settings(environ={name: url}, directory=tmp_path)
+def test_an_address_that_is_not_a_redis_is_refused_at_the_start(url: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"AGENT_REDIS_URL .*such as redis://localhost:6379/0") as refused:
+        load_settings(environ={"AGENT_REDIS_URL": url}, directory=tmp_path)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     "url", ["redis://:secret@cache:6379/0", "rediss://cache?ssl_cert_reqs=none", "unix:///run/redis.sock?db=1"]
 )
-@pytest.mark.parametrize("name", ["AGENT_REDIS_URL", "AGENT_RAG__STORE_URL"])
-def test_every_way_to_a_redis_is_accepted_under_both_names(name: str, url: str, tmp_path: Path) -> None:
-    assert load_settings(environ={name: url}, directory=tmp_path).redis_address == url
+def test_every_way_to_a_redis_is_accepted(url: str, tmp_path: Path) -> None:
+    settings = load_settings(environ={"AGENT_REDIS_URL": url}, directory=tmp_path)
+    assert settings.redis_url is not None
+    assert settings.redis_url.get_secret_value() == url
     RedisStore(url).check()
-
-
-@pytest.mark.fault("search in documents: an address of Redis with a wrong scheme, port, option or file, or two of them")
-def test_two_different_redis_are_refused(tmp_path: Path) -> None:
-    both = {"AGENT_REDIS_URL": "redis://one", "AGENT_RAG__STORE_URL": "redis://other"}
-    with pytest.raises(SettingsError, match="AGENT_REDIS_URL and its former name"):
-        load_settings(environ=both, directory=tmp_path)
 
 
 @pytest.mark.fault("search in documents: an address of Redis with a wrong scheme, port, option or file, or two of them")
