@@ -120,19 +120,14 @@ def embedded(body: bytes, count: int) -> Embedded:
             items = sorted(items, key=lambda item: item["index"])
             if [item["index"] for item in items] != list(range(len(items))):
                 raise ValueError("the vectors are not numbered from 0 without gaps")
-        rows = [row(item["embedding"]) for item in items]
+        with np.errstate(over="ignore", invalid="ignore"):
+            matrix = np.stack([row(item["embedding"]) for item in items])
+            lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+        if len(matrix) != count or not matrix.size or not np.isfinite(lengths).all():
+            raise ValueError("vectors are missing, empty or not finite")
         tokens = (content.get("usage") or {}).get("prompt_tokens") or 0
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise _malformed("is not a list of embeddings") from error
-    if len(rows) != count:
-        raise _malformed(f"has {len(rows)} vectors for {count} texts")
-    if len({row.shape for row in rows}) != 1 or not rows[0].size:
-        raise _malformed("has vectors of different lengths" if rows[0].size else "has empty vectors")
-    with np.errstate(over="ignore", invalid="ignore"):
-        matrix = np.stack(rows)
-        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
-        raise _malformed("has vectors with numbers that are not finite")
+        raise _malformed(f"is not a list of embeddings of one length, {count} in number") from error
     return Embedded((matrix / np.maximum(lengths, 1e-12)).astype(np.float32), tokens if isinstance(tokens, int) else 0)
 
 

@@ -35,15 +35,6 @@ _TOO_LONG = re.compile(
     r"input token count .{0,60}exceeds",
     re.IGNORECASE | re.DOTALL,
 )
-_SENTENCES = {
-    400: "The model provider refused the request",
-    401: "The model provider refused the key",
-    403: "The model provider does not allow this key to use the model",
-    404: "The model provider does not know the model or the address",
-    408: "The model provider timed out",
-    413: "The request is too large for the model provider",
-    429: "The model provider is receiving too many requests",
-}
 _NO_LIMIT = 2**63 - 1  # Core's word for "no limit"
 _CORE_LIMIT = re.compile(r"(Minute|Hour|Day|Week|Month) limit: (\d{1,19}) / (\d{1,19}) (tokens|requests)\.")
 _NAMES_A_MODEL = re.compile(r"model|deployment|application", re.IGNORECASE)
@@ -115,7 +106,7 @@ def _failure(status: int, error: Mapping[str, Any], secrets: Iterable[str]) -> P
     text = _redacted(message if isinstance(message, str) else orjson.dumps(message).decode(), secrets)
     names = [str(value) for name in ("code", "type", "status") if (value := error.get(name)) is not None]
     code = names[0] if names else None
-    sentence = _SENTENCES.get(status, "The model provider failed" if status >= 500 else _SENTENCES[400])
+    sentence = "The model provider failed" if status >= 500 else "The model provider refused the request"
     if CONTEXT_LENGTH in names or _TOO_LONG.search(text):
         code, sentence = CONTEXT_LENGTH, "The conversation is too long for the model"
     shown = error.get("display_message")

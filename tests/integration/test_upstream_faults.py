@@ -86,10 +86,10 @@ async def answered(model: ChatModel) -> tuple[Accumulator, ProviderError | None]
 
 
 BEFORE_THE_STREAM = {
-    "401": (http_error(401, f"Incorrect API key provided: {KEY}"), 401, "refused the key"),
-    "403": (plain_error(403, f"Access denied for {KEY}"), 403, "does not allow this key"),
-    "404": (plain_error(404, "Unknown application: test-model"), 404, "does not know the model"),
-    "429": (http_error(429, "Slow down", retry_after=600), 429, "too many requests"),
+    "401": (http_error(401, f"Incorrect API key provided: {KEY}"), 401, "refused the request"),
+    "403": (plain_error(403, f"Access denied for {KEY}"), 403, "refused the request"),
+    "404": (plain_error(404, "Unknown application: test-model"), 404, "refused the request"),
+    "429": (http_error(429, "Slow down", retry_after=600), 429, "refused the request"),
     "500": (http_error(500, "boom"), 500, "failed"),
     "502 in plain text": (plain_error(502, "No route"), 502, "failed"),
     "503 in HTML": (html_error(503), 503, "failed"),

@@ -194,7 +194,7 @@ def test_no_key_gets_into_an_error() -> None:
     }
     error = http_failure(401, json.dumps(body).encode(), {}, ["dial-key-1"])
     assert error.text == "Incorrect API key provided: *** *** is wrong"
-    assert str(error) == "The model provider refused the key (HTTP 401)."
+    assert str(error) == "The model provider refused the request (HTTP 401)."
 
 
 @pytest.mark.parametrize(
