@@ -246,9 +246,8 @@ class _Run:
         return self.ended("suspended", pending=waiting)
 
     def _add_tool_usage(self, usage: Usage, model: str = TOOLS, /) -> None:
-        for name, part in usage.by_model(model).items():
-            self._usage += part
-            self._tool_usage[name] = self._tool_usage.get(name, Usage()) + part
+        self._usage += usage
+        self._tool_usage[model] = self._tool_usage.get(model, Usage()) + usage
 
     def _add(self, *messages: Message) -> None:
         self._messages += messages

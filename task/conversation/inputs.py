@@ -280,9 +280,6 @@ def typed_answer(line: str) -> Answer | None:
             return None
 
 
-_Clause = tuple[tuple[str, ...], Answer]  # the codes of the calls (none: every call), and the answer about them
-
-
 def _of_form(value: Any, count: int) -> tuple[Answer, ...] | None:
     if not isinstance(value, Mapping):
         return None
@@ -305,28 +302,22 @@ def _decision(text: str) -> Mapping[str, Answer] | None:
         return None
     found: dict[str, Answer] = {}
     for segment in _SEGMENTS.split(text):
-        clauses = _clauses(segment.strip(" \t\r"))
-        if clauses is None:
-            return None
-        for codes, answer in clauses:
+        line, place = segment.strip(" \t\r"), 0
+        while place < len(line) or not line:
+            if (clause := _CLAUSE.match(line, place)) is None:
+                return None
+            choice, place, reason = _WORDS[clause[1].lower()], clause.end(), ""
+            join = _JOIN.match(line, place)
+            if join and _CLAUSE.match(line, join.end()):
+                place = join.end()
+            elif _END.fullmatch(line, place):
+                place = len(line)
+            elif choice == "deny" and (because := _REASON.fullmatch(line, place)):
+                place, reason = len(line), because[1].strip()[:REASON_CHARS]
+            else:
+                return None
+            answer = Answer.of(choice, reason)
+            codes = _NAMED.findall((clause[2] or "").lower())
             if any(found.setdefault(code, answer) != answer for code in codes or (_EVERY,)):
                 return None
     return found if _EVERY not in found or len(found) == 1 else None
-
-
-def _clauses(segment: str) -> list[_Clause] | None:
-    clauses: list[_Clause] = []
-    position = 0
-    while clause := _CLAUSE.match(segment, position):
-        choice, position = _WORDS[clause[1].lower()], clause.end()
-        codes = tuple(_NAMED.findall((clause[2] or "").lower()))
-        if _END.fullmatch(segment, position):
-            return [*clauses, (codes, Answer.of(choice))]
-        join = _JOIN.match(segment, position)
-        if join and _CLAUSE.match(segment, join.end()):
-            clauses.append((codes, Answer.of(choice)))
-            position = join.end()
-            continue
-        reason = _REASON.fullmatch(segment, position) if choice == "deny" else None
-        return [*clauses, (codes, Answer.of(choice, reason[1].strip()[:REASON_CHARS]))] if reason else None
-    return None

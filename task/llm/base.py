@@ -79,25 +79,6 @@ class Usage:
     def __sub__(self, other: Usage) -> Usage:
         return Usage(*map(sub, self.counts, other.counts))
 
-    def by_model(self, asked: str) -> dict[str, Usage]:
-        """The tokens by the model that used them, for a request to the model `asked`."""
-        return {asked: self}
-
-
-@frozen_data
-class DelegatedUsage(Usage):
-    """Tokens of a request to a deployment that reports the usage of the `models` it called."""
-
-    models: tuple[tuple[str, Usage], ...] = ()
-
-    def by_model(self, asked: str) -> dict[str, Usage]:
-        reported: dict[str, Usage] = {}
-        for model, usage in self.models:
-            reported[model] = reported.get(model, Usage()) + usage
-        unknown = self - sum(reported.values(), Usage())
-        rest = Usage(*(max(count, 0) for count in unknown.counts))
-        return {**reported, asked: reported.get(asked, Usage()) + rest} if rest != Usage() else reported
-
 
 @dataclass(frozen=True, slots=True)
 class Finish:

@@ -13,7 +13,6 @@ import orjson
 from task.conversation.messages import Attachment
 from task.errors import ProviderError
 from task.llm.base import (
-    DelegatedUsage,
     Delta,
     FileDelta,
     Finish,
@@ -221,7 +220,7 @@ class _ChatAnswer:
                 return deltas
             self._started = True
             if usage := chunk.get("usage"):
-                self.usage = _usage(usage, chunk.get("statistics"))
+                self.usage = _usage(usage)
             if choices := chunk.get("choices"):
                 choice = choices[0]
                 if delta := choice.get("delta") or choice.get("message"):
@@ -239,26 +238,15 @@ class _ChatAnswer:
         self.failure = failure
 
 
-def _usage(usage: dict[str, Any], statistics: Any) -> Usage:
+def _usage(usage: dict[str, Any]) -> Usage:
     def detail(group: str, name: str) -> int:
         details = usage.get(group)
         count = details.get(name) if isinstance(details, dict) else None
         return count if type(count) is int else 0
 
-    counts = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
-    counts.append(detail("prompt_tokens_details", "cached_tokens"))
-    counts.append(detail("completion_tokens_details", "reasoning_tokens"))
-    models: list[tuple[str, Usage]] = []
-    reported = statistics.get("usage_per_model") if isinstance(statistics, dict) else None  # an extension of DIAL's
-    for item in reported if isinstance(reported, list) else ():
-        match item:
-            case {"model": str(model)} if model:
-                used = [item.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
-                if all(type(count) is int for count in used):
-                    models.append((model, Usage(*used)))
-            case _:
-                pass
-    return DelegatedUsage(*counts, models=tuple(models)) if models else Usage(*counts)
+    cached = detail("prompt_tokens_details", "cached_tokens")
+    reasoning = detail("completion_tokens_details", "reasoning_tokens")
+    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached, reasoning)
 
 
 def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:

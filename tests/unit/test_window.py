@@ -179,27 +179,3 @@ async def test_tokens_that_a_deployment_reports_are_in_the_usage() -> None:
     async with peer(streams(*parts)) as deployment:
         outcome = await run_with(model, DeploymentTool(deployment.url, spec))
     assert (outcome.usage, outcome.tool_usage) == (Usage(40, 5), {"translator": Usage(30, 4)})
-
-
-@pytest.mark.parametrize(
-    ("reported", "behind"),
-    [
-        ([("big", 20, 4)], {"big": Usage(20, 4), "translator": Usage(10, 0)}),
-        ([("big", 10, 0), ("big", 20, 4)], {"big": Usage(30, 4)}),
-        ([("big", 300, 40)], {"big": Usage(300, 40)}),
-        ([("big", 30, None)], {"big": Usage(30, 0), "translator": Usage(0, 4)}),
-        ([(7, 30, 4), ("big", "x", 4)], {"translator": Usage(30, 4)}),
-        ("nothing", {"translator": Usage(30, 4)}),
-    ],
-)
-async def test_usage_is_split_by_the_models_that_a_deployment_called(reported: Any, behind: dict[str, Usage]) -> None:
-    names = ("model", "prompt_tokens", "completion_tokens")
-    per_model = [dict(zip(names, row, strict=False)) if isinstance(row, tuple) else row for row in reported]
-    usage = {"prompt_tokens": 30, "completion_tokens": 4}
-    last = chunk({}, "stop", usage=usage, statistics={"usage_per_model": per_model})
-    spec = DeploymentSpec("translate", "Translates.", "translator", prompt="text")
-    model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
-    async with peer(streams(chunk({"content": "Ja"}), last, DONE)) as deployment:
-        outcome = await run_with(model, DeploymentTool(deployment.url, spec))
-    assert outcome.tool_usage == behind
-    assert outcome.usage == sum(behind.values(), Usage(10, 1))
