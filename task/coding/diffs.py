@@ -41,11 +41,12 @@ class FileDiff:
 
 def file_diffs(pairs: Mapping[str, Pair], content: Callable[[Entry], bytes]) -> list[FileDiff]:
     """The differences of files and links in order of their paths; Git's own files and folders are left out."""
-    return [
+    found = [
         _file_diff(path, before, after, content)
         for path, (before, after) in sorted(pairs.items())
         if ".git" not in path.split("/") and any(item is not None and item.kind in SHOWN for item in (before, after))
     ]
+    return [item for item in found if item.text]
 
 
 def whole(diffs: Iterable[FileDiff]) -> str:
@@ -67,9 +68,8 @@ def _file_diff(path: str, before: Entry | None, after: Entry | None, content: Ca
     elif old_mode != new_mode:
         head += [f"old mode {old_mode}", f"new mode {new_mode}"]
     if before is not None and after is not None and (before.kind, before.content) == (after.kind, after.content):
-        if old_mode == new_mode:  # a mode that Git does not know, such as one of a group
-            head += [f"old mode 100{before.mode:03o}", f"new mode 100{after.mode:03o}"]
-        return FileDiff(path, "\n".join(head) + "\n")
+        # Git does not know every mode, such as one of a group.
+        return FileDiff(path, "\n".join(head) + "\n" if old_mode != new_mode else "")
     lines = _unified(old, new) if old is not None and new is not None else None
     old_name, new_name = old_name if old_mode else "/dev/null", new_name if new_mode else "/dev/null"
     if lines is None:

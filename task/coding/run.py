@@ -11,7 +11,7 @@ from time import monotonic, time_ns
 from task.approvals.approvals import ApprovalRules
 from task.closing import run_to_completion
 from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
+from task.coding.coder import CODER_PROMPT, Ask, Coder, Progress
 from task.coding.diffs import FileDiff, unseen_changes, whole
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import Snapshot, SnapshotError
@@ -19,7 +19,6 @@ from task.coding.state import STATUSES, TaskState, conversation, record
 from task.coding.verification import OwnCommands, changed_tests
 from task.conversation.messages import Message, tool_message, unanswered, user
 from task.errors import AgentError, ProviderError, reference_of, with_reference
-from task.llm.base import Usage
 from task.llm.failures import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy
@@ -60,7 +59,7 @@ LOST = (
     "Error: the work was interrupted before this call's result was kept. It may have run: check whether it did before "
     "you call it again."
 )
-NUMBERED = "\n\nThe plan:\n{plan}\nReport each step with plan_step_done as soon as it is done."
+NUMBERED = "\n\nThe plan:\n{plan}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +97,26 @@ class Work:
     yes: bool
     steps: int
     notes: Sequence[str]
-    _progress: Progress | None = field(default=None, init=False)
+    _progress: Progress = field(init=False)
     _saved: list[Message] = field(default_factory=list[Message], init=False)
     _diffs: list[FileDiff] = field(default_factory=list[FileDiff], init=False)
-    _unkept: str = field(default="", init=False)
-    _usage: dict[str, Usage] = field(default_factory=dict[str, Usage], init=False)
     _trace_id: str | None = field(default=None, init=False)
     _began_ns: int = field(default=0, init=False)
     _asked: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._progress = self.earlier.progress or Progress([])
+        self._saved = list(self._progress.messages)
 
     async def carry_out(self) -> TaskEnded:
         """Do all of it; failures and interruptions are reported as the task's end."""
         started, run, coder = monotonic(), self.run, self.coder
         options = RunOptions(DOOR, coder.profile.model).as_dict()
         planner = None if self.earlier.plan is not None else self.planner.label
-        kept, path = {"verify": self.verify}, str(self.workspace.path)
+        given, path = {"verify": self.verify}, str(self.workspace.path)
         beginning = (
             RunStarted(run.run_id, None, None, coder.label, 0, options),
-            TaskStarted(self.earlier.task, path, planner, coder.label, self.apply, kept),
+            TaskStarted(self.earlier.task, path, planner, coder.label, self.apply, given),
             *((Checkpoint(self.tail.id, start=False),) if self.tail is not None else ()),
         )
         for event in beginning:
@@ -133,10 +134,13 @@ class Work:
             work.cancel()
 
         stopping = asyncio.create_task(stop_on_request())
+        kept = True
         try:
             result, reason = await self._result()
         except asyncio.CancelledError:
             result, reason = "interrupted", "interrupted"
+        except SnapshotError as error:
+            result, reason, kept = "failed", str(error), False
         except ProviderError as error:
             result, reason = "failed", error.display_message or explained(error, self._asked)
         except (AgentError, ValueError) as error:
@@ -147,15 +151,10 @@ class Work:
             result, reason = "failed", with_reference("The run failed unexpectedly.", reference)
         finally:
             stopping.cancel()
-        return await run_to_completion(self._ended(result, reason, started))
+        return await run_to_completion(self._ended(result, reason, monotonic() - started, kept=kept))
 
-    async def _ended(self, result: TaskResult, reason: str, started: float) -> TaskEnded:
-        run, diffs, progress = self.run, self._diffs, self._progress or Progress([])
-        if self._unkept:
-            result, reason = "failed", self._unkept
-        usage = dict(self._usage)
-        for model, used in progress.usage.items():
-            usage[model] = usage.get(model, Usage()) + used
+    async def _ended(self, result: TaskResult, reason: str, seconds: float, *, kept: bool) -> TaskEnded:
+        run, diffs, progress = self.run, self._diffs, self._progress
         ended = TaskEnded(
             run.run_id,
             result,
@@ -165,8 +164,8 @@ class Work:
             whole(diffs),
             tuple(item.path for item in diffs),
             tuple(changed_tests((item.path for item in diffs), (item.path for item in diffs if not item.is_new))),
-            {model: (used.prompt_tokens, used.completion_tokens) for model, used in usage.items()},
-            monotonic() - started,
+            {model: (used.prompt_tokens, used.completion_tokens) for model, used in progress.usage.items()},
+            seconds,
             self._trace_id,
         )
         stopped = "stop" if result in ("planned", "verified", "not_verified") else None
@@ -175,7 +174,7 @@ class Work:
         record(self.store, run, replace(ended, diff=""))
         record(self.store, run, finished)
         # Where the workspace was not kept at the end, undo looks at it as at that of a task whose process was killed.
-        status = STATUSES[result] if not self._unkept else "interrupted"
+        status = STATUSES[result] if kept else "interrupted"
         await self.store.runs.finish(run, status, error=None if result in ("planned", "verified") else reason)
         self.show(ended)
         self.show(finished)
@@ -189,7 +188,8 @@ class Work:
             files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
             start = TraceStart(self.run.owner, DOOR, profile.model, asked=(user(task),), run_id=self.run.run_id)
             async with recorded(self.planner.services.store, start) as observer:
-                plan, self._usage[profile.model] = await planned(profile, caller, task, files, observer)
+                plan, usage = await planned(profile, caller, task, files, observer)
+            self._progress.count(profile.model, usage)
         self._emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
         await self.store.runs.save(self.run.run_id)
         if not self.apply:
@@ -224,21 +224,16 @@ class Work:
     async def _coded(self, plan: Plan, rules: ApprovalRules) -> RunOutcome:
         coder, store, earlier = self.coder, self.store, self.earlier
         self._asked = coder.profile.model
-        self._progress = progress = earlier.progress or Progress([])
-        self._saved = list(progress.messages)
+        progress = self._progress
         if progress.messages:
             progress.messages += [tool_message(call, LOST, failed=True) for call in unanswered(progress.messages)]
             progress.messages.append(user(CONTINUED.format(why=earlier.reason or KILLED)))
         else:
             numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(plan.plan, 1))
             progress.messages.append(user(plan.coder_prompt + NUMBERED.format(plan=numbered)))
+        asked, before = (progress.messages[-1],), len(progress.messages) - 1
         start = TraceStart(
-            self.run.owner,
-            DOOR,
-            coder.profile.model,
-            asked=(progress.messages[-1],),
-            history=len(progress.messages) - 1,
-            run_id=self.run.run_id,
+            self.run.owner, DOOR, coder.profile.model, asked=asked, history=before, run_id=self.run.run_id
         )
         self._trace_id = await store.traces.new_id()
         observer = TraceRecorder(store.traces, start, self._trace_id)
@@ -249,7 +244,6 @@ class Work:
             prompt=CODER_PROMPT,
             tools=[
                 *workspace_tools(self.workspace, self.commands),
-                PlanStepTool(plan.plan, self._emit),
                 ReadFileLinesTool(results),
                 SearchInFileTool(results),
             ],
@@ -263,9 +257,9 @@ class Work:
         observer.record()
         return outcome
 
-    async def _keep_step(self, progress: Progress) -> None:
+    async def _keep_step(self) -> None:
         before = self._diffs
-        await self._keep(progress)
+        await self._keep()
         await self.store.runs.save(self.run.run_id)
         if self._diffs != before:
             added, removed = sum(item.added for item in self._diffs), sum(item.removed for item in self._diffs)
@@ -275,27 +269,24 @@ class Work:
         if self._began_ns:
             for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
                 self._emit(Noted(sentence))
-        try:
-            await self._keep(self._progress)
-        except SnapshotError as error:
-            self._unkept = str(error)
+        await self._keep()
 
     async def _keep_calls(self, _: Grants) -> None:
         # Before a call is decided and runs: after a kill, the process that continues must know that it may have run.
-        if self._progress is not None and len(self._progress.messages) != len(self._saved):
-            self._keep_conversation(self._progress)
+        if len(self._progress.messages) != len(self._saved):
+            self._keep_conversation()
         await self.store.runs.save(self.run.run_id)
 
-    async def _keep(self, progress: Progress | None) -> None:
+    async def _keep(self) -> None:
         try:
             await self.checkpoints.step()
         finally:  # the conversation is kept where the folder cannot be
-            self._keep_conversation(progress)
+            self._keep_conversation()
             self._diffs = await self.checkpoints.diffs()
 
-    def _keep_conversation(self, progress: Progress | None) -> None:
-        said = conversation(progress, self._saved) if progress is not None else {}
-        self._saved = list(progress.messages) if progress is not None else self._saved
+    def _keep_conversation(self) -> None:
+        said = conversation(self._progress, self._saved)
+        self._saved = list(self._progress.messages)
         self._emit(Checkpoint(self.checkpoints.legs[-1][1].id, start=False, request=said))
 
     def _emit(self, event: RunEvent) -> None:

@@ -25,9 +25,9 @@ VERIFY_SECONDS, SETUP_SECONDS = 600.0, 1800.0
 OUTPUT_CHARS = 4_000  # of a command's output, from its end
 DEFAULT_COMMAND = "python -m pytest -q"
 NO_TESTS, BLOCKED, NOT_FOUND = 5, 126, 127  # exit codes: pytest collected nothing, refused, no such program
-_NODE = re.compile(r"[\w./-]+\.py(::[\w.-]+(\[[^\]]*\])?)*", re.ASCII)
-_PATH = re.compile(r"[\w./-]+", re.ASCII)
-_PLAIN = re.compile(r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbose|exitfirst)", re.ASCII)
+_OPTION = r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbose|exitfirst)"
+_NODE = r"(?!.*(^|/)\.\.(/|$))[\w.][\w./-]*(\.py(::[\w.-]+(\[[^\]]*\])?)+)?"  # a path in the workspace, or tests in one
+_ARGUMENT = re.compile(f"({_OPTION}|{_NODE})", re.ASCII)
 _WITH_VALUE = frozenset({"-k", "-m"})
 _TEST_FILE = re.compile(r"test_.*|.*_test\.\w+|.*\.(test|spec)\.\w+")
 _TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "testing"})
@@ -111,21 +111,15 @@ def pytest_command(text: str) -> str | None:
         arguments = words[1:]
     elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "pytest"]:
         arguments = words[3:]
-    elif len(words) == 1 and _NODE.fullmatch(words[0]):
+    elif len(words) == 1 and ".py" in words[0]:
         arguments = words
     else:
         return None
-    expects_value = False
-    for word in arguments:
-        if expects_value or word in _WITH_VALUE:
-            expects_value = not expects_value
-            continue
-        path = word.partition("::")[0]
-        inside = not path.startswith(("/", "~", "-")) and ".." not in path.split("/")
-        if not (_PLAIN.fullmatch(word) or (inside and (_NODE.fullmatch(word) or _PATH.fullmatch(word)))):
+    left = iter(arguments)
+    for word in left:
+        known = next(left, None) is not None if word in _WITH_VALUE else _ARGUMENT.fullmatch(word)
+        if not known:
             return None
-    if expects_value:
-        return None
     return shlex.join(["python", "-m", "pytest", *(["-q"] if "-q" not in arguments else []), *arguments])
 
 

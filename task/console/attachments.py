@@ -142,10 +142,10 @@ async def saved(files: DialFiles, api_key: str, attachment: Attachment, folder: 
                 content = base64.b64decode(data, validate=True)
 
     # Titles of charts and pictures have no extension: their file has one, or their type.
-    title = attachment.title or unquote(url) or "attachment"
+    name = attachment.title or unquote(url) or "attachment"
     usual = ".json" if kind.endswith("+json") else guess_extension(kind) or ""
-    extension = PurePosixPath(unquote(url)).suffix or usual
-    name = title if guess_type(title)[0] or title.endswith(extension) else title + extension
+    if not guess_type(name)[0]:
+        name = name.removesuffix(extension := PurePosixPath(unquote(url)).suffix or usual) + extension
 
     def written() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # parts of conversations

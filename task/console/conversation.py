@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
 
 from task.closing import run_blocking
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
@@ -254,9 +255,9 @@ def decided_approval(
 ) -> Answer | None:
     """The same for the question of a suspended run; the arguments of the answer have the tool's own names."""
     answer = decided(ui, product, approval.card, request_of(approval), approval.code, answered_elsewhere)
-    if answer is None or answer.arguments is None:
+    if answer is None or answer.arguments is None or approval.tool not in _ALIASES:
         return answer
-    names = _ALIASES[approval.tool].arguments if approval.tool in _ALIASES else {}
+    names = _ALIASES[approval.tool].arguments
     return replace(answer, arguments={names.get(name, name): value for name, value in answer.arguments.items()})
 
 
@@ -306,10 +307,10 @@ class StateFile:
         unfinished = self.path.with_name(f".{self.path.name}.part")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"session_id": session_id, **history.serialize()}, file, ensure_ascii=False)
+            unfinished.touch(mode=0o600)
+            unfinished.write_bytes(orjson.dumps({"session_id": session_id, **history.serialize()}))
             unfinished.replace(self.path)
-        except (OSError, UnicodeEncodeError) as error:
+        except (OSError, TypeError) as error:
             raise SettingsError(f"console.state_file: {self.path} cannot be written: {error}.") from error
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from task.console.terminal.answer import Look, RunView, attachment_line, attachment_of, heading
 from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
 from task.console.terminal.cards import ask_for_permission
-from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, folded, hanging, safe
+from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, folded, safe
 from task.conversation.inputs import Answer
 from task.conversation.messages import Attachment
 from task.errors import AgentError
@@ -87,10 +87,7 @@ class UserInterfaceManager:
         return text
 
     def display_system_message(self, message: str) -> None:
-        first, *more = safe(message).split("\n")
-        self._show(Text.assemble(*self._time(), (self._system_prefix, "cyan"), first))
-        for line in more:
-            self._show(hanging(line))
+        self._show(Text.assemble(*self._time(), (self._system_prefix, "cyan"), safe(message)))
 
     def display_user_message(self, message: str) -> None:
         self._show(Text.assemble("\n", *self._time(), (self._prompt, "bold cyan"), (safe(message), "bold")))

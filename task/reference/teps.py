@@ -6,10 +6,11 @@ Requests and results have the shapes of the framework's reference, or of its fir
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -78,8 +79,7 @@ class ToolRequest:
         parameters = json.loads(self.call.function.arguments)
         parameters.pop("icerc", None)
         icerc = {name: value for name, value in card.items() if name in _ICERC}
-        named = {"request_id": self.request_id, "tool_name": self.tool_name}
-        return named | {"parameters": parameters, "icerc": icerc}
+        return {"request_id": self.request_id, "tool_name": self.tool_name, "parameters": parameters, "icerc": icerc}
 
 
 class ToolHandlerInterface(ABC):
@@ -125,11 +125,10 @@ class TEPSManager:
         *,
         product: ConsoleProduct | None = None,
         ui: UserInterfaceManager | None = None,
-        caller: RunCaller | None = None,
     ) -> None:
         self._teps_settings, self._given, self.product = teps_settings, product, product
         self._ui, self._owns_ui = ui or UserInterfaceManager(), ui is None
-        self._caller = caller or RunCaller(OWNER)
+        self._caller = RunCaller(OWNER)
         self._grants = Grants(time.time)
         self._asking = Lock()
         self.answer: Answer | None = None
@@ -170,21 +169,12 @@ class TEPSManager:
             outcome = self._decided(request, outcome)
         return result_of(request, outcome)
 
-    def request_permission(
-        self,
-        icerc_data: dict[str, Any],
-        *,
-        request: Mapping[str, Any] | None = None,
-        code: str = "",
-        answered_elsewhere: Callable[[], bool] = lambda: False,
-    ) -> bool:
-        """Whether the user at the terminal allows it; `answer` has the whole answer.
+    def request_permission(self, icerc_data: dict[str, Any], request: Mapping[str, Any] | None = None) -> bool:
+        """Whether the user at the terminal allows what this card describes; `answer` has the whole answer.
 
-        No answer in `teps.confirmation_seconds`, or no terminal, is a no. `icerc_data` is a card; what the gate adds to
-        it (`reason`, `grant_description`) is shown too.
+        No answer in `teps.confirmation_seconds`, or no terminal, is a no.
         """
-        product = self._ready()
-        self.answer = answer = decided(self._ui, product, icerc_data, request or {}, code, answered_elsewhere)
+        self.answer = answer = decided(self._ui, self._ready(), icerc_data, request or {})
         return answer is not None and answer.allowed
 
     def shutdown(self) -> None:
@@ -204,7 +194,7 @@ class TEPSManager:
         card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
         call, teps = request.call, self._ready().settings.teps
         with self._asking:  # of several threads' questions each has its own answer
-            self.request_permission(card, request=request.shown(card))
+            self.request_permission(card, request.shown(card))
             answer = self.answer or Answer(False, NO_ANSWER.format(seconds=teps.confirmation_seconds))
         if answer.allowed and answer.arguments is not None:
             call = replace(call, function=FunctionCall(call.name, json.dumps(dict(answer.arguments))))
@@ -277,17 +267,10 @@ def result_of(request: ToolRequest, message: Message) -> dict[str, Any]:
     if message.failed and isinstance(content, dict):
         error = f"The command ended with exit code {content['exit_code']}."
     elif message.failed:
-        error, content = message.text().removeprefix("Error: ").removeprefix("ERROR: "), None
-        denied = f"This call was not allowed: {DENIED}"
-        if error.startswith(denied):
-            error = f"{DECLINED}{error.removeprefix(denied)}"
-    return {
-        "request_id": request.request_id,
-        "tool_name": request.tool_name,
-        "success": not message.failed,
-        "content": content,
-        "error": error,
-    }
+        error, content = re.sub(r"^(Error|ERROR): ", "", message.text()), None
+        error = error.replace(f"This call was not allowed: {DENIED}", DECLINED, 1)
+    named = {"request_id": request.request_id, "tool_name": request.tool_name}
+    return {**named, "success": not message.failed, "content": content, "error": error}
 
 
 def text_of(result: Mapping[str, Any]) -> str:

@@ -195,14 +195,6 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanStepDone:
-    """The coder reports step number `step` of the plan as done."""
-
-    step: int
-    type: Literal["plan_step_done"] = "plan_step_done"
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The workspace is kept as the snapshot `tree`: at a `start`, before the task changes anything or continues to, and
     after each step; once more before a call. `request` is the coder's conversation up to there. Programs that follow a
@@ -285,7 +277,6 @@ TaskEvent = (
     | CommandStarted
     | CommandEnded
     | StepStarted
-    | PlanStepDone
     | Checkpoint
     | WorkspaceChanged
     | TaskEnded

@@ -31,7 +31,7 @@ async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> Non
         }
         console.history.add_user_message("Hi")
         resumable = await completed(completion, "/resume ")
-    assert found["/re"] == ["/resume", "/reload", "/retry"]
+    assert found["/re"] == ["/resume", "/reload"]
     assert found["/Q"] == ["/quit"]
     assert found["/persona p"] == ["poet"]
     assert found["/model "] == ["test-model"]

@@ -2,7 +2,7 @@
 
 async with talking(tmp_path, says("Hi.")) as console:
     await console.types("Hello")            a message; its turn is taken
-    [shown] = await console.types("/cost")  what the command shows
+    [shown] = await console.types("/tools")  what the command shows
     console.upstream.requests               what its model got
 """
 

@@ -14,7 +14,6 @@ from task.runs.events import (
     CommandStarted,
     Noted,
     PlanReady,
-    PlanStepDone,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -42,9 +41,6 @@ EVENTS: tuple[RunEvent, ...] = (
     StageText(1, "## Request"),
     StageClosed(1, "fs_read: a/long/path/to/some/module_with_a_very_long_name.py [0.01s]", "completed"),
     StageClosed(2, "shell_run: pytest\n-q [12.30s]", "failed"),
-    PlanStepDone(1),
-    PlanStepDone(9),
-    StageClosed(3, "plan_step_done 1 [0.00s]", "completed"),
     WorkspaceChanged(3, 12, 4),
     CommandStarted("verification", "python -m pytest -q"),
     CommandEnded("verification", "python -m pytest -q", 1, "E   assert 1 == 2\n" * 30, 2.0),
@@ -74,18 +70,17 @@ def plainly(*events: RunEvent) -> str:
 
 
 @pytest.mark.fault("coding: texts of a model that would steer the terminal")
-def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_shows_the_plan_the_step_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (40, 60):
         monkeypatch.setenv("COLUMNS", str(columns))
         text = plainly(*EVENTS)
         for line in text.splitlines():
             assert cell_len(line) <= columns or " " not in line.strip(), line
     for part in (
-        "  [ ] 1. Rename the function that reads the configuration,\n         in every module",
-        "  [ ] 2. Run the tests.\n",
+        "  1. Rename the function that reads the configuration, in\n     every module",
+        "  2. Run the tests.\n",
         "Step 1 of at most 25\n  I will read\n",
         "  ✗ shell_run: pytest -q [12.30s]\n",
-        "  [x] 1. Rename the function",
         "  ± 3 files changed, +12 −4\n",
         "! The run changed tests: test_app.py. Read them.\n",
         "Done in 1 step(s).\nLast message: Rename the function",
@@ -94,7 +89,6 @@ def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypat
         "Take it back: dial-agent tasks undo code_1\nGo on: dial-agent tasks resume code_1\n",
     ):
         assert part in text, part
-    assert "plan_step_done" not in text
     assert text.count("assert 1 == 2") == 20
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert r"\x1b]0;title\x07 \u202e" in text

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 
 from task.console.terminal.answer import MOST_CHARS, Look, MarkdownBlock, MarkdownBlocks, RunView, masked, result_lines
-from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, hanging, one_line, safe
+from task.console.terminal.rendering import Colors, Renderer, TerminalMarkdown, colors_of, one_line, safe
 from task.store.records import Event
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -109,7 +109,7 @@ def test_no_line_is_wider_than_the_window(columns: int) -> None:
         + "\n\n- " + "x" * 90 + "\n\n| a | b | c |\n|---|---|---|\n| " + "many words " * 9 + "| 日本語 | 3 |\n\n"
         + "```python\n" + "print('a long line of code', " * 5 + ")\n```\n\n> " + "quoted words " * 9
     )  # fmt: skip
-    lines = drawn([TerminalMarkdown(source), hanging("- " + "some words " * 12)], columns).splitlines()
+    lines = drawn([TerminalMarkdown(source)], columns).splitlines()
     assert max(cell_len(line) for line in lines) <= columns
 
 

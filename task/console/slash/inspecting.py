@@ -1,4 +1,4 @@
-"""What users look up in the console: sessions, grants, tools with what is missing, tokens and cost."""
+"""What users look up in the console: sessions, grants, tools with what is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from task.product.framework import ConsoleProduct
 from task.product.profile import available
 from task.runs.request import RunCaller
 from task.store.records import StoredGrant
-from task.store.trace_records import Trace, TraceFilter
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.toolbox import named
@@ -26,7 +25,6 @@ MISSING = {
 NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
 NO_CORE = "files of DIAL Core: none is connected; files of the working directory and pictures can be attached."
 LISTED = 20  # sessions
-_TRACES = 200
 
 
 def _local_time(seconds: float) -> str:
@@ -47,22 +45,17 @@ async def listed_sessions(services: Services, owner: str, current: str | None) -
 
 
 async def session_named(services: Services, owner: str, which: str) -> str:
-    """The id of the session with this number in the list, this id, or an id that begins so.
+    """The id of the session with this number in the list; a longer word is an id.
 
     Raises:
-        InvalidRequest: there is none, or several.
+        InvalidRequest: the list has no such number.
     """
-    sessions = (await services.store.get()).sessions
-    if which.isdecimal() and len(which) < 4:
-        found = [item.session_id for item in (await sessions.list(owner, LISTED)).items]
-        if not 0 < int(which) <= len(found):
-            raise InvalidRequest(f"There is no session {which}; /resume lists {len(found)}.")
-        return found[int(which) - 1]
-    listed = [item.session_id for item in (await sessions.list(owner, 1000)).items]
-    found = [name for name in listed if name.startswith(which)]
-    if len(found) > 1 and which not in found:
-        raise InvalidRequest(f"{len(found)} sessions begin with {which!r}; write more of the id.")
-    return which if which in found or not found else found[0]
+    if not which.isdecimal() or len(which) > 3:
+        return which
+    found = [item.session_id for item in (await (await services.store.get()).sessions.list(owner, LISTED)).items]
+    if not 0 < int(which) <= len(found):
+        raise InvalidRequest(f"There is no session {which}; /resume lists {len(found)}.")
+    return found[int(which) - 1]
 
 
 async def grants(product: ConsoleProduct, owner: str, session_id: str | None) -> str:
@@ -129,24 +122,3 @@ async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
         effects, tokens = ", ".join(sorted(tool.effects)) or "no effects", schema_tokens([tool.briefed_schema])
         lines.append(f"- {name}: {effects}; {source}; {tokens} tokens")
     return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
-
-
-async def cost(product: ConsoleProduct, owner: str, session_id: str) -> str:
-    """The tokens and the cost of the session's runs, by model."""
-    store, traces, cursor = await product.services.store.get(), list[Trace](), ""
-    await store.flush()
-    while cursor is not None:
-        page = await store.traces.list(owner, _TRACES, cursor or None, TraceFilter(session_id))
-        traces, cursor = [*traces, *page.items], page.cursor
-    usage: dict[str, tuple[int, int]] = {}
-    for model, used in ((model, used) for trace in traces for model, used in trace.usage.items()):
-        prompt, completion = usage.get(model, (0, 0))
-        usage[model] = prompt + used.prompt_tokens, completion + used.completion_tokens
-    lines = [f"{sum(map(sum, usage.values()))} tokens in {len(traces)} runs of the session {session_id}."]
-    for model, (prompt, completion) in usage.items():
-        lines.append(f"- {model}: {prompt} in requests, {completion} in answers")
-    priced = [trace.cost for trace in traces if trace.cost is not None]
-    if not priced:
-        return "\n".join([*lines, "Cost: unknown; the setting `prices` has the prices of models."])
-    unpriced = f", without {len(traces) - len(priced)} runs of models without a price" * (len(priced) < len(traces))
-    return "\n".join([*lines, f"Cost: {sum(priced):.6g}{unpriced}."])

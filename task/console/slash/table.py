@@ -1,4 +1,4 @@
-"""The slash commands: one table, and what finds and runs them. None of them asks a model; /retry takes a turn."""
+"""The slash commands: one table, and what finds and runs them. None of them asks a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, attach, local_path, mentioned, message_with, unquoted
-from task.console.slash.inspecting import cost, grants, listed_sessions, revoke, session_named, tools
+from task.console.slash.inspecting import grants, listed_sessions, revoke, session_named, tools
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
 from task.errors import AgentError, InvalidRequest
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 COMMAND = "Command"  # the type of the errors shown
 NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
-NO_MESSAGE = "There is no message to repeat."
 LONGEST_NAME = 40  # of a command that does not exist
 DEFAULT, OVERWRITE, REVOKE, DETACH = "default", "--overwrite", "revoke", "detach"
 HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool"}
@@ -229,36 +228,6 @@ def resume(console: FrameworkController, argument: str) -> str | None:
     return None
 
 
-def show_cost(console: FrameworkController, argument: str) -> str:
-    if console.session_id is None:
-        return "Nothing was asked in this conversation yet."
-    return run_blocking(cost, console.product, console.caller.owner, console.session_id)
-
-
-def retry(console: FrameworkController, argument: str) -> None:
-    owner = console.caller.owner
-
-    async def branched(session_id: str) -> tuple[str, Message]:
-        sessions = (await console.product.services.store.get()).sessions
-        messages = (await sessions.get(owner, session_id)).messages
-        place = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role is Role.USER), None)
-        if place is None:
-            raise InvalidRequest(NO_MESSAGE)
-        return (await sessions.branch(owner, session_id, place)).session_id, messages[place]
-
-    if console.session_id is None:
-        raise InvalidRequest(NO_MESSAGE)
-    console.session_id, message = run_blocking(branched, console.session_id)
-    # The history forgets the user's last message and what follows it; system messages stay.
-    saved = console.history.serialize()
-    kept = saved["messages"]
-    asked = max((n for n, item in enumerate(kept) if item["role"] == "user"), default=len(kept))
-    later = [item for item in kept[asked:] if item["role"] == "system"]
-    console.history.deserialize({**saved, "messages": kept[:asked] + later})
-    console.ui.display_user_message(message.text())
-    console.send(message)
-
-
 _ALLOWED = "List what was allowed for longer than one call, or revoke it."
 _FILES = "List the files of the next message, attach one, or detach it."
 _SAVED = "Write the conversation: JSON where the path ends in .json, else Markdown."
@@ -281,8 +250,6 @@ _ALL = (
     SlashCommand("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
     SlashCommand("/save [--overwrite] <path>", _SAVED, save, during_turn=True),
     SlashCommand("/resume [number|id]", "List the sessions, those of the web page too, or continue one.", resume),
-    SlashCommand("/cost", "Show the tokens and the cost of this session.", show_cost, during_turn=True),
     SlashCommand("/reload", "Read configuration and context again.", lambda console, _: console.reload()),
-    SlashCommand("/retry", "Repeat the last message in a branch of the session.", retry),
 )
 COMMANDS: Mapping[str, SlashCommand] = {command.name: command for command in _ALL}

@@ -13,7 +13,6 @@ from rich.markdown import CodeBlock, Heading, ImageItem, ListItem, Markdown, Mar
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
@@ -48,7 +47,6 @@ _STYLES = Theme(  # of the colours that can be read on light and on dark backgro
 )
 FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
 _WORDS = re.compile(r"(?:\\.|[^\s\\])++\\?|\s++|\\")  # and the blanks between them
-_MARK = re.compile(r" *(?:[-*•]|\d+\.) +")
 _ASCII = re.compile(r"[\n\t -~]*")
 
 
@@ -161,18 +159,6 @@ class TerminalMarkdown(Markdown):
 
     def __init__(self, source: str) -> None:
         super().__init__(safe(source), code_theme="ansi_dark", hyperlinks=False)
-
-
-def hanging(line: str) -> RenderableType:
-    """A line of plain text; the words of a list's item stay right of its mark."""
-    item = _MARK.match(line)
-    if item is None:
-        return Text(line)
-    grid = Table.grid()
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(item[0]), Text(line[item.end() :]))
-    return grid
 
 
 def last_word(text: str) -> str:
