@@ -106,8 +106,6 @@ class GeneralPurposeAgent:
             approvals = DialApprovals(profile.rules, incoming, turns)
             if direct := await approvals.direct_answer(caller.api_key):
                 choice.append_content(direct.text)
-                if direct.form is not None:
-                    choice.set_form_schema(direct.form)
                 if direct.state is not None:
                     self.state = self._seal.pack(direct.state, principal)
                 choice.set_state(self.state)

@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cachetools import LRUCache
-
 from task.context.dcm_manager import DCMManager
 from task.context.definition import persona_id
 from task.errors import InvalidRequest
 
 CHECK_SECONDS = 2.0
-KEPT_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class LiveContext:
         self.persona = persona_id(persona)
         self._manager, self._clock, self._checked_at = manager, clock, clock()
         self._access = asyncio.Lock()  # a DCMManager is not thread-safe
-        self._prompts: LRUCache[str, ContextPrompt] = LRUCache(KEPT_PROMPTS)
+        self._prompts: dict[str, ContextPrompt] = {}  # by persona
 
     async def personas(self) -> dict[str, str]:
         """The personas to choose from, each with the first line of its text."""

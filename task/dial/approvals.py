@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from task.approvals.approvals import EXPIRED, ApprovalRules
-from task.approvals.questions import button, buttons, form_schema, label, question
+from task.approvals.questions import form_schema, label, question
 from task.conversation.inputs import Incoming, codes_of, decision_of, new_code
 from task.conversation.messages import Message, Role, closed
 from task.conversation.state import TurnState, WaitingCall, waits
@@ -45,7 +45,7 @@ NONE = "Nothing is allowed beyond the rules: you are asked each time."
 
 @dataclass(frozen=True, slots=True)
 class DirectAnswer:
-    """An answer without a model; `state` where the turn leaves one, `form` where it offers buttons."""
+    """An answer without a model, or a question; `state` where the turn leaves one, `form` where it offers buttons."""
 
     text: str
     state: TurnState | None = None
@@ -76,19 +76,18 @@ class DialApprovals:
         command = _COMMAND.fullmatch(last.text()) if last.role is Role.USER and not last.attachments else None
         if command is not None:
             text = _revoked(command[1].lower(), grants) if command[1] else listing(grants.lasting())
-            return DirectAnswer(text, self.state((), (), grants.lasting()), revoking_form(grants.lasting()))
+            return DirectAnswer(text, self.state((), (), grants.lasting()))
         # An answer to a question whose state is not ours, or was not sealed for this user.
         count = 0 if self._sealed or len(self._incoming) < 2 else waits(self._incoming[-2].state)
         if count and (decision_of(last, [""] * count) is not None or codes_of(last)):
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
         if self.resumed is None or self.answers is None:
-            known = self._before.codes if self._before is not None else ()
-            code = next((code for code in codes_of(last) if code not in known), None)
+            before = self._before
+            code = next((code for code in codes_of(last) if before is None or code not in before.codes), None)
             if code is None:
                 return None
-            if self._before is None or self._before.expires <= rules.clock():
-                return DirectAnswer(f"{NOT_OPEN.format(code=code)} {ASK_AGAIN}")
-            return DirectAnswer(f"{NOT_OPEN.format(code=code)} {STILL_OPEN}", self._before)
+            still = before if before is not None and before.expires > rules.clock() else None
+            return DirectAnswer(f"{NOT_OPEN.format(code=code)} {STILL_OPEN if still else ASK_AGAIN}", still)
         if not any(answer.allowed for answer in self.answers):
             return None
         if self.resumed.expires <= rules.clock():
@@ -162,17 +161,8 @@ def listing(grants: Sequence[Grant]) -> str:
     """What is allowed, numbered, with its end, and how to take it back."""
     if not grants:
         return NONE
-    lines: list[str] = []
-    for number, grant in enumerate(grants, 1):
-        until = datetime.fromtimestamp(grant.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        lines.append(f"{number}. {words(grant.describe())}, until {until}")
+    lines = [
+        f"{number}. {words(grant.describe())}, until {datetime.fromtimestamp(grant.expires, UTC):%Y-%m-%d %H:%M UTC}"
+        for number, grant in enumerate(grants, 1)
+    ]
     return "\n".join(["Allowed in this conversation without asking:\n", *lines, f"\n{USAGE}"])
-
-
-def revoking_form(grants: Sequence[Grant]) -> dict[str, Any] | None:
-    """A button for each grant; None where there is none."""
-    if not grants:
-        return None
-    places = range(1, len(grants) + 1)
-    shape = buttons("Take back", [button(place, f"Revoke {place}", f"{COMMAND} revoke {place}") for place in places])
-    return {"type": "object", "properties": {"revoke": shape}}

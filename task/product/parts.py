@@ -281,14 +281,7 @@ def context_manager(settings: Settings) -> DCMManager | None:
     chosen = settings.context
     if chosen.definition_path is None:
         return None
-    options = ContextOptions(
-        max_document_bytes=chosen.max_document_bytes,
-        max_prompt_bytes=chosen.max_prompt_bytes,
-        cached_documents=chosen.cached_documents,
-        allow_absolute_paths=chosen.allow_absolute_paths,
-        allow_parent_traversal=chosen.allow_parent_traversal,
-        section_pattern=chosen.section_pattern,
-    )
+    options = ContextOptions(**chosen.model_dump(exclude={"definition_path", "persona"}))
     manager = DCMManager(str(chosen.definition_path), options=options)
     try:
         manager.initialize()

@@ -24,34 +24,21 @@ class DialFileContentExtractor:
 
         A file of more than `max_size` bytes (10 MiB by default) is not read.
         """
-        try:
-            name, content, content_type = await self._download(file_url, MAX_SIZE if max_size is None else max_size)
-            return await _text(name, content, content_type)
-        except ToolError as error:
-            logger.warning("no text extracted: %s", error)
-        except Exception as error:
-            # Errors of the HTTP client may carry the answer's text.
-            logger.warning("no text extracted: %s", type(error).__name__)
-        return ""
-
-    async def _download(self, url: str, max_size: int) -> tuple[str, bytes, str | None]:
         from aidial_client import AsyncDial
 
-        content = bytearray()
-        async with (
-            AsyncDial(base_url=self._endpoint, api_key=self._api_key) as client,
-            client.files.stream_download(url) as answer,
-        ):
-            async for chunk in answer:
-                content += chunk
-                if len(content) > max_size:
-                    raise ToolError(f"the file is larger than {max_size:,} bytes")
-            return answer.filename, bytes(content), answer.content_type
-
-
-async def _text(name: str, content: bytes, content_type: str | None) -> str:
-    readers = ReaderPool()
-    try:
-        return (await readers.extraction(name, content, content_type)).text
-    finally:
-        await readers.close()
+        limit, content, readers = MAX_SIZE if max_size is None else max_size, bytearray(), ReaderPool()
+        try:
+            async with (
+                AsyncDial(base_url=self._endpoint, api_key=self._api_key) as client,
+                client.files.stream_download(file_url) as answer,
+            ):
+                async for chunk in answer:
+                    content += chunk
+                    if len(content) > limit:
+                        raise ToolError(f"the file is larger than {limit:,} bytes")
+            return (await readers.extraction(answer.filename, bytes(content), answer.content_type)).text
+        except Exception as error:  # those of the HTTP client may carry the answer's text
+            logger.warning("no text extracted: %s", error if isinstance(error, ToolError) else type(error).__name__)
+            return ""
+        finally:
+            await readers.close()
