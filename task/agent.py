@@ -19,14 +19,7 @@ from aidial_sdk.chat_completion import Message as DialMessage
 from task.approvals.questions import said_in
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, repaired, system, tool_message
-from task.conversation.state import (
-    NO_TOOLS,
-    TOOL_CALL_HISTORY_KEY,
-    StateRejected,
-    StateSeal,
-    TurnState,
-    turn_history,
-)
+from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, StateSeal, TurnState, turn_history
 from task.dial.approvals import DialApprovals
 from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError

@@ -97,11 +97,7 @@ def create_app(
 
 
 def _add_routes(
-    app: FastAPI,
-    services: Services,
-    profile: Profile,
-    shared: SharedPort | None,
-    metrics: PrometheusMetrics | None,
+    app: FastAPI, services: Services, profile: Profile, shared: SharedPort | None, metrics: PrometheusMetrics | None
 ) -> None:
     health = Health(services, profile)
 

@@ -60,11 +60,7 @@ async def console_product(settings: Settings, folder: Path) -> ConsoleProduct:
     added = (_REST,) if not teps.permission_required else (_ASKED_OUTSIDE,) if not teps.secure_mode else ()
     policy = replace(policy, rules=(*policy.rules[:place], *added, *policy.rules[place:]))
     profile = replace(
-        profile,
-        workspace_tools=tools.of,
-        local=True,
-        aliases=FRAMEWORK,
-        rules=replace(profile.rules, policy=policy),
+        profile, workspace_tools=tools.of, local=True, aliases=FRAMEWORK, rules=replace(profile.rules, policy=policy)
     )
     return ConsoleProduct(services, profile, tools, settings)
 

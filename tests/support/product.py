@@ -98,10 +98,7 @@ def core_config(
                 "displayName": "General Purpose Agent",
                 "inputAttachmentTypes": declared_types(),
                 "maxInputAttachments": 10,
-                "features": {
-                    "configurationEndpoint": f"{agent}/configuration",
-                    "rateEndpoint": f"{agent}/rate",
-                },
+                "features": {"configurationEndpoint": f"{agent}/configuration", "rateEndpoint": f"{agent}/rate"},
             }
         },
         "keys": {

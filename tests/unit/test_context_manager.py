@@ -271,9 +271,7 @@ def test_the_last_version_of_a_vanished_definition_stays_in_use(tmp_path: Path) 
     assert context.get_initial_prompt() == "You help the team."
 
 
-def test_the_prompt_holds_first_words_persona_sections_and_documents_and_names_what_has_no_room(
-    tmp_path: Path,
-) -> None:
+def test_the_prompt_holds_first_words_persona_sections_and_documents_and_names_what_has_no_room(tmp_path: Path) -> None:
     made = context_prompt(whole(tmp_path), "critic")
     assert made.text == (
         'You help the team.\n\nDoubt.\n\n<section id="documents">\nRead before you write.\n</section>\n\n'

@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 
 from evaluation.__main__ import parse_arguments, with_section
-from evaluation.corpus import (
-    HERE,
-    UNANSWERABLE,
-    Claim,
-    Question,
-    claims,
-    claims_of,
-    documents,
-    half_of,
-    questions,
-)
+from evaluation.corpus import HERE, UNANSWERABLE, Claim, Question, claims, claims_of, documents, half_of, questions
 from evaluation.damaged_tables import DamagedTable, damaged_tables
 from evaluation.html import librarys, measured, ours, score
 from evaluation.judge import Judge, Rarity

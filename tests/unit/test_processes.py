@@ -113,11 +113,7 @@ async def test_a_program_that_keeps_dying_is_given_up_with_a_sentence() -> None:
         with pytest.raises(ProgramFailed, match=r"crasher ended with exit code 7 and is not restarted") as caught:
             await asyncio.wait_for(keeping, 20)
     assert caught.value.exit_code == 1
-    assert [line.rpartition(" in ")[2] for _, line in lines if "restarting" in line] == [
-        "0.02 s",
-        "0.04 s",
-        "0.08 s",
-    ]
+    assert [line.rpartition(" in ")[2] for _, line in lines if "restarting" in line] == ["0.02 s", "0.04 s", "0.08 s"]
 
 
 async def test_a_program_that_stops_at_its_settings_or_never_gets_healthy_fails_the_start() -> None:

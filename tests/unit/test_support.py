@@ -1,4 +1,4 @@
-"""The test support itself: the OpenAPI check, benchmark figures, and the refusals of the test upstream."""
+"""The test support itself: benchmark figures, and the refusals of the test upstream."""
 
 from __future__ import annotations
 
@@ -9,31 +9,7 @@ import pytest
 
 from task.llm.scripted import says
 from tests.benchmarks.figures import Figure
-from tests.support.openapi_document import faults, strict
 from tests.support.upstream import openai_upstream
-
-OPEN: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": True}
-SENT = {"$ref": "#/components/schemas/Sent"}
-FREE = {"type": "object", "additionalProperties": True}
-DOCUMENT: dict[str, Any] = {
-    "paths": {"/": {"post": {"requestBody": {"content": {"application/json": {"schema": SENT}}}}, "get": {}}},
-    "components": {
-        "schemas": {
-            "Sent": {**OPEN, "properties": {"b": {"$ref": "#/components/schemas/Part"}}},
-            "Part": {**OPEN},
-            "Described": {**OPEN},
-            "Free": FREE,
-        }
-    },
-}
-
-
-def test_only_what_is_answered_is_closed_and_a_field_that_is_not_described_is_a_fault() -> None:
-    schemas = strict(DOCUMENT)["components"]["schemas"]
-    closed = {name: schema["additionalProperties"] for name, schema in schemas.items()}
-    assert closed == {"Sent": True, "Part": True, "Described": False, "Free": True}
-    assert faults(DOCUMENT, "Described", {"a": 1}) == []
-    assert "'c'" in faults(DOCUMENT, "Described", {"a": 1, "c": 2})[0]
 
 
 @pytest.mark.parametrize(

@@ -30,15 +30,7 @@ from task.settings import Settings
 from task.telemetry import SHARED_METRICS, operations
 from task.telemetry.logs import REPEATS, WINDOW_SECONDS, JsonLines, Repeats, TextLines
 from task.telemetry.metrics import MOST_TOOLS, PrometheusMetrics
-from task.telemetry.operations import (
-    REQUEST,
-    RequestInfo,
-    RunInfo,
-    Telemetry,
-    join_trace,
-    model_request,
-    tool_call,
-)
+from task.telemetry.operations import REQUEST, RequestInfo, RunInfo, Telemetry, join_trace, model_request, tool_call
 from task.telemetry.otel import OtelSpans
 from tests.support.core import served
 
