@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from re import _compiler as compiler  # pyright: ignore[reportAttributeAccessIssue]
 from re import _constants as codes  # pyright: ignore[reportAttributeAccessIssue]
 from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue]
 from typing import Any
@@ -18,6 +19,10 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("task", "mcp_servers")
 CALLS = frozenset({"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"})
 FILLER = "a0 \n._-:/<>[]()\"'`*#|,=&$\\"
+
+
+REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
+SPELLED = (codes.LITERAL, codes.RANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,64 +63,33 @@ def files() -> list[str]:
     return [str(path.relative_to(ROOT)) for path in found if "\nimport re\n" in path.read_text(encoding="utf-8")]
 
 
-def expressions_of(file: str) -> list[Expression]:
+def expressions_of(file: str) -> Iterator[Expression]:
     """Every regular expression in a file, compiled; those that are known only at run time are left out."""
-    path = ROOT / file
-    return list(_of_module(path, ast.parse(path.read_text(encoding="utf-8"))))
+    text, name = (ROOT / file).read_text(encoding="utf-8"), file.removesuffix(".py").replace("/", ".")
+    nodes = list(ast.walk(ast.parse(text)))
+    assigned = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)]
+    targets = {id(inner): ast.unparse(node.targets[0]) for node in assigned for inner in ast.walk(node.value)}
+    for call in nodes:
+        method = ast.unparse(call.func).partition("re.")[2] if isinstance(call, ast.Call) else ""
+        if method not in CALLS or not isinstance(call, ast.Call) or not ast.unparse(call.func).startswith("re."):
+            continue
+        flags = [item.value for item in call.keywords if item.arg == "flags"]
+        arguments = call.args if method == "compile" else [call.args[0], *flags]
+        try:
+            pattern = eval(f"re.compile({', '.join(map(ast.unparse, arguments))})", vars(importlib.import_module(name)))
+        except NameError:  # of a function, so it is known at run time only
+            continue
+        target = targets.get(id(call), "")
+        methods = (method,) if method != "compile" else _methods(text, target)
+        yield Expression(f"{name}:{target or pattern.pattern}", pattern, methods)
 
 
-def _of_module(path: Path, tree: ast.Module) -> Iterator[Expression]:
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "re"
-        and node.func.attr in CALLS
-    ]
-    if not calls:
-        return
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    module = importlib.import_module(name)
-    names = {id(call): target for call, target in _assigned(tree)}
-    for call in calls:
-        pattern = _compiled(call, vars(module))
-        if pattern is not None:
-            target = names.get(id(call), "")
-            methods = (call.func.attr,) if call.func.attr != "compile" else _methods(tree, target)  # type: ignore[union-attr]
-            yield Expression(f"{name}:{target or pattern.pattern}", pattern, methods)
-
-
-def _assigned(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            for inner in ast.walk(node.value):
-                if isinstance(inner, ast.Call):
-                    yield inner, node.targets[0].id
-
-
-def _compiled(call: ast.Call, names: dict[str, Any]) -> re.Pattern[Any] | None:
-    arguments = call.args[:1] if ast.unparse(call.func) != "re.compile" else call.args
-    flags = [item.value for item in call.keywords if item.arg == "flags"] or arguments[1:]
-    try:
-        values = [eval(ast.unparse(node), dict(names)) for node in [arguments[0], *flags]]
-    except NameError:  # of a function, so it is known at run time only
-        return None
-    return values[0] if isinstance(values[0], re.Pattern) else re.compile(*values)
-
-
-def _methods(tree: ast.Module, target: str) -> tuple[str, ...]:
-    # The methods of the name that the module uses, or for a public one any module; all of them if none is seen.
-    used = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and ast.unparse(node.value).partition("[")[0] == target
-        and node.attr in CALLS
-    }
+def _methods(text: str, target: str) -> tuple[str, ...]:
+    # The methods of the name that the module uses, or for a public one any module; two common ones if none is seen.
+    use = re.compile(rf"\b{target}(?:\[[^\]]*\])?\.({'|'.join(CALLS)})\b")
+    used = set(use.findall(text)) if target else set()
     if not used and target and not target.startswith("_"):
-        used = set(re.findall(rf"\b{target}\.({'|'.join(CALLS)})\b", _source()))
+        used = set(use.findall(_source()))
     return tuple(sorted(used)) or ("search", "fullmatch")
 
 
@@ -127,7 +101,7 @@ def _source() -> str:
 def worst_cases(pattern: re.Pattern[Any], width: int) -> list[Case]:
     """Texts that make the expression try most, by its structure; `width` of its parts are repeated at each place."""
     tree = _tree(pattern)
-    pieces = pieces_of(pattern)
+    pieces = [piece for piece in dict.fromkeys([*_pieces(tree), *FILLER]) if piece]
     found = [
         Case(before, again, after)
         for before, body in _repeats(tree, "")
@@ -140,11 +114,6 @@ def worst_cases(pattern: re.Pattern[Any], width: int) -> list[Case]:
     return [case for case in dict.fromkeys(found) if case.again]
 
 
-def pieces_of(pattern: re.Pattern[Any]) -> list[str]:
-    """Short texts that parts of the expression match, and marks."""
-    return [piece for piece in dict.fromkeys([*_pieces(_tree(pattern)), *FILLER]) if piece]
-
-
 def _tree(pattern: re.Pattern[Any]) -> Any:
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
     return parser.parse(source, pattern.flags)
@@ -153,7 +122,7 @@ def _tree(pattern: re.Pattern[Any]) -> Any:
 def _repeats(nodes: Any, before: str) -> Iterator[tuple[str, str]]:
     # For each repetition: what comes before it, and what it repeats.
     for code, value in nodes:
-        if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+        if code in REPEATS:
             low, high, body = value
             if high > 10:
                 yield before, _example(body) * max(low, 1)
@@ -165,25 +134,17 @@ def _repeats(nodes: Any, before: str) -> Iterator[tuple[str, str]]:
 
 
 def _inner(code: Any, value: Any) -> Sequence[Any]:
-    if code is codes.SUBPATTERN:
-        return [value[3]]
     if code is codes.BRANCH:
         return value[1]
-    if code in (codes.ASSERT, codes.ASSERT_NOT):
-        return [value[1]]
-    if code is codes.ATOMIC_GROUP:
-        return [value]
-    return []
+    places = {codes.SUBPATTERN: 3, codes.ASSERT: 1, codes.ASSERT_NOT: 1}
+    return [value] if code is codes.ATOMIC_GROUP else [value[places[code]]] if code in places else []
 
 
 def _pieces(nodes: Any) -> Iterator[str]:
     # Short texts that parts of the expression match.
     for code, value in nodes:
         yield _example([(code, value)])
-        bodies = (
-            [value[2]] if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT) else _inner(code, value)
-        )
-        for inner in bodies:
+        for inner in [value[2]] if code in REPEATS else _inner(code, value):
             yield from _pieces(inner)
 
 
@@ -200,34 +161,12 @@ def _one(code: Any, value: Any) -> str:
         return "a"
     if code is codes.IN:
         return _member(value)
-    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+    if code in REPEATS:
         return _example(value[2]) * max(value[0], 1 if value[1] else 0)
-    if code is codes.SUBPATTERN:
-        return _example(value[3])
-    if code is codes.BRANCH:
-        return _example(value[1][0])
-    if code is codes.ATOMIC_GROUP:
-        return _example(value)
-    return ""
+    return "" if code in (codes.ASSERT, codes.ASSERT_NOT) else "".join(map(_example, _inner(code, value)[:1]))
 
 
 def _member(items: Any) -> str:
-    negated = items[0][0] is codes.NEGATE
-    fits = [mark for mark in FILLER + "bZ\t{}~éд" if any(_fits(mark, *item) for item in items) is not negated]
-    literal = [chr(value) for code, value in items if code is codes.LITERAL]
-    ranges = [chr(value[0]) for code, value in items if code is codes.RANGE]
-    return (fits or literal or ranges or ["a"])[0]
-
-
-def _fits(mark: str, code: Any, value: Any) -> bool:
-    if code is codes.LITERAL:
-        return ord(mark) == value
-    if code is codes.RANGE:
-        return value[0] <= ord(mark) <= value[1]
-    if code is codes.CATEGORY:
-        name = str(value)
-        kind = (
-            mark.isdigit() if "DIGIT" in name else mark.isspace() if "SPACE" in name else mark.isalnum() or mark == "_"
-        )
-        return kind is not ("NOT" in name)
-    return False
+    alone = compiler.compile(parser.SubPattern(parser.State(), [(codes.IN, items)]))
+    ranges = [chr(value[0] if code is codes.RANGE else value) for code, value in items if code in SPELLED]
+    return next((mark for mark in [*FILLER, *"bZ\t{}~éд", *ranges] if alone.fullmatch(mark)), "a")

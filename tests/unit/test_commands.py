@@ -106,36 +106,23 @@ async def test_where_commands_are_denied_a_line_that_cannot_be_read_in_full_is_a
     assert isinstance(await gate(Policy((Rule("allow", trusted=True),))).decide(call), Allowed)
 
 
+@pytest.mark.fault("gate: a path that leads outside after it began inside")
 @pytest.mark.parametrize(
     ("rule", "line", "allowed"),
     [
-        ("frobnicate x", "frobnicate x", True),
-        ("frobnicate x", "frobnicate x y", False),
-        ("frobnicate *", "frobnicate x", True),
-        ("frobnicate *", "frobnicate --all", False),
-        ("frobnicate --all", "frobnicate --all", False),
+        (Rule("allow", command=("frobnicate x",)), "frobnicate x", True),
+        (Rule("allow", command=("frobnicate x",)), "frobnicate x y", False),
+        (Rule("allow", command=("frobnicate *",)), "frobnicate x", True),
+        (Rule("allow", command=("frobnicate *",)), "frobnicate --all", False),
+        (Rule("allow", command=("frobnicate --all",)), "frobnicate --all", False),
+        (Rule("allow", command=("cat",), path="/var/log/*"), "cat /var/log/x", True),
+        (Rule("allow", command=("cat",), path="/var/log/*"), "cat /var/log/../../etc/passwd", False),
+        (Rule("allow", command=("cat",), path="/var/log/*"), "cat /var/log/x /etc/passwd", False),
+        (Rule("allow", command=("cat",), path="docs/*"), "cat docs/../../x", False),
     ],
 )
-async def test_of_an_unknown_program_a_rule_allows_exactly_what_it_spells_out(
-    rule: str, line: str, allowed: bool
-) -> None:
-    decision = await gate(Policy((Rule("allow", command=(rule,)),))).decide(request("shell", RUNS, command=line))
-    assert isinstance(decision, Allowed if allowed else Deferred)
-
-
-@pytest.mark.fault("gate: a path that leads outside after it began inside")
-@pytest.mark.parametrize(
-    ("path", "line", "allowed"),
-    [
-        ("/var/log/*", "cat /var/log/x", True),
-        ("/var/log/*", "cat /var/log/../../etc/passwd", False),
-        ("/var/log/*", "cat /var/log/x /etc/passwd", False),
-        ("docs/*", "cat docs/../../x", False),
-    ],
-)
-async def test_a_rule_with_a_path_allows_what_lies_there(path: str, line: str, allowed: bool) -> None:
-    policy = Policy((Rule("allow", command=("cat",), path=path),))
-    decision = await gate(policy).decide(request("shell", RUNS, command=line))
+async def test_a_rule_allows_the_words_and_the_places_that_it_names(rule: Rule, line: str, allowed: bool) -> None:
+    decision = await gate(Policy((rule,))).decide(request("shell", RUNS, command=line))
     assert isinstance(decision, Allowed if allowed else Deferred)
 
 
@@ -169,43 +156,12 @@ async def test_a_rule_that_denies_a_path_finds_it_in_every_command(line: str) ->
 
 
 MARKS = (
-    *(
-        "a",
-        " ",
-        "|",
-        "&&",
-        ";",
-        "\n",
-        "$(",
-        "`",
-        ")",
-        "((",
-        "{ ",
-        "}",
-        "'",
-        '"',
-        "<<A\n",
-        "\nA\n",
-        "<<< ",
-        "<(",
-        ">",
-        "${",
-    ),
-    *("[[ ", "]]", "x[", "if ", "fi ", "case ", "in ", "esac ", "do ", "for ", "a=(", "\\", "{a,b}", "*", "export "),
-)
+    "a", " ", "|", "&&", ";", "\n", "$(", "`", ")", "((", "{ ", "}", "'", '"', "<<A\n", "\nA\n", "<<< ", "<(", ">",
+    "${", "[[ ", "]]", "x[", "if ", "fi ", "case ", "in ", "esac ", "do ", "for ", "a=(", "\\", "{a,b}", "*", "export ",
+)  # fmt: skip
 STARTS = (
-    "find . -exec ",
-    "env ",
-    "eval ",
-    "sudo ",
-    "xargs ",
-    "bash -c ",
-    "sed '",
-    "awk '",
-    "python -c '",
-    "git -c a=",
-    "-",
-)
+    "find . -exec ", "env ", "eval ", "sudo ", "xargs ", "bash -c ", "sed '", "awk '", "python -c '", "git -c a=", "-",
+)  # fmt: skip
 KEYWORDS = ["if", "then", "for", "in", "do", "case", "time", "select", "function", "export", "unset", "local", "test"]
 PLAIN_WORDS = st.one_of(st.sampled_from(KEYWORDS), st.text("azAZ059_./,:@%+-=~", min_size=1, max_size=4))
 SHAPES = st.tuples(*[st.lists(st.sampled_from(MARKS + STARTS), max_size=4).map("".join)] * 3)

@@ -7,10 +7,8 @@ from functools import partial
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.support.expressions import Case, Expression, expressions_of, files, pieces_of, worst_cases
+from tests.support.expressions import Case, Expression, expressions_of, files, worst_cases
 
 FILES = files()
 LINEAR = Expression("linear", re.compile(r"[a-z]|[0-9]"), ("finditer",))
@@ -55,24 +53,10 @@ def slow_case(expression: Expression, pieces: int) -> Case | None:
     )
 
 
-def assert_linear_in(expression: Expression, cases: st.SearchStrategy[Case]) -> None:
-    @settings(max_examples=60, database=None)
-    @given(cases)
-    def is_linear(case: Case) -> None:
-        assert least(expression, case, 48) < 0.1, expression.place
-        assert not is_slow(expression, case, SMALL), expression.place
-
-    is_linear()
-
-
 def test_the_expressions_of_the_whole_product_are_found() -> None:
     places = {expression.place for file in FILES for expression in expressions_of(file)}
     assert len(places) > 150
-    assert {
-        "task.permissions.icerc:_PARTS",
-        "task.documents.pdf:_OBJECT",
-        "mcp_servers.duckduckgo.text:_CHARSET",
-    } <= places
+    assert {"task.permissions.icerc:_PARTS", "mcp_servers.duckduckgo.text:_CHARSET"} <= places
 
 
 @pytest.mark.parametrize(
@@ -105,12 +89,3 @@ def test_an_expression_reads_a_hundred_thousand_characters_of_its_own_worst_case
         assert not slow_case(expression, 8), expression.place
         worst = sorted(worst_cases(expression.pattern, 8), key=partial(seconds, expression, size=SMALL))[-8:]
         assert not [case for case in worst if is_slow(expression, case, LARGE)], expression.place
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("file", FILES)
-def test_an_expression_is_linear_in_other_texts_of_its_parts(file: str) -> None:
-    for expression in expressions_of(file):
-        part = st.lists(st.sampled_from(pieces_of(expression.pattern)), max_size=4).map("".join)
-        cases = st.builds(Case, part, part.filter(bool), part)
-        assert_linear_in(expression, cases)

@@ -18,8 +18,6 @@ from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, after_search, g
 
 MAIL: dict[str, Any] = {"to": "bob@example.com", "text": "hello"}
 PAGE = "https://docs.example/a?page=2"
-
-
 SENDING = request("send_mail", CHANGES, **MAIL)
 
 
@@ -39,25 +37,6 @@ async def approved(keeper: PolicyGate, call: CallRequest = SENDING, **changes: A
     asked = await deferred(keeper, call)
     keeper.grants.add(approval(asked, **changes))
     return asked
-
-
-@pytest.mark.parametrize(
-    ("name", "effects", "arguments"),
-    [
-        ("file_content_extraction_tool", READS, {"file_url": "files/b/report.csv"}),
-        ("rag_search_tool", READS, {"request": "x" * 900, "file_url": "files/b/manual.pdf"}),
-        ("calculator", frozenset[Effect](), {"expression": "2+2"}),
-        ("image_generation_tool", READS, {"prompt": "a cat, see https://made-up.example/cat"}),
-        ("execute_code", frozenset({Effect.EXECUTE}), {"code": "import math"}),
-        ("duckduckgo_web_search", SEARCHES, {"query": "weather in Paris"}),
-        ("read_file_lines", READS, {"file_url": "files/b/x.txt", "first_line": 1}),
-    ],
-)
-@pytest.mark.parametrize("messages", [[user("Hi")], after_search()], ids=["first", "after a search"])
-async def test_the_products_own_tools_run_without_a_question(
-    name: str, effects: frozenset[Effect], arguments: dict[str, Any], messages: list[Message]
-) -> None:
-    assert isinstance(await gate().decide(request(name, effects, messages, **arguments)), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +60,7 @@ async def test_mcp_tools_that_may_write_need_approval_with_a_card_and_a_digest()
     assert (asked.card.intent, asked.card.expected_outcome) == ("Tell Bob", "Bob has a mail")
     assert asked.card.command == 'send_mail\nto = "bob@example.com"\ntext = "hello"'
     assert asked.card.risk_assessment.level == "high"
-    assert asked.digest == digest("send_mail", MAIL, DEFAULT_POLICY)
+    assert asked.digest == digest("send_mail", dict(reversed(MAIL.items())), DEFAULT_POLICY), "in any order"
     assert asked.grant_description == "every call of send_mail"
 
 
@@ -101,12 +80,6 @@ async def test_deny_wins_over_every_rule_and_every_grant() -> None:
     assert "deny send_*" in decision.reason
 
 
-async def test_a_tool_that_is_not_on_the_list_never_runs() -> None:
-    policy = Policy((Rule("allow", trusted=True),), only=frozenset({"calculator"}))
-    assert isinstance(await gate(policy).decide(SENDING), Denied)
-    assert isinstance(await gate(policy).decide(request("calculator", frozenset(), expression="1")), Allowed)
-
-
 @pytest.mark.parametrize(
     ("mode", "name", "effects", "expected"),
     [
@@ -122,7 +95,9 @@ async def test_the_conversations_mode_narrows_the_rules(
     assert isinstance(await gate(mode=mode).decide(request(name, effects, text="x")), expected)
 
 
-TRUSTING = Policy((Rule("allow", tool="send_mail"), Rule("allow", tool="note"), *DEFAULT_RULES))
+TRUSTING = Policy(
+    (Rule("allow", tool="send_mail"), Rule("allow", tool="note"), Rule("allow", tool="trusted", trusted=True))
+)
 
 
 @pytest.mark.parametrize(
@@ -135,34 +110,20 @@ TRUSTING = Policy((Rule("allow", tool="send_mail"), Rule("allow", tool="note"), 
         ("note", SEARCHES, {"query": "x" * 201}, "more than 200 characters"),
         ("note", RUNS, {"command": "curl evil.example"}, "another machine"),
         ("note", RUNS, {"command": "echo $SECRET"}, "known only at run time"),
+        ("note", SEARCHES, {"query": "x" * 200}, ""),
+        ("note", frozenset({Effect.WRITE}), {"path": "notes/today.md", "text": "x" * 5_000}, ""),
+        ("note", RUNS, {"command": "git status"}, ""),
+        ("trusted", CHANGES, MAIL, ""),
     ],
 )
-async def test_text_from_outside_turns_a_rules_permission_into_a_question(
+async def test_text_from_outside_turns_a_rules_permission_into_a_question_where_something_may_leak(
     name: str, effects: frozenset[Effect], arguments: dict[str, Any], why: str
 ) -> None:
     clean, tainted = (request(name, effects, messages, **arguments) for messages in ([user("Go")], after_search()))
     assert isinstance(await gate(TRUSTING).decide(clean), Allowed)
-    asked = await deferred(gate(TRUSTING), tainted)
-    assert why in asked.reason
-
-
-@pytest.mark.parametrize(
-    ("effects", "arguments"),
-    [
-        (SEARCHES, {"query": "x" * 200}),
-        (frozenset({Effect.WRITE}), {"path": "notes/today.md", "text": "x" * 5_000}),
-        (RUNS, {"command": "git status"}),
-    ],
-)
-async def test_what_leaks_nothing_stays_free_after_text_from_outside(
-    effects: frozenset[Effect], arguments: dict[str, Any]
-) -> None:
-    assert isinstance(await gate(TRUSTING).decide(request("note", effects, after_search(), **arguments)), Allowed)
-
-
-async def test_a_trusted_rule_holds_whatever_is_in_the_conversation() -> None:
-    policy = Policy((Rule("allow", tool="send_mail", trusted=True),))
-    assert isinstance(await gate(policy).decide(request("send_mail", CHANGES, after_search(), **MAIL)), Allowed)
+    decision = await gate(TRUSTING).decide(tainted)
+    assert isinstance(decision, Deferred if why else Allowed)
+    assert not isinstance(decision, Deferred) or why in decision.reason
 
 
 @pytest.mark.fault("gate: an approval used twice")
@@ -178,13 +139,7 @@ async def test_an_approved_call_runs_once_and_then_needs_approval_again() -> Non
 @pytest.mark.fault("gate: A approved, then arguments changed to B")
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"to": "eve@example.com"},
-        {"text": "hello "},
-        {"text": "hell\u043e"},
-        {"cc": "eve@example.com"},
-    ],
-    ids=["recipient", "space", "look-alike letter", "one more argument"],
+    [{"to": "eve@example.com"}, {"text": "hello "}, {"text": "hell\u043e"}, {"cc": "eve@example.com"}],
 )
 async def test_the_approval_of_one_call_never_runs_another(changed: dict[str, Any]) -> None:
     keeper = gate()
@@ -192,21 +147,10 @@ async def test_the_approval_of_one_call_never_runs_another(changed: dict[str, An
     assert isinstance(await keeper.decide(request("send_mail", CHANGES, **{**MAIL, **changed})), Deferred)
 
 
-async def test_the_order_of_arguments_does_not_make_a_different_call() -> None:
-    assert digest("t", {"a": 1, "b": 2}, DEFAULT_POLICY) == digest("t", {"b": 2, "a": 1}, DEFAULT_POLICY)
-
-
 @pytest.mark.fault("gate: an approval expired, of another user, conversation or tool")
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"expires": 1_000},
-        {"principal": "bob"},
-        {"conversation": "c2"},
-        {"tool": "send_letter"},
-        {"digest": ""},
-    ],
-    ids=["expired", "another user", "another conversation", "another tool", "no digest"],
+    [{"expires": 1_000}, {"principal": "bob"}, {"conversation": "c2"}, {"tool": "send_letter"}, {"digest": ""}],
 )
 async def test_an_approval_for_another_call_person_conversation_or_time_is_ignored(changes: dict[str, Any]) -> None:
     keeper = gate()
@@ -230,24 +174,15 @@ async def test_an_approval_survives_a_restart_as_json() -> None:
 
 
 @pytest.mark.fault("gate: twenty calls at once")
-async def test_twenty_calls_at_once_share_one_approval_only_once() -> None:
-    keeper = gate()
-    await approved(keeper)
-    calls = [request("send_mail", CHANGES, call_id=f"c{number}", **MAIL) for number in range(20)]
-    decisions = await asyncio.gather(*map(keeper.decide, calls))
-    assert sum(isinstance(decision, Allowed) for decision in decisions) == 1
-
-
-@pytest.mark.fault("gate: twenty calls at once")
-async def test_each_of_twenty_approvals_runs_its_own_call() -> None:
+async def test_each_of_twenty_approvals_runs_its_own_call_once() -> None:
     keeper = gate()
     calls = [request("send_mail", CHANGES, call_id=f"c{number}", to=f"{number}") for number in range(20)]
     for asked in await asyncio.gather(*map(keeper.decide, calls)):
         assert isinstance(asked, Deferred)
         keeper.grants.add(approval(asked))
-    again = [request("send_mail", CHANGES, call_id=f"d{number}", to=f"{number}") for number in range(21)]
+    again = [request("send_mail", CHANGES, call_id=f"d{number}", to=f"{number % 20}") for number in range(40)]
     decisions = await asyncio.gather(*map(keeper.decide, again))
-    assert [isinstance(decision, Allowed) for decision in decisions] == [True] * 20 + [False]
+    assert [isinstance(decision, Allowed) for decision in decisions] == [True] * 20 + [False] * 20
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,21 @@
-"""Rules: which one decides, which can never decide, and what the default ones allow in the platform's scenarios."""
+"""Rules and lists of tools and commands: what they let run, which can never decide, and what the default ones allow."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from task.cli.doctor import results
 from task.conversation.messages import Message, user
 from task.errors import SettingsError
-from task.permissions.decisions import Allowed, CallRequest, Effect
+from task.llm.scripted import ScriptedModel, says, wants
+from task.loop import LoopObserver
+from task.permissions.decisions import Allowed, CallRequest, Deferred, Denied, Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule, dead_rules
-from task.product import opened
+from task.product import Backend, opened
 from task.product.parts import default_tools, policy_of
 from task.settings import Settings, load_settings
 from task.tools.base import BaseTool
@@ -19,7 +23,11 @@ from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.toolbox import Toolbox
-from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, facts, gate, turn
+from task.turn import TurnRequest, take_turn
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, facts, gate, request, turn
+from tests.support.in_process import NOWHERE
+from tests.support.tools import answering
 
 R, W = frozenset({Effect.READ}), frozenset({Effect.WRITE})
 
@@ -103,11 +111,12 @@ def test_another_policy_has_another_fingerprint() -> None:
     assert Policy(DEFAULT_RULES).fingerprint == Policy(tuple(DEFAULT_RULES)).fingerprint
 
 
-async def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
-    rules = (
-        '[{"action": "allow", "tool": "shell_run", "command": "git status"}, {"action": "deny", "effects": ["write"]}]'
+async def test_the_rules_of_the_settings_come_before_the_products_own(tmp_path: Path) -> None:
+    (file := tmp_path / "agent.yaml").write_text(
+        "permissions:\n  grant_hours: 2\n  rules:\n    - {action: allow, tool: shell_run, command: git status}\n"
+        "    - {action: deny, effects: [write]}\n"
     )
-    settings = load_settings(environ={"AGENT_PERMISSIONS__RULES": rules, "AGENT_PERMISSIONS__GRANT_HOURS": "2"})
+    settings = load_settings(file, environ={})
     own = (Rule("allow", tool="shell_run", command=("git status",)), Rule("deny", effects=W))
     assert policy_of(settings) == Policy((*own, *DEFAULT_RULES))
     services, profile = opened(settings)
@@ -117,10 +126,10 @@ async def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
 
 def test_the_settings_can_name_the_only_tools_and_leave_the_products_rules_out() -> None:
     chosen = {"AGENT_PERMISSIONS__TOOLS": "note, calculator", "AGENT_PERMISSIONS__DEFAULT_RULES": "false"}
-    policy = policy_of(load_settings(environ=chosen))
-    assert policy.rules == ()
-    assert policy.denied(facts("note", RUNS)) == ""
-    assert policy.denied(facts("search", READS)) == "search is not among the allowed tools"
+    found = policy_of(load_settings(environ=chosen))
+    assert found.rules == ()
+    assert found.denied(facts("note", RUNS)) == ""
+    assert found.denied(facts("search", READS)) == "search is not among the allowed tools"
 
 
 @pytest.mark.fault("gate: a rule that cannot be meant")
@@ -140,13 +149,6 @@ def test_the_settings_can_name_the_only_tools_and_leave_the_products_rules_out()
 def test_a_nonsensical_rule_stops_the_start(rules: str) -> None:
     with pytest.raises(SettingsError, match="AGENT_PERMISSIONS__RULES"):
         load_settings(environ={"AGENT_PERMISSIONS__RULES": rules})
-
-
-def test_rules_can_be_written_in_the_yaml_file(tmp_path: Any) -> None:
-    file = tmp_path / "agent.yaml"
-    file.write_text("permissions:\n  rules:\n    - {action: ask, tool: 'fetch_*', host: '*.internal'}\n")
-    first = policy_of(load_settings(file, environ={})).rules[0]
-    assert first == Rule("ask", tool="fetch_*", host="*.internal")
 
 
 SEARCH, FETCH, IMAGE = "duckduckgo_web_search", "fetch_page", "image_generation_tool"
@@ -224,3 +226,148 @@ async def test_a_scenario_passes_without_a_question(scenario: str, tools: dict[s
         decision = await keeper.decide(CallRequest(call.tool_calls[0], arguments, effects, box.view(messages)))
         assert isinstance(decision, Allowed), (name, decision)
         messages += [call, answer]
+
+
+def policy(**teps: Any) -> Policy:
+    return policy_of(Settings.model_validate({"teps": teps}))
+
+
+def refused(found: Policy, command: str, tool: str = "shell_run") -> str:
+    return found.denied(facts(tool, RUNS, command=command))
+
+
+@pytest.mark.fault("gate: a blocked command hidden in another one")
+@pytest.mark.parametrize(
+    ("command", "blocked"),
+    [
+        ("rm -rf build", True), ("/bin/rm x", True), ("ls; rm x", True), ("ls | xargs rm", True), ("sudo rm x", True),
+        ("find . -exec rm {} +", True), ("sh -c 'rm x'", True), ("echo $(rm x)", True), ("r'm' x", True),
+        ("git push origin main", True),
+        ("ls rm", False), ("git pull", False), ("echo 'rm x'", False), ("rmdir x", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tool", ["shell_run", "server_exec"])
+def test_a_blocked_command_never_runs_whichever_tool_it_hides_in(command: str, blocked: bool, tool: str) -> None:
+    found = refused(policy(bash={"blocked_commands": ["rm", "git push"]}), command, tool)
+    assert ("a rule forbids it" in found) is blocked
+
+
+@pytest.mark.fault("gate: a command that is not known before it runs")
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [
+        ("ls -la", True), ("git status", True), ("ls && git diff | git apply", True), ("ls > out.txt", True),
+        ("rm old.txt", True),
+        ("cat x", False), ("ls; cat x", False), ("ls $(cat x)", False), ("./ls", False), ("sudo ls", False),
+        ("PATH=/tmp ls", False), ("$TOOL x", False), ("ls 'unfinished", False), ("eval ls", False),
+        ("> out.txt", False), ("rm new.txt", False),
+    ],
+)  # fmt: skip
+async def test_of_the_allowed_commands_each_is_asked_about_and_all_others_are_refused(
+    command: str, listed: bool
+) -> None:
+    found = policy(bash={"allowed_commands": ["ls", "git", "rm old*"]})
+    decision = await gate(found).decide(request("server_exec", RUNS, command=command))
+    assert isinstance(decision, Deferred if listed else Denied)
+    assert listed or "not known or not among the allowed commands (ls, git, rm old*)" in refused(found, command)
+
+
+async def test_the_lists_of_commands_leave_calls_without_a_command_alone() -> None:
+    found = policy(bash={"allowed_commands": [], "blocked_commands": ["rm"]})
+    assert isinstance(await gate(found).decide(request("calculator", frozenset(), expression="1")), Allowed)
+    assert "not among the allowed commands ()" in refused(found, "ls")
+
+
+@pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
+def test_a_blocked_command_wins_over_an_allowed_one_and_over_a_rule() -> None:
+    rules = [{"action": "allow", "command": "git", "trusted": True}]
+    bash = {"allowed_commands": ["git"], "blocked_commands": ["git push"]}
+    found = policy_of(Settings.model_validate({"permissions": {"rules": rules}, "teps": {"bash": bash}}))
+    assert "a rule forbids it (deny * command=git push)" in refused(found, "git push")
+    assert refused(found, "git status") == ""
+
+
+def test_another_list_voids_approvals_and_no_list_keeps_those_of_earlier_versions() -> None:
+    lists = [{}, {"bash": {"allowed_commands": ["ls"]}}, {"bash": {"allowed_commands": []}}, {"allowed_tools": ["x"]}]
+    assert len({policy(**teps).fingerprint for teps in lists}) == len(lists)
+    assert policy().fingerprint.startswith("868934d040418fc2")
+
+
+@pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
+def test_only_tools_of_both_lists_are_allowed() -> None:
+    chosen = {"permissions": {"tools": ["calculator", "note"]}, "teps": {"allowed_tools": ["calculator", "other"]}}
+    found = policy_of(Settings.model_validate(chosen))
+    assert [found.denied(facts(name, READS)) == "" for name in ("calculator", "note", "other")] == [True, False, False]
+    chosen = {"permissions": {"tools": ["web_search"]}, "teps": {"allowed_tools": ["duckduckgo_web_search"]}}
+    found = policy_of(Settings.model_validate(chosen))
+    assert found.denied(facts("duckduckgo_web_search", SEARCHES, query="x")) == "", "the same under another name"
+
+
+@pytest.mark.parametrize("listed", ["web_search", "duckduckgo_web_search"])
+@pytest.mark.parametrize("called", ["web_search", "duckduckgo_web_search"])
+def test_a_tool_is_meant_by_either_of_its_names(listed: str, called: str) -> None:
+    found = policy(allowed_tools=[listed])
+    assert found.denied(facts(called, SEARCHES, query="x")) == ""
+    assert found.denied(facts("fetch_page", SEARCHES, url="x")) == "fetch_page is not among the allowed tools"
+    rules = [{"action": "deny", "tool": listed}]
+    denying = policy_of(Settings.model_validate({"permissions": {"rules": rules}}))
+    assert "a rule forbids it" in denying.denied(facts(called, SEARCHES, query="x"))
+
+
+@pytest.mark.fault("gate: a tool outside the list that the model calls all the same")
+async def test_a_tool_outside_the_list_is_neither_offered_nor_run() -> None:
+    model, tools = ScriptedModel(wants("secret"), says("I cannot.")), [answering("note", ""), answering("secret", "!")]
+    settings = {"dial_endpoint": NOWHERE, "teps": {"allowed_tools": ["note"]}}
+    services, profile = opened(Settings.model_validate(settings), tools=tools)
+    profile = replace(profile, backend=Backend(lambda name, caller: model, fetches_files=True, listed=False))
+    asked = TurnRequest([user("?")], CALLER)
+    outcome = await take_turn(services, profile, asked, RecordingChoice(), LoopObserver())
+    await services.close()
+    assert [tool["function"]["name"] for tool in model.tools[0]] == ["note"]
+    assert outcome.added[1].failed
+
+
+@pytest.mark.fault("gate: a blocked or allowed command that no command begins with")
+@pytest.mark.parametrize("text", ["curl | sh", "rm; ls", '"rm" -rf', ":(){ :|:& };:", "ls > x", "$HOME/x | y", "if"])
+@pytest.mark.parametrize("name", ["allowed_commands", "blocked_commands"])
+def test_a_list_entry_that_no_command_begins_with_stops_the_start(name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"AGENT_TEPS__BASH__{name.upper()}: no command begins with") as caught:
+        policy(bash={name: ["ls", text]})
+    assert "List each command on its own" in str(caught.value)
+    rules = [{"action": "deny", "command": text}]
+    with pytest.raises(SettingsError, match="AGENT_PERMISSIONS__RULES: no command begins with"):
+        policy_of(Settings.model_validate({"permissions": {"rules": rules}}))
+
+
+@pytest.mark.fault("gate: an empty entry in a list of commands")
+@pytest.mark.parametrize("entry", ["", " "])
+def test_an_empty_entry_would_block_everything_and_is_refused(entry: str, tmp_path: Path) -> None:
+    (tmp_path / "dial-agent.yaml").write_text(f"teps: {{bash: {{blocked_commands: ['{entry}']}}}}")
+    with pytest.raises(SettingsError, match=r"teps\.bash"):
+        load_settings(environ={}, directory=tmp_path)
+
+
+@pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
+@pytest.mark.parametrize(
+    ("settings", "state", "found"),
+    [
+        ({}, "ok", "0 of your own, 3 of the product's"),
+        ({"teps": {"allowed_tools": ["calculator", "execute_code", "web_search", "read_file_lines"]}}, "ok",
+         "0 of your own"),
+        ({"teps": {"allowed_tools": ["calculatr"]}}, "note", "teps.allowed_tools: no tool is called calculatr"),
+        ({"permissions": {"tools": ["calculatr"]}}, "note", "permissions.tools: no tool is called calculatr"),
+        ({"permissions": {"tools": ["calculatr"]}, "ddg_mcp_url": NOWHERE}, "ok", "0 of your own"),
+        ({"permissions": {"tools": ["calculator"]}, "teps": {"allowed_tools": ["execute_code"]}}, "note",
+         "no tool is left by permissions.tools and teps.allowed_tools"),
+        ({"teps": {"allowed_tools": []}}, "note", "no tool is left by teps.allowed_tools"),
+        ({"teps": {"bash": {"allowed_commands": ["git push", "ls"], "blocked_commands": ["git"]}}}, "note",
+         "git push is in teps.bash.allowed_commands, but a rule denies it"),
+        ({"permissions": {"rules": [{"action": "allow", "command": "rm x"}]},
+          "teps": {"bash": {"blocked_commands": ["curl", "a | b"]}}}, "bad", "no command begins with 'a | b'"),
+    ],
+)  # fmt: skip
+async def test_doctor_reports_lists_that_contradict_each_other_or_fit_nothing(
+    settings: dict[str, Any], state: str, found: str
+) -> None:
+    [row] = await results(Settings.model_validate(settings), "permission rules")
+    assert (row.state, found in row.found, bool(row.fix)) == (state, True, state != "ok"), row

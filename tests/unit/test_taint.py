@@ -54,12 +54,6 @@ def test_text_of_others_taints_a_conversation(messages: list[Message], tainted: 
     assert view(*messages).tainted is tainted
 
 
-def test_a_url_of_the_user_or_of_a_result_from_outside_is_known() -> None:
-    assert view(user(f"Read {URL}.")).knows(URL)
-    assert view(*after_search(f"1. A page\n   URL: {URL}\n   words")).knows(URL)
-    assert not view(user("Read it"), assistant(f"I would read {URL}")).knows(URL)
-
-
 def test_a_result_is_known_by_its_tool_under_whichever_name_it_was_kept() -> None:
     origins = {"duckduckgo_web_search": Origin.OUTSIDE}
     for name in ("web_search", "duckduckgo_web_search"):
@@ -73,16 +67,32 @@ def test_a_tool_that_has_an_aliass_name_itself_keeps_its_own_origin() -> None:
     assert (kept.knows(URL), kept.tainted, kept.tainted_beyond("web_search")) == (True, True, False)
 
 
-@pytest.mark.fault("gate: a URL that code, a model or a file of the model's own vouches for")
-def test_what_code_or_a_model_wrote_vouches_for_nothing() -> None:
-    assert not view(user("Go"), *turn("execute_code", {"code": "print(...)"}, URL)).knows(URL)
-    assert not view(user("Go"), *turn("ask_model", {"prompt": "join the parts"}, URL)).knows(URL)
+WROTE = turn("execute_code", {"code": "open('x.txt', 'w')"}, "Created files/b/x.txt")
+READ = turn("read_file", {"file_url": "files/b/x.txt"}, f"Go to {URL}")
+FOUND = after_search("URL: https://a.example/ x")
 
 
 @pytest.mark.fault("gate: a URL that code, a model or a file of the model's own vouches for")
-def test_a_result_that_repeats_the_calls_own_words_vouches_for_nothing() -> None:
-    assert not view(user("Go"), *turn("search", {"query": URL}, f"No results for {URL} .")).knows(URL)
-    assert not view(user("Go"), *turn("search", {"query": "docs.example/a?page=2"}, f"None for {URL}")).knows(URL)
+@pytest.mark.parametrize(
+    ("messages", "known"),
+    [
+        ([user(f"Read {URL}.")], True),
+        (after_search(f"1. A page\n   URL: {URL}\n   words"), True),
+        ([user("Read it"), assistant(f"I would read {URL}")], False),
+        (turn("execute_code", {"code": "print(...)"}, URL), False),
+        (turn("ask_model", {"prompt": "join the parts"}, URL), False),
+        (turn("search", {"query": URL}, f"No results for {URL} ."), False),
+        (turn("search", {"query": "docs.example/a?page=2"}, f"None for {URL}"), False),
+        ([user("Go"), *WROTE, *READ], False),
+        ([user("Read files/b/x.txt"), *WROTE, *READ], True),
+        ([*FOUND, *turn("fetch_page", {"url": "https://a.example/"}, f"Next: {URL}")], True),
+        ([*FOUND, *turn("fetch_page", {"url": "https://b.example/"}, f"Next: {URL}")], False),
+    ],
+)
+def test_the_user_and_results_from_outside_vouch_for_a_url_but_the_models_own_words_do_not(
+    messages: list[Message], known: bool
+) -> None:
+    assert view(*messages).knows(URL) is known
 
 
 @pytest.mark.parametrize(
@@ -139,22 +149,6 @@ def test_a_host_in_its_ascii_form_vouches_for_nothing_if_the_call_named_it() -> 
     asked = turn("search", {"query": "bücher.example/x"}, "There is no host https://xn--bcher-kva.example/x .")
     assert not view(user("Go"), *asked).knows("https://xn--bcher-kva.example/x")
     assert folded("xn--bcher-kva") == folded("BÜCHER")
-
-
-@pytest.mark.fault("gate: a URL that code, a model or a file of the model's own vouches for")
-def test_a_file_that_the_model_had_written_vouches_for_nothing() -> None:
-    wrote = turn("execute_code", {"code": "open('x.txt', 'w')"}, "Created files/b/x.txt")
-    read = turn("read_file", {"file_url": "files/b/x.txt"}, f"Go to {URL}")
-    assert not view(user("Go"), *wrote, *read).knows(URL)
-    assert view(user("Read files/b/x.txt"), *wrote, *read).knows(URL)
-
-
-def test_a_page_from_a_search_vouches_for_its_links() -> None:
-    found = after_search("URL: https://a.example/ x")
-    page = turn("fetch_page", {"url": "https://a.example/"}, f"Next: {URL}")
-    made_up = turn("fetch_page", {"url": "https://b.example/"}, f"Next: {URL}")
-    assert view(*found, *page).knows(URL)
-    assert not view(*found, *made_up).knows(URL)
 
 
 @pytest.mark.parametrize(
@@ -221,12 +215,8 @@ def test_a_url_is_in_a_text_only_as_a_whole(text: str, stands: bool) -> None:
 )
 def test_the_urls_of_a_call_are_found_wherever_they_are(arguments: dict[str, object], urls: list[str]) -> None:
     assert list(urls_in(arguments)) == urls
-
-
-def test_in_what_is_only_written_a_quotation_mark_ends_a_url() -> None:
     page = {"text": "x = 'https://a.example/p'+SECRET; <a href=\"https://b.example\">b</a>"}
-    assert list(urls_in(page, fetched=False)) == ["https://a.example/p", "https://b.example"]
-    assert list(urls_in(page)) != list(urls_in(page, fetched=False))
+    assert list(urls_in(page, fetched=False)) == ["https://a.example/p", "https://b.example"], "if it is only written"
 
 
 def test_what_a_schema_declares_to_be_a_url_is_one_wherever_it_is() -> None:
@@ -295,31 +285,19 @@ def test_all_parsers_agree_about_a_plain_url(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "hosts"),
     [
-        ("https://a.example/x", ("a.example",)),
-        ("https://good.example'@evil.internal/", ("evil.internal", "https://good.example'@evil.internal/")),
-        (
-            r"https://evil.example\@good.example/",
-            ("evil.example", "good.example", r"https://evil.example\@good.example/"),
-        ),
+        ("https://A.example:8080/x", ["a.example"]),
+        ("evil.example/x", ["evil.example"]),
+        ("https://good.example'@evil.internal/", ["evil.internal"]),
+        ("https://docs.example@evil.example/", ["evil.example"]),
+        (r"https:\\evil.example\x", ["evil.example", "https"]),
+        ("//evil.example", ["evil.example"]),
+        (r"https://evil.example\@good.example/", ["evil.example", "good.example"]),
+        ("https://[broken", ["https://[broken"]),
     ],
 )
-def test_a_url_that_is_not_plain_has_every_host_that_somebody_may_read(url: str, hosts: tuple[str, ...]) -> None:
-    assert hosts_of(url) == hosts
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("https://A.example:8080/x", "a.example"),
-        ("https://docs.example@evil.example/", "evil.example"),
-        ("evil.example/x", "evil.example"),
-        (r"https:\\evil.example\x", "evil.example"),
-        ("//evil.example", "evil.example"),
-        ("https://[broken", "https://[broken"),
-    ],
-)
-def test_the_host_of_a_url_is_the_one_it_points_to(url: str, host: str) -> None:
-    assert host_of(url) == host
+def test_a_url_that_is_not_plain_has_every_host_that_somebody_may_read(url: str, hosts: list[str]) -> None:
+    assert [host for host in hosts_of(url) if host != url or host == hosts[0]] == hosts
+    assert host_of(url) in hosts
 
 
 def test_chains_of_results_made_to_take_forever_are_searched_quickly() -> None:
