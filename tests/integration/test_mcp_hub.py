@@ -15,7 +15,7 @@ from task.tools.mcp.hub import BACK_OFF, MCPHub, ServerSpec
 from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.models import Caller
 from tests.support.clock import FakeClock
-from tests.support.mcp_wire import http_server, listed, raw_server
+from tests.support.mcp_wire import hang, http_server, listed, raw_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,10 +71,11 @@ asyncio.run(main())
     assert (process.returncode, printed.decode().strip()) == (0, "True")
 
 
-async def test_an_alias_of_another_tool_is_no_name_for_a_servers_own() -> None:
+@pytest.mark.fault("mcp: names that models may not use, and names that clash")
+async def test_tools_of_one_name_are_kept_apart_and_an_alias_of_another_tool_is_not_a_servers_own_name() -> None:
     async with raw_server({"tools/list": lambda _: listed("web_search", "find")}) as url:
-        hub = MCPHub([ServerSpec("intranet", url), ServerSpec("some", url, tools=frozenset({"web_search"}))])
-        assert await names(hub) == ["intranet_web_search", "find", "some_web_search"]
+        hub = MCPHub([ServerSpec("intranet", url), ServerSpec("some", url)])
+        assert await names(hub) == ["intranet_web_search", "find", "some_web_search", "some_find"]
         assert [tool.name for tool in await hub.tools_at(url)] == ["intranet_web_search", "find"]
         await hub.close()
 
@@ -83,13 +84,12 @@ async def test_an_alias_of_another_tool_is_no_name_for_a_servers_own() -> None:
 async def test_a_server_that_hangs_delays_one_request_and_no_more() -> None:
     asked: list[str] = []
 
-    async def hang(request: web.Request) -> web.Response:
+    async def noted(request: web.Request) -> web.Response:
         asked.append(request.path)
-        await asyncio.sleep(60)
-        return web.Response()
+        return await hang(request)
 
     clock = FakeClock()
-    async with http_server(hang) as url:
+    async with http_server(noted) as url:
         hub = MCPHub([ServerSpec("it", url)], clock=clock.now, patience=0.2)
         async with asyncio.timeout(20):
             first = await hub.discover(caller())
@@ -102,8 +102,8 @@ async def test_a_server_that_hangs_delays_one_request_and_no_more() -> None:
 
 
 @pytest.mark.fault("mcp: somebody else's key")
-async def test_a_trusted_server_lists_with_the_callers_key_and_lists_are_not_shared_between_people() -> None:
-    asked: list[dict[str, Any]] = []
+async def test_a_trusted_server_lists_with_each_callers_own_key_and_others_see_the_trace_alone() -> None:
+    asked, elsewhere = list[dict[str, Any]](), list[dict[str, Any]]()
     async with raw_server({"tools/list": listed("one")}, asked) as url:
         hub = MCPHub([ServerSpec("toolset", url, forward_key=True)])
         assert await names(hub, caller("ann")) == ["one"]
@@ -114,17 +114,13 @@ async def test_a_trusted_server_lists_with_the_callers_key_and_lists_are_not_sha
     keys = [request["headers"].get("Api-Key") for request in asked if request["method"] == "tools/list"]
     assert keys == ["key-of-ann", "key-of-bob"]
     assert all(request["headers"].get("X-Tag") == "1" for request in asked)
-
-
-async def test_other_servers_see_the_trace_alone() -> None:
-    asked: list[dict[str, Any]] = []
-    async with raw_server({"tools/list": listed("one")}, asked) as url:
+    async with raw_server({"tools/list": listed("one")}, elsewhere) as url:
         hub = MCPHub([ServerSpec("it", url, headers={"X-Team": "blue"})])
         await names(hub)
         await hub.close()
-    assert {request["headers"].get("traceparent") for request in asked} == {"00-1"}
-    assert {request["headers"].get("X-Team") for request in asked} == {"blue"}
-    assert all("Api-Key" not in request["headers"] and "X-Tag" not in request["headers"] for request in asked)
+    found = [{name: request["headers"].get(name) for name in ("traceparent", "X-Team")} for request in elsewhere]
+    assert all(headers == {"traceparent": "00-1", "X-Team": "blue"} for headers in found)
+    assert all("Api-Key" not in request["headers"] and "X-Tag" not in request["headers"] for request in elsewhere)
 
 
 @pytest.mark.fault("mcp: a list of tools without an end")
@@ -138,26 +134,11 @@ async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() ->
         await every.close()
 
 
-@pytest.mark.fault("mcp: names that models may not use, and names that clash")
-async def test_two_servers_with_one_tool_keep_both_apart() -> None:
-    async with (
-        raw_server({"tools/list": listed("find")}) as one,
-        raw_server({"tools/list": listed("find")}) as two,
-    ):
-        hub = MCPHub([ServerSpec("a", one), ServerSpec("b", two)])
-        assert await names(hub) == ["find", "b_find"]
-        await hub.close()
-
-
 @pytest.mark.parametrize(
     ("tool", "expected"), [("ok_1", "ok_1"), ("a b/c", "a_b_c"), ("шум", "tool"), ("", "tool"), ("a" * 64, "a" * 64)]
 )
 def test_names_are_brought_into_the_letters_models_may_use(tool: str, expected: str) -> None:
     assert fit(tool) == expected
-
-
-def test_names_that_had_to_be_cut_or_clash_twice_stay_apart() -> None:
     assert fit("a" * 65) != fit("a" * 66)
     assert len(fit("a" * 65)) == 64
-    third = model_name("find", "b", {"find", "b_find"})
-    assert third.startswith("b_find_")
+    assert model_name("find", "b", {"find", "b_find"}).startswith("b_find_")

@@ -157,22 +157,13 @@ async def test_pages_for_the_model_are_cited_by_an_answer_that_waited_for_approv
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("own", "limits", "sentence"),
-    [
-        ({"seconds": 0.5}, {}, "did not answer within 0.5 s"),
-        ({}, {"tool_seconds": 0.5}, "was stopped after 0.5 s without a result"),
-    ],
-)
-async def test_a_call_of_a_server_ends_at_its_own_limit_or_at_that_of_every_tool(
-    own: dict[str, float], limits: dict[str, float], sentence: str, peer: ServerProcess, tmp_path: Path
-) -> None:
-    server = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["wait"], **own}
+async def test_a_call_of_a_server_ends_at_its_own_limit(peer: ServerProcess, tmp_path: Path) -> None:
+    server = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["wait"], "seconds": 0.5}
     rules = {"rules": [{"action": "allow", "tool": "wait", "trusted": True}]}
     turns = [wants("wait", seconds=60), says("It took too long.")]
-    async with product(*turns, tmp_path=tmp_path, mcp_servers=[server], limits=limits, permissions=rules) as p:
+    async with product(*turns, tmp_path=tmp_path, mcp_servers=[server], permissions=rules) as p:
         answer = await p.reader.ask("Wait")
-    assert sentence in tool_result(p.upstream.requests[1])
+    assert "did not answer within 0.5 s" in tool_result(p.upstream.requests[1])
     assert [stage.status for stage in answer.stages.values()] == ["failed"]
 
 
@@ -244,16 +235,6 @@ async def test_a_tool_whose_schema_cannot_be_trusted_is_left_out(broken: dict[st
             answer = await p.reader.ask("Hi")
     assert answer.content == "Hi."
     assert "bad" not in p.upstream.requests[0].tools
-
-
-@pytest.mark.fault("mcp: a server that is down at the start")
-async def test_several_dead_servers_cost_an_answer_no_noticeable_time(tmp_path: Path) -> None:
-    servers = [{"name": f"dead-{n}", "url": f"http://127.0.0.1:{free_port()}/mcp"} for n in range(3)]
-    async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=servers) as p:
-        answer = await p.reader.ask("Hi")
-    [stage] = answer.stages.values()
-    assert answer.content == "Hi."
-    assert all(f"## dead-{n}" in stage.content for n in range(3))
 
 
 @pytest.mark.fault("mcp: a server of the older protocol")

@@ -13,9 +13,7 @@ from task.cli.tools import list_with_servers, show
 from task.llm.scripted import says, wants
 from task.settings import Settings
 from tests.support.http_api import Api, http_api, said
-from tests.support.mcp_processes import search_server
 from tests.support.product import product
-from tests.support.search_site import search_site
 
 SEARCH, ALIAS = "duckduckgo_web_search", "web_search"
 TOOL = '''
@@ -61,13 +59,10 @@ async def test_the_http_api_offers_the_alias_and_everything_else_knows_the_tools
 
 
 @pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")
-@pytest.mark.parametrize(
-    ("named", "called", "door"),
-    [(SEARCH, ALIAS, "http"), (ALIAS, ALIAS, "http"), (ALIAS, SEARCH, "dial"), (SEARCH, ALIAS, "dial")],
-)
-async def test_a_rule_on_either_name_acts_at_every_door(named: str, called: str, door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("called", "door"), [(ALIAS, "http"), (SEARCH, "dial")])
+async def test_a_rule_on_either_name_acts_at_every_door(called: str, door: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "permissions": {"rules": [{"action": "deny", "tool": named}]}, "tool_paths": [search_tool(tmp_path)],
+        "permissions": {"rules": [{"action": "deny", "tool": ALIAS}]}, "tool_paths": [search_tool(tmp_path)],
     }  # fmt: skip
     turns = [wants(called, query="x"), says("I may not.")]
     if door == "http":
@@ -78,17 +73,7 @@ async def test_a_rule_on_either_name_acts_at_every_door(named: str, called: str,
         async with product(*turns, tmp_path=tmp_path, **settings) as p:
             await p.reader.ask("Search")
             received = p.upstream.requests
-    assert f"a rule forbids it (deny {named})" in received[1].messages[-1]["content"]
-
-
-@pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")
-@pytest.mark.parametrize("allowed", [[SEARCH, "calculator"], [ALIAS, "calculator"]])
-async def test_a_list_of_tools_may_have_either_name_in_each_of_its_settings(allowed: list[str], tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"permissions": {"tools": allowed}, "teps": {"allowed_tools": [ALIAS]}}
-    async with http_api(says("Hi."), tmp_path=tmp_path, tool_paths=[search_tool(tmp_path)], **settings) as api:
-        await api.complete("Hello")
-        assert (await api.get("/ready")).json["tools"] == [SEARCH]
-    assert list(api.upstream.requests[0].tools) == [ALIAS]
+    assert f"a rule forbids it (deny {ALIAS})" in received[1].messages[-1]["content"]
 
 
 async def test_the_list_of_tools_names_the_alias_beside_the_tool(
@@ -116,17 +101,3 @@ async def test_a_callers_own_tool_takes_the_place_of_ours_under_either_name(tmp_
         answer = await api.complete("Search", tools=[own])
     assert answer.json["choices"][0]["finish_reason"] == "tool_calls"
     assert [name for name in api.upstream.requests[0].tools if "search" in name and "web" in name] == [ALIAS]
-
-
-@pytest.mark.fault("start: more search results than there can be")
-async def test_a_number_of_results_above_the_limit_is_clamped_as_the_schema_says(tmp_path: Path) -> None:
-    turns = [wants(ALIAS, query="eiffel height", num_results=1000), says("Found.")]
-    async with search_site() as site:
-        with search_server(site.url) as server:
-            async with http_api(*turns, tmp_path=tmp_path, ddg_mcp_url=server.url) as api:
-                await api.complete("Eiffel?")
-                trace = await trace_of(api)
-    shape = next(tool for tool in api.upstream.requests[0].body["tools"] if tool["function"]["name"] == ALIAS)
-    assert "a larger number counts as 20" in shape["function"]["parameters"]["properties"]["num_results"]["description"]
-    [call] = trace["tool_calls"]
-    assert "URL: http" in call["result"]

@@ -31,17 +31,13 @@ async def test_results_come_in_order_with_their_real_addresses_and_without_adver
     assert site.queries == ["quillhaven weather today"]
 
 
-async def test_results_are_marked_as_material_from_the_web_with_their_source() -> None:
+async def test_results_are_marked_as_material_from_the_web_each_with_its_page_as_a_source() -> None:
     found = Found((Hit(*EIFFEL),))
     assert results_text(found).startswith(f"1 results of DuckDuckGo. {UNTRUSTED}")
-    assert f"URL: {EIFFEL[1]}" in results_text(found)
     assert (results_data(found)["untrusted"], results_data(found)["source"]) == (True, "duckduckgo.com")
-
-
-async def test_each_result_is_followed_by_its_page_as_a_source_for_the_assistant() -> None:
-    [_, text, source] = results_content(Found((Hit(*EIFFEL),)))
+    [_, text, source] = results_content(found)
     assert text.type == "text"
-    assert EIFFEL[1] in text.text
+    assert f"URL: {EIFFEL[1]}" in text.text
     assert source.type == "resource_link"
     assert (source.name, source.uri, source.description) == EIFFEL
     assert source.annotations is not None
@@ -49,18 +45,12 @@ async def test_each_result_is_followed_by_its_page_as_a_source_for_the_assistant
 
 
 @pytest.mark.fault("web search: DuckDuckGo finds nothing")
-async def test_nothing_found_is_an_answer() -> None:
-    async with search_site() as site:
-        found = await searching(site).search("xyzzy", 5)
-    assert found.hits == ()
-    assert results_text(found).startswith("DuckDuckGo has no results.")
-
-
 @pytest.mark.fault("gate: a result that echoes its call's words in another spelling")
 @pytest.mark.parametrize("query", ["xyzzy https://evil.example/p", "eiffel https://evil.example/p"])
-async def test_an_answer_never_repeats_the_query(query: str) -> None:
+async def test_nothing_found_is_an_answer_and_none_repeats_the_query(query: str) -> None:
     async with search_site() as site:
         found = await searching(site).search(query, 5)
+    assert results_text(found).startswith("DuckDuckGo has no results.") is not bool(found.hits)
     assert "evil" not in f"{results_text(found)} {results_data(found)}"
 
 
@@ -93,18 +83,13 @@ async def test_changed_markup_is_recognised_and_logged(caplog: pytest.LogCapture
 
 
 @pytest.mark.fault("web search: DuckDuckGo is away")
-@pytest.mark.parametrize("mood", ["500", "404"])
-async def test_a_broken_site_is_unreachable(mood: str) -> None:
+@pytest.mark.parametrize("mood", ["500", "404", "gone"])
+async def test_a_broken_site_and_none_at_all_are_unreachable(mood: str) -> None:
     async with search_site() as site:
         site.mood = mood
+        asked = Site(f"http://127.0.0.1:{free_port()}/html/") if mood == "gone" else site
         with pytest.raises(SearchFailed, match="could not be reached"):
-            await searching(site).search("eiffel", 5)
-
-
-@pytest.mark.fault("web search: DuckDuckGo is away")
-async def test_no_site_at_all_is_unreachable() -> None:
-    with pytest.raises(SearchFailed, match="could not be reached"):
-        await searching(Site(f"http://127.0.0.1:{free_port()}/html/")).search("eiffel", 5)
+            await searching(asked).search("eiffel", 5)
 
 
 async def test_equal_questions_at_once_and_soon_after_are_asked_once() -> None:
@@ -141,6 +126,7 @@ async def test_an_invalid_query_is_refused(query: str, sentence: str) -> None:
         await searching(Site()).search(query, 5)
 
 
+@pytest.mark.fault("start: more search results than there can be")
 @pytest.mark.parametrize(("wanted", "given"), [(0, 1), (-3, 1), (2, 2), (99, 20)])
 async def test_the_number_of_results_is_brought_into_its_range(wanted: int, given: int) -> None:
     hits = [Hit(f"Stone {number}", f"https://stones.example/{number}", "A stone.") for number in range(30)]

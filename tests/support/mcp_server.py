@@ -38,9 +38,8 @@ def small_server() -> MCPServer:
 
 
 @asynccontextmanager
-async def running_mcp_server(server: MCPServer, *, json_response: bool = False) -> AsyncGenerator[str]:
-    """The server's MCP address; answers come as events, or as JSON with `json_response`."""
+async def running_mcp_server(server: MCPServer) -> AsyncGenerator[str]:
+    """The server's MCP address."""
     logging.getLogger("mcp").setLevel(logging.ERROR)
-    app = server.streamable_http_app(json_response=json_response)
-    async with served_asgi(app, lifespan="on") as url:
+    async with served_asgi(server.streamable_http_app(), lifespan="on") as url:
         yield f"{url}/mcp"

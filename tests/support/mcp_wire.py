@@ -26,6 +26,12 @@ async def http_server(answer: Answer) -> AsyncGenerator[str]:
         yield f"{url}/mcp"
 
 
+async def hang(_: web.Request) -> web.Response:
+    """An answer that does not come."""
+    await asyncio.sleep(60)
+    return web.Response()
+
+
 @asynccontextmanager
 async def raw_server(
     results: Results, requests: list[dict[str, Any]] | None = None, headers: Mapping[str, str] | None = None
