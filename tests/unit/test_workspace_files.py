@@ -29,6 +29,10 @@ def test_what_was_written_is_read_and_listed() -> None:
     assert fs_write("empty.txt", "") == FSResult(True, "wrote empty.txt (1 lines, 0 bytes)")
     assert fs_read("src/app.py") == FSResult(True, "a = 1\nb = 2\n")
     assert fs_list(".") == FSResult(True, "empty.txt\nnaïve.txt\nsrc/")
+    assert documented._safe_path("a/./b") == Path.cwd() / "a" / "b"
+    assert documented._safe_path("/a") == Path.cwd() / "a"
+    with pytest.raises(ValueError, match="path escapes sandbox"):
+        documented._safe_path("../a")
 
 
 @pytest.mark.fault("workspace: a binary file, NUL characters, or half a character as text")
@@ -65,13 +69,6 @@ def test_a_failure_is_a_result_that_names_the_path(project: Path, result: object
     assert result() == FSResult(False, detail)
 
 
-def test_the_documented_path_function_refuses_what_leads_out(project: Path) -> None:
-    assert documented._safe_path("a/./b") == project / "a" / "b"
-    assert documented._safe_path("/a") == project / "a"
-    with pytest.raises(ValueError, match="path escapes sandbox"):
-        documented._safe_path("../a")
-
-
 @pytest.mark.fault("workspace: a byte order mark, CRLF, or mixed line ends")
 @pytest.mark.parametrize(
     "content", [b"\xef\xbb\xbfa\r\nb\r\n", b"a\rb\nc\r\n", b"no end", b"\n\n", "ünïcode\u2028\n".encode()]
@@ -99,6 +96,9 @@ def test_an_edit_keeps_line_ends_and_the_byte_order_mark(
     (project / "a.txt").write_bytes(before)
     assert fs_edit("a.txt", old, new).ok
     assert (project / "a.txt").read_bytes() == after
+    assert fs_write("a.py", "a\nb\na\n").ok
+    assert fs_edit("a.py", "b", "c") == FSResult(True, "edited a.py (line 2)")
+    assert fs_edit("a.py", "a", "c", replace_all=True) == FSResult(True, "edited a.py (2 replacements)")
 
 
 @pytest.mark.fault("workspace: an edit of a text that is missing, or there several times")
@@ -121,20 +121,8 @@ def test_an_edit_that_cannot_be_meant_says_what_to_do(project: Path, old: str, n
     (project / "a.py").write_text(text)
     assert fs_edit("a.py", old, new) == FSResult(False, detail)
     assert (project / "a.py").read_text() == text
-
-
-def test_an_edit_of_a_text_of_many_lines_is_compared_in_bounded_time(project: Path) -> None:
-    (project / "a.txt").write_text("\n" * 1_000_000 + "z")
-    assert fs_edit("a.txt", "x\n" + "\n" * 100_000 + "y", "").detail.startswith(
-        "edit: old_text is not in the file; read it"
-    )
-
-
-def test_an_edit_says_where_or_how_often(project: Path) -> None:
-    (project / "a.py").write_text("a\nb\na\n")
-    assert fs_edit("a.py", "b", "c") == FSResult(True, "edited a.py (line 2)")
-    assert fs_edit("a.py", "a", "c", replace_all=True) == FSResult(True, "edited a.py (2 replacements)")
-    assert (project / "a.py").read_text() == "c\nc\nc\n"
+    (project / "a.txt").write_text("\n" * 1_000_000 + "z")  # compared in bounded time
+    assert "old_text is not in the file; read it" in fs_edit("a.txt", "x\n" + "\n" * 100_000 + "y", "").detail
 
 
 def test_lines_are_read_by_number(project: Path) -> None:
@@ -145,17 +133,14 @@ def test_lines_are_read_by_number(project: Path) -> None:
 
 
 @pytest.mark.fault("workspace: a file name with line ends, escape sequences or reversed text")
-def test_names_that_deceive_are_spelt_out(project: Path) -> None:
+@pytest.mark.fault("workspace: a folder with very many files, or a very deep tree")
+def test_names_that_deceive_are_spelt_out_and_very_many_are_listed_in_part(project: Path) -> None:
     for name in (b"new\nline", b"\xe9", "txt\u202efdp.exe".encode(), b"esc\x1b[31m"):
         Path(os.fsdecode(bytes(project) + b"/" + name)).touch()
     assert fs_list(".").detail.split("\n") == ["esc\\x1b[31m", "new\\nline", "txt\\u202efdp.exe", "\\xe9"]
-
-
-@pytest.mark.fault("workspace: a folder with very many files, or a very deep tree")
-def test_a_folder_with_very_many_files_is_listed_in_part(project: Path) -> None:
     for number in range(2_010):
         (project / f"{number:05}").touch()
-    assert fs_list(".").detail.split("\n")[1_999:] == ["01999", "[... 10 more]"]
+    assert fs_list(".").detail.split("\n")[1_999:] == ["01999", "[... 14 more]"]
 
 
 def test_a_search_names_file_line_and_number(project: Path) -> None:
@@ -168,21 +153,11 @@ def test_a_search_names_file_line_and_number(project: Path) -> None:
     assert fs_search(r"^[xy]\b(?! =)", regex=True).detail == "b/c.py:1: y\nb/d.txt:1: x\n[2 lines]"
     assert fs_search("^x", "b/c.py", regex=True, ignore_case=True).detail == "b/c.py:2: X = x(\n[1 lines]"
     assert fs_search("nothing").detail == "[0 lines]"
-
-
-def test_braces_mean_what_they_mean_in_python(project: Path) -> None:
-    (project / "a.py").write_text('print(f"{e}")\nprint(f"{x}")\naaa\n')
-    assert fs_search('"{e}"', regex=True).detail == 'a.py:1: print(f"{e}")\n[1 lines]'
+    (project / "a.py").write_text('print(f"{e}")\nprint(f"{x}")\naaa\n' + "_\n" * 1_000)
+    assert fs_search('"{e}"', regex=True).detail == 'a.py:1: print(f"{e}")\n[1 lines]', "as in Python"
     assert fs_search(r"^a{2,3}$", regex=True).detail == "a.py:3: aaa\n[1 lines]"
     assert "more than 500 characters" in fs_search("a", glob="*" * 501).detail
-
-
-def test_a_search_shows_a_hundred_lines(project: Path) -> None:
-    (project / "a.txt").write_text("x\n" * 1_000)
-    assert fs_search("x").detail.split("\n")[-2:] == [
-        "a.txt:100: x",
-        "[the first 100 lines; narrow the search to see others]",
-    ]
+    assert fs_search("_").detail.endswith("a.py:103: _\n[the first 100 lines; narrow the search to see others]")
 
 
 @pytest.mark.fault("workspace: a search whose expression explodes, or is none")
