@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from task.llm.scripted import Reply, says, wants
-from tests.support.http_api import Api, http_api, key_of, said
+from tests.support.http_api import Api, http_api, key_of
 from tests.support.product import product
 from tests.support.upstream import Received
 from tests.support.workspace import Place, bucket_of
@@ -30,13 +30,6 @@ def writing(received: Received) -> Reply:
     return wants("fs_write", path="notes.md", content="See https://made-up.example/")
 
 
-async def test_without_the_setting_nobody_is_offered_a_workspace(tmp_path: Path) -> None:
-    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
-        await api.complete("Hi")
-        assert not FILE_TOOLS & offered(api.upstream.requests[-1])
-        assert not FILE_TOOLS & set((await api.get("/ready")).json["tools"])
-
-
 async def test_the_owner_of_a_named_key_is_offered_the_workspace_and_nobody_else(tmp_path: Path) -> None:
     place = Place.made(tmp_path)
     anna, bob = await key_of("anna", tmp_path), await key_of("bob", tmp_path)
@@ -50,19 +43,6 @@ async def test_the_owner_of_a_named_key_is_offered_the_workspace_and_nobody_else
     assert "no such tool" in str(answers[0])
     assert "wrote notes.md" in str(answers[1])
     assert (place.path / "notes.md").read_text() == "See https://made-up.example/"
-
-
-async def test_a_change_asks_and_is_made_when_the_owner_approves(tmp_path: Path) -> None:
-    place = Place.made(tmp_path)
-    async with http_api(then=writing, tmp_path=tmp_path, coding=place.offered_to("local")) as api:
-        session = (await api.post("/session/start", {})).json["session_id"]
-        await api.post("/chat", {"session_id": session, "messages": [said("Write a note")]})
-        [asked] = (await api.get("/approvals")).json["approvals"]
-        before = (place.path / "notes.md").exists()
-        await api.post("/chat", {"session_id": session, "messages": [said("approve")]})
-    assert not before
-    assert "path: notes.md" in asked["card"]["risk_assessment"]["details"]
-    assert (place.path / "notes.md").exists()
 
 
 @pytest.mark.parametrize(("mode", "applies"), [("read_only", True), ("ask", True), ("default", False)])

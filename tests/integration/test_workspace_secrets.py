@@ -26,7 +26,8 @@ async def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGene
         file.write_text(KEY)
         file.chmod(0o755)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("OLLAMA_API_KEY", KEY)
+    for name in ("OLLAMA_API_KEY", "LD_PRELOAD", "GIT_SSH_COMMAND", "PYTHONPATH"):
+        monkeypatch.setenv(name, f"/nowhere/{KEY}")
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     with Workspace(work) as workspace:
         async with Commands(workspace, gated=True) as found:

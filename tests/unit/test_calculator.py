@@ -8,7 +8,6 @@ from time import process_time
 import pytest
 
 from task.tools.calculator.calculator_tool import CalculatorTool
-from task.tools.toolbox import Toolbox
 from tests.support.tool_calls import called
 
 
@@ -17,14 +16,11 @@ from tests.support.tool_calls import called
     [
         ("25*47", "1175"),
         ("0.1+0.2", "0.3"),
-        ("2^3", "8"),
         ("2**10000 % 10**9", "596709376"),
         ("10/4", "2.5"),
-        ("6/3", "2"),
         ("1/3", "0.3333333333333333"),
         ("1/3*3", "1"),
         ("7//2 + -7%3", "5"),
-        ("19.99*3", "59.97"),
         ("1.005*1000", "1005"),
         ("0.1+0.2 == 0.3", "True"),
         ("1 < 2 < 2", "False"),
@@ -35,24 +31,8 @@ from tests.support.tool_calls import called
         ("3 × 4 ÷ 2 − 1", "5"),
         (" 0x1F ", "31"),
         ("+".join(["1"] * 1_900), "1900"),
-    ],
-)
-async def test_arithmetic_is_exact(expression: str, result: str) -> None:
-    assert (await called(CalculatorTool(), expression=expression)).content == result
-
-
-async def test_inexact_arithmetic_elsewhere_does_not_change_how_a_result_is_shown() -> None:
-    with localcontext() as context:
-        context.flags[Inexact] = True
-        assert (await called(CalculatorTool(), expression="10**-5")).content == "0.00001"
-
-
-@pytest.mark.parametrize(
-    ("expression", "result"),
-    [
         ("sin(5682936329203)", "0.8703154672931336"),
         ("cos(0) + tan(0)", "1"),
-        ("abs(-3)", "3"),
         ("round(2.675, 2)", "2.68"),
         ("min(3, 1/3, 2) * 3", "1"),
         ("max([1, 7, 3])", "7"),
@@ -60,38 +40,33 @@ async def test_inexact_arithmetic_elsewhere_does_not_change_how_a_result_is_show
         ("sum(1, 2)", "3"),
         ("pow(2, 10)", "1024"),
         ("64**(1/3)", "4"),
-        ("8**(2/3)", "4"),
         ("2**0.5", "1.4142135623730951"),
-        ("sqrt(16)", "4"),
         ("sqrt(10**40)", "100000000000000000000"),
         ("sqrt(2)", "1.4142135623730951"),
-        ("pi", "3.141592653589793"),
         ("log(e)", "1"),
         ("log(1000, 10)", "3"),
-        ("log(81, 3)", "4"),
         ("log10(0.001)", "-3"),
-        ("exp(0)", "1"),
         ("floor(2.7) + ceil(-2.1)", "0"),
         ("factorial(20)", "2432902008176640000"),
     ],
 )
-async def test_functions_and_constants(expression: str, result: str) -> None:
+async def test_results_are_exact(expression: str, result: str) -> None:
     assert (await called(CalculatorTool(), expression=expression)).content == result
+    with localcontext() as context:
+        context.flags[Inexact] = True  # inexact arithmetic elsewhere
+        assert (await called(CalculatorTool(), expression="10**-5")).content == "0.00001"
 
 
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
         ("9**9**9", "too large"),
-        ("10**5000", "too large"),
         ("9" * 5_000, "4000 characters"),
         ("*".join(["9" * 100] * 39) + "*9**999", "too large"),
         ("1e999999999", "too large"),
-        ("exp(1000)", "too large"),
         ("sin(10**400)", "too large"),
         ("factorial(10**6)", "too large"),
         ("round(1, 10**9)", "places"),
-        ("().__class__", "not part of arithmetic"),
         ("().__class__.__base__.__subclasses__()", "only known functions"),
         ("__import__('os').system('true')", "only known functions"),
         ("'a'*10**9", "not a number"),
@@ -102,7 +77,6 @@ async def test_functions_and_constants(expression: str, result: str) -> None:
         ("-" * 3_900 + "1", "nested"),
         ("2**" * 1_300 + "1", "nested"),
         ("1/0", "division by zero"),
-        ("0**-1", "division by zero"),
         ("log(8, 1)", "division by zero"),
         ("sqrt(-1)", "domain"),
         ("(-8)**(1/3)", "not a real number"),
@@ -115,13 +89,8 @@ async def test_functions_and_constants(expression: str, result: str) -> None:
         ("price * 2", "'price' is not a number. Known names"),
         ("total(2)", "no function 'total'"),
         ("1j", "not a number"),
-        ("True", "not a number"),
-        ("1 in [1]", "not part of arithmetic"),
-        ("not 1", "not part of arithmetic"),
         ("max()", "at least one"),
         ("5!", "not an arithmetic expression"),
-        ("1\n2", "not an arithmetic expression"),
-        ("x = 1", "not an arithmetic expression"),
         ("   ", "empty"),
     ],
 )
@@ -138,13 +107,8 @@ async def test_what_cannot_be_computed_is_refused_within_a_second(expression: st
 async def test_the_costliest_permitted_expressions_end_within_a_second() -> None:
     fractions = "+".join(f"1/{divisor}" for divisor in range(3, 600))
     products = "+".join(["3**8000*7"] * 390)
+    assert CalculatorTool().effects == frozenset()
     started = process_time()
     assert not (await called(CalculatorTool(), expression=fractions)).failed
     assert not (await called(CalculatorTool(), expression=products)).failed
     assert process_time() - started < 1
-
-
-def test_the_calculator_touches_nothing_in_the_world() -> None:
-    assert CalculatorTool().effects == frozenset()
-    assert CalculatorTool().parameters["required"] == ["expression"]
-    assert Toolbox([CalculatorTool()]).schemas()[0]["function"]["name"] == "calculator"

@@ -28,31 +28,19 @@ def loaded(folder: Path, *workspaces: dict[str, Any], **more: str) -> Settings:
     return load_settings(environ=environ, directory=folder)
 
 
-def test_nobody_has_a_workspace_unless_an_operator_names_one(tmp_path: Path) -> None:
-    settings = load_settings(environ={}, directory=tmp_path)
-    assert workspace_of(settings, "local") is None
-    assert policy_of(settings).rules == policy_of(Settings()).rules
-
-
 @pytest.mark.fault("workspace: a caller whom the operator did not name")
 @pytest.mark.parametrize(
     ("principal", "gets"),
     [
-        ("anna", True),  # an owner of a key of the HTTP API
-        ("http:anna", True),  # the same, at the DIAL route with a model of the operator's own
-        ("dial:bucket-1", True),  # a user of DIAL Core, in the HTTP API
-        ("bucket-1", True),  # the same, through DIAL Core
-        ("local", False),
-        ("bob", False),
-        ("ann", False),
-        ("", False),
-        ("*", False),
-        ("key:anna", False),
+        ("anna", True), ("http:anna", True),  # an owner of a key of the HTTP API, there and at the DIAL route
+        ("bucket-1", True), ("dial:bucket-1", True),  # a user of DIAL Core, through Core and in the HTTP API
+        ("local", False), ("bob", False), ("ann", False), ("", False), ("*", False), ("key:anna", False),
     ],
-)
+)  # fmt: skip
 def test_the_tools_are_for_the_named_owners_only(tmp_path: Path, principal: str, gets: bool) -> None:
     settings = loaded(tmp_path, {"path": str(tmp_path), "owners": ["anna", "bucket-1"]})
     assert workspace_of(settings, principal) == (tmp_path if gets else None)
+    assert workspace_of(Settings(), principal) is None
 
 
 def test_changes_ask_there_unless_the_operator_lets_them_run(tmp_path: Path) -> None:
@@ -93,17 +81,13 @@ def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
         folder.mkdir(parents=True)
     (tmp_path / "link").symlink_to(data)
     monkeypatch.setenv("HOME", str(home))
-    path = place.format(
-        program=sys.prefix,
-        home=home,
-        data=data,
-        parent=tmp_path / "state",
-        link=tmp_path / "link",
-        gone=tmp_path / "gone",
-    )
+    state, link, gone = tmp_path / "state", tmp_path / "link", tmp_path / "gone"
+    path = place.format(program=sys.prefix, home=home, data=data, parent=state, link=link, gone=gone)
     settings = loaded(tmp_path, {"path": path, "owners": ["anna"]}, XDG_DATA_HOME=str(tmp_path / "state" / "data"))
     with pytest.raises(SettingsError, match="AGENT_CODING__WORKSPACES"):
         check(settings)
+    assert refusal(Path("/"), [tmp_path], wide=True) == "", "on request, but never the product's own"
+    assert refusal(tmp_path, [tmp_path], wide=True) != ""
 
 
 @pytest.mark.fault("workspace: a workspace with the settings of the product itself")
@@ -117,12 +101,6 @@ def test_a_folder_with_the_products_own_settings_stops_the_start(tmp_path: Path,
     check(load_settings(environ=environ, directory=tmp_path))
     with pytest.raises(SettingsError, match=r"contains .*, which is the product's own"):
         check(load_settings(environ=environ, directory=work))
-
-
-def test_a_wide_folder_is_permitted_on_request_but_never_the_products_own(tmp_path: Path) -> None:
-    assert refusal(Path("/"), [tmp_path], wide=True) == ""
-    assert refusal(tmp_path, [tmp_path], wide=True) != ""
-    assert refusal(tmp_path, [tmp_path.with_name("data")]) == ""
 
 
 HOSTILE = {
@@ -164,12 +142,6 @@ async def test_rules_and_lists_about_the_tools_of_a_workspace_are_no_fault(tmp_p
     assert (row.state, row.found) == ("ok", f"2 of your own, {len(DEFAULT_RULES) + len(CODING_RULES)} of the product's")
 
 
-async def test_the_tools_of_a_workspace_are_those_that_the_rules_name(tmp_path: Path) -> None:
-    with Workspace(tmp_path) as workspace:
-        async with Commands(workspace) as commands:
-            assert sorted(tool.name for tool in workspace_tools(workspace, commands)) == sorted(WORKSPACE_TOOLS)
-
-
 async def test_the_operators_limits_hold_for_a_command(tmp_path: Path) -> None:
     assert command_limits(Settings()) == CommandLimits()
     chosen = {"AGENT_CODING__COMMAND_SECONDS": "0.5", "AGENT_CODING__COMMAND_MEMORY_MIB": "512"}
@@ -177,6 +149,7 @@ async def test_the_operators_limits_hold_for_a_command(tmp_path: Path) -> None:
     assert (limits.seconds, limits.memory_bytes) == (0.5, 512 * 2**20)
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace, limits, gated=True) as commands:
+            assert sorted(tool.name for tool in workspace_tools(workspace, commands)) == sorted(WORKSPACE_TOOLS)
             assert (await commands.run("sleep 300")).code == 124
 
 
