@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -77,10 +76,7 @@ async def test_a_function_becomes_a_tool_with_its_docstring_and_types() -> None:
         },
     }
     assert (await called(count_words, text="to be or not to be", minimum=3)).content == "1"
-
-
-def test_the_function_can_still_be_called_as_a_function() -> None:
-    assert count_words("two words") == 2
+    assert count_words("two words") == 2, "it can still be called"
 
 
 async def test_optional_literal_enum_list_dict_dataclass_and_model_arguments_arrive_as_their_types() -> None:
@@ -128,41 +124,25 @@ async def test_a_type_that_contains_itself_keeps_its_definition() -> None:
     assert (await called(depth, tree=tree)).content == "2"
 
 
-async def test_arguments_may_have_names_that_pydantic_uses_itself() -> None:
-    @tool
-    def odd(schema: str, model_config: int, title: str = "t", _private: int = 0) -> list[Any]:
-        """Take odd names."""
-        return [schema, model_config, title, _private]
-
-    assert list(odd.parameters["properties"]) == ["schema", "model_config", "title", "_private"]
-    assert (await called(odd, schema="s", model_config=1)).content == '["s",1,"t",0]'
-
-
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
         ({"text": 5}, "text: 5 is not of type 'string'"),
         ({}, "'text' is a required property"),
         ({"text": "a", "minimun": 2}, "'minimun' was unexpected"),
+        ({"text": "a", "day": "2025-02-31"}, "day: Input should be a valid date"),
         ("[1]", "must be a JSON object"),
         ('{"text":', "not valid JSON"),
     ],
 )
 async def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any] | str, fault: str) -> None:
-    answer = await count_words.execute(params_of(call_of("count_words", arguments)))
+    @tool
+    def note(text: str, day: date | None = None) -> None:
+        """Note a text."""
+
+    answer = await note.execute(params_of(call_of("note", arguments)))
     assert answer.failed
     assert fault in answer.text()
-
-
-async def test_a_value_that_only_the_type_can_judge_is_named_too() -> None:
-    @tool
-    def weekday(day: date) -> str:
-        """Name the day of the week."""
-        return day.strftime("%A")
-
-    answer = await called(weekday, day="2025-02-31")
-    assert answer.failed
-    assert "day: Input should be a valid date" in answer.text()
 
 
 async def test_synchronous_functions_that_hang_do_not_block_others() -> None:
@@ -184,15 +164,15 @@ async def test_synchronous_functions_that_hang_do_not_block_others() -> None:
     assert {answer.text() for answer in await asyncio.gather(*calls)} == {"true"}
 
 
-async def test_an_asynchronous_function_gets_the_call_and_it_is_not_in_the_schema() -> None:
+async def test_an_asynchronous_function_gets_the_call_and_arguments_of_any_name() -> None:
     @tool
-    async def remember(note: str, call: ToolCallParams) -> str:
-        """Remember a note."""
+    async def remember(schema: str, model_config: int, call: ToolCallParams, _private: int = 0) -> Any:
+        """Remember odd names."""
         await asyncio.sleep(0)
-        return f"{note} in {call.conversation_id}"
+        return [schema, model_config, _private, call.conversation_id]
 
-    assert list(remember.parameters["properties"]) == ["note"]
-    assert (await called(remember, note="milk")).content == "milk in conversation"
+    assert list(remember.parameters["properties"]) == ["schema", "model_config", "_private"]
+    assert (await called(remember, schema="s", model_config=1)).content == '["s",1,0,"conversation"]'
 
 
 @pytest.mark.parametrize(
@@ -216,67 +196,38 @@ async def test_a_result_is_text_as_it_is_and_json_otherwise(value: Any, text: st
     assert (await called(give)).content == text
 
 
-async def test_a_message_with_an_attachment_stays_a_message() -> None:
-    @tool
-    def draw() -> Message:
+async def test_a_message_stays_a_message_and_only_a_tool_error_reaches_the_model() -> None:
+    @tool(name="draw_it", effects={Effect.WRITE}, timeout=2.5)
+    def draw(how: str) -> Message:
         """Draw something."""
-        picture = Attachment(type="image/png", title="p", url="files/b/p.png")
-        return Message(Role.TOOL, "drawn", attachments=(picture,))
+        if how == "rudely":
+            raise OSError("secret path")
+        if how == "politely":
+            raise ToolError("there is no such book")
+        return Message(Role.TOOL, "drawn", attachments=(Attachment("image/png", "p", url="files/b/p.png"),))
 
-    answer = await called(draw)
-    assert answer.text() == "drawn"
-    assert answer.attachments[0].url == "files/b/p.png"
-
-
-async def test_a_tool_error_reaches_the_model_and_another_error_only_as_a_reference() -> None:
-    @tool
-    def fail(how: str) -> str:
-        """Fail."""
-        raise ToolError("there is no such book") if how == "politely" else OSError("secret path")
-
-    assert (await called(fail, how="politely")).content == "Error: there is no such book"
-    assert "secret" not in (await called(fail, how="rudely")).text()
-
-
-def test_name_effects_and_timeout_can_be_given() -> None:
-    @tool(name="save", effects={Effect.WRITE}, timeout=2.5)
-    def stored(text: str) -> None:
-        """Store a text."""
-
-    assert (stored.name, stored.effects, stored.timeout) == ("save", {Effect.WRITE}, 2.5)
+    assert (draw.name, draw.effects, draw.timeout) == ("draw_it", {Effect.WRITE}, 2.5)
     assert (count_words.effects, count_words.timeout) == ({Effect.READ}, None)
-
-
-def undocumented(text: str) -> str:
-    return text
-
-
-def variadic(*texts: str) -> None:
-    """Take many texts."""
-
-
-def unresolved(text: Nowhere) -> None:  # type: ignore[name-defined] # noqa: F821
-    """Take something unknown."""
-
-
-def unschematic(lock: threading.Barrier) -> None:
-    """Take a barrier."""
+    answer = await called(draw, how="well")
+    assert (answer.text(), answer.attachments[0].url) == ("drawn", "files/b/p.png")
+    assert (await called(draw, how="politely")).content == "Error: there is no such book"
+    assert "secret" not in (await called(draw, how="rudely")).text()
 
 
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (undocumented, "undocumented needs a docstring"),
-        (variadic, "has no fixed name"),
-        (unresolved, "'Nowhere' is not defined"),
-        (unschematic, "no JSON Schema"),
+        ("def undocumented(text: str) -> str: ...", "undocumented needs a docstring"),
+        ("def variadic(*texts: str) -> None: 'Take many.'", "has no fixed name"),
+        ("def unresolved(text: 'Nowhere') -> None: 'Take something.'", "'Nowhere' is not defined"),
+        ("def unschematic(lock: threading.Barrier) -> None: 'Take a barrier.'", "no JSON Schema"),
     ],
 )
-def test_a_function_that_makes_no_tool_is_refused_where_it_is_declared(
-    function: Callable[..., Any], reason: str
-) -> None:
+def test_a_function_that_makes_no_tool_is_refused_where_it_is_declared(function: str, reason: str) -> None:
+    defined: dict[str, Any] = {"threading": threading, "__name__": __name__}
+    exec(function, defined)
     with pytest.raises(TypeError, match=reason):
-        tool(function)
+        tool(list(defined.values())[-1])
 
 
 FIVE_LINES = '''from task.tools.declare import tool
@@ -295,21 +246,18 @@ async def test_a_user_adds_a_tool_in_five_lines(tmp_path: Path) -> None:
     assert (await called(shout, text="hello")).content == "HELLO"
 
 
-def test_tools_are_loaded_from_a_module_and_an_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_are_loaded_from_modules_attributes_and_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "shouting_module.py").write_text(FIVE_LINES + "both = [shout, tool(name='again')(shout)]\n")
     assert [item.name for item in load_tools(["shouting_module:shout"])] == ["shout"]
     assert [item.name for item in load_tools(["shouting_module:both"])] == ["shout", "again"]
     assert [item.name for item in load_tools(["shouting_module"])] == ["shout"]
-
-
-def test_installed_packages_bring_their_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "shouting_package.py").write_text(FIVE_LINES)
     info = tmp_path / "shouting-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[dial_agent.tools]\nshout = shouting_package:shout\n")
+    (info / "entry_points.txt").write_text("[dial_agent.tools]\nshout = shouting_module:shout\n")
     assert [item.name for item in load_tools([])] == ["shout"]
 
 
@@ -333,17 +281,10 @@ def test_a_broken_tool_file_stops_the_start_with_one_line_that_names_it(
         load_tools([str(file)])
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "dial_agent_tools_broken" not in sys.modules or "cannot be loaded" not in reason
 
 
 @pytest.mark.parametrize("path", ["no_such.module:tool", "json:no_such", "json:dumps", "absent.py"])
 def test_a_path_that_leads_nowhere_is_named(path: str) -> None:
     with pytest.raises(SettingsError, match=path):
         load_tools([path])
-
-
-def test_a_failed_file_leaves_no_module_behind(tmp_path: Path) -> None:
-    file = tmp_path / "half_loaded.py"
-    file.write_text("raise RuntimeError")
-    with pytest.raises(SettingsError):
-        load_tools([str(file)])
-    assert not [name for name in sys.modules if "half_loaded" in name]

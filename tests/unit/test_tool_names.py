@@ -14,9 +14,9 @@ from task.permissions.decisions import Allowed, CallRequest, Decision
 from task.tools.base import WEB_SEARCH
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import tool
-from task.tools.models import Caller, Effect
+from task.tools.models import Effect
 from task.tools.toolbox import Toolbox
-from tests.support.choices import RecordingChoice
+from tests.support.choices import CALLER, RecordingChoice
 
 SEARCH, ALIAS = "duckduckgo_web_search", "web_search"
 
@@ -25,10 +25,6 @@ SEARCH, ALIAS = "duckduckgo_web_search", "web_search"
 def duckduckgo_web_search(query: str, max_results: int = 5) -> str:
     """Search the web."""
     return f"{max_results} results for {query}"
-
-
-async def nobody() -> str:
-    return "nobody"
 
 
 class NamesAsked:
@@ -53,7 +49,7 @@ class CallsSeen(LoopObserver):
 
 async def run(model: ScriptedModel, toolbox: Toolbox, observer: CallsSeen, *before: Message) -> RunOutcome:
     messages = [*before, user("?")]
-    return await ToolLoop(model, toolbox, observer=observer).run(messages, RecordingChoice(), Caller("key", nobody))
+    return await ToolLoop(model, toolbox, observer=observer).run(messages, RecordingChoice(), CALLER)
 
 
 def schema_names(model: ScriptedModel) -> list[str]:
@@ -97,7 +93,7 @@ async def test_the_model_sees_one_name_in_its_tools_and_in_the_conversation() ->
 async def test_arguments_of_an_alias_that_do_not_fit_are_answered_like_those_of_the_tool(arguments: str) -> None:
     toolbox = Toolbox([duckduckgo_web_search], aliases=(WEB_SEARCH,))
     call = ToolCall("c1", FunctionCall(ALIAS, arguments))
-    [result] = await toolbox.call_all([call], RecordingChoice(), Caller("key", nobody))
+    [result] = await toolbox.call_all([call], RecordingChoice(), CALLER)
     assert isinstance(result, Message)
     assert (result.failed, f"arguments of {SEARCH}" in result.text()) == (True, True)
 
@@ -112,8 +108,5 @@ async def test_a_tool_that_is_itself_called_like_an_alias_is_meant_by_its_name()
     outcome = await run(model, Toolbox([duckduckgo_web_search, web_search], aliases=(WEB_SEARCH,)), CallsSeen())
     assert outcome.added[1].text() == "intranet: x"
     assert schema_names(model) == [SEARCH, ALIAS]
-
-
-async def test_an_alias_of_a_tool_that_is_not_there_is_no_tool() -> None:
     outcome = await run(ScriptedModel(wants(ALIAS, query="x"), says("done")), Toolbox([CalculatorTool()]), CallsSeen())
     assert outcome.added[1].text() == f"Error: There is no tool '{ALIAS}'. Tools: calculator."
