@@ -53,20 +53,12 @@ async def rows(home: Path, address: str, **environ: str) -> dict[str, Check]:
 # doctor
 
 
-async def test_doctor_describes_the_sidecar_and_the_component(
+@pytest.mark.fault("console commands: a sidecar that cannot be used, at the start")
+async def test_doctor_describes_the_sidecar_and_names_what_is_wrong_with_it(
     process: tuple[ServerProcess, int], tmp_path: Path
 ) -> None:
     async with scripted_peer(process) as peer:
-        found = await rows(tmp_path, peer.address)
-    assert (found["dapr"].state, found["dapr"].found) == (
-        "ok", f"version 1.18.3 at {peer.address}; {MODEL}: conversation.openai",
-    )  # fmt: skip
-    assert found["model"].found == f"{MODEL}, because AGENT_BACKEND asks for Dapr at {peer.address}"
-
-
-@pytest.mark.fault("console commands: a sidecar that cannot be used, at the start")
-async def test_doctor_names_what_is_wrong_with_the_sidecar(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
-    async with scripted_peer(process) as peer:
+        usable = await rows(tmp_path, peer.address)
         gone = await rows(tmp_path, peer.address, AGENT_DAPR__COMPONENT="gone")
         await peer.script(version="1.15.0")
         old = await rows(tmp_path, peer.address)
@@ -76,6 +68,9 @@ async def test_doctor_names_what_is_wrong_with_the_sidecar(process: tuple[Server
         foreign = await rows(tmp_path, peer.address, DAPR_API_TOKEN="wrong")
     away = await rows(tmp_path, f"127.0.0.1:{free_port()}")
     nowhere = await rows(tmp_path, "no/where")
+    described = f"version 1.18.3 at {peer.address}; {MODEL}: conversation.openai"
+    assert (usable["dapr"].state, usable["dapr"].found) == ("ok", described)
+    assert usable["model"].found == f"{MODEL}, because AGENT_BACKEND asks for Dapr at {peer.address}"
     found = [row["dapr"] for row in (gone, old, empty, foreign, away, nowhere)]
     assert {(row.state, bool(row.fix)) for row in found} == {("bad", True)}
     words = (

@@ -19,9 +19,7 @@ from task.tools.base import in_format
 from task.tools.declare import tool
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
-from task.tools.toolset import ToolSet
 from tests.support.dapr import dapr_peer, in_openais_shape
-from tests.support.mcp_server import running_mcp_server, small_server
 from tests.support.mcp_wire import raw_server
 from tests.support.ollama import MODEL, ollama_peer
 from tests.support.upstream import openai_upstream
@@ -100,19 +98,3 @@ async def test_every_wire_has_the_schema_that_its_format_prints() -> None:
     assert list(simple) == list(properties) == ["place", "unit", "style", "span", "limit"]
     assert simple["place"]["properties"].keys() == properties["place"]["properties"].keys()
     assert simple["unit"] == properties["unit"]
-
-
-async def test_a_programs_own_tools_and_those_of_mcp_servers_run_side_by_side() -> None:
-    calls = [("add", '{"left": 2, "right": 3}'), ("forecast", '{"place": {"city": "Rome"}, "unit": "c"}')]
-    made = [
-        {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": text}}
-        for name, text in calls
-    ]
-    async with running_mcp_server(small_server()) as url, MCPClient.create(url) as client:
-        models = {model.name: model for model in await client.get_tools()}
-        tools = ToolSet(forecast, MCPTool(client, models["add"]))
-        results = await tools.execute_async({"role": "assistant", "content": None, "tool_calls": made})
-    assert [schema["name"] for schema in tools.schemas("mcp")] == ["forecast", "add"]
-    assert [result["tool_call_id"] for result in results] == ["call_add", "call_forecast"]
-    assert results[0]["content"] == "5"
-    assert results[1]["content"].startswith("Place(city='Rome'")

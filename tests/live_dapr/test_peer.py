@@ -1,7 +1,11 @@
-"""The peer of the other tests does what the real sidecar does: both get the same requests and answers."""
+"""A real Dapr sidecar: the peer of the other tests does what it does, and it carries our requests to their end."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,11 +16,20 @@ from dapr.proto import api_v1
 from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprStub
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from task.conversation.messages import Message, tool_message, user
+from task.errors import ProviderError
+from task.llm.base import Accumulator, ModelOptions, ToolSchema
+from task.llm.dapr import DaprServer
 from task.llm.scripted import Reply, says, wants
-from tests.live_dapr.conftest import ADDRESS, PROVIDER_PORT, TOKEN
+from task.llm.transport import Retries
+from task.settings import Settings
+from tests.live_dapr.conftest import ADDRESS, AGENT_PORT, PROVIDER_PORT, TOKEN
+from tests.support.agent import running_agent
 from tests.support.dapr import dapr_peer, refusal
 from tests.support.dapr_component import chat_body
-from tests.support.upstream import http_error, openai_upstream
+from tests.support.documented import tool_calling_examples
+from tests.support.http_api import NOWHERE
+from tests.support.upstream import Received, hanging, http_error, openai_upstream
 
 pytestmark = [pytest.mark.live_dapr, pytest.mark.system, pytest.mark.timeout(120)]
 
@@ -132,3 +145,64 @@ async def test_a_provider_that_is_away_is_reported_in_the_same_words() -> None:
     real = await asked(ADDRESS, {"inputs": HI})
     async with dapr_peer({"error": "network error: failed to reach API server"}, components=COMPONENTS) as peer:
         assert await asked(peer.address, {"inputs": HI}) == real
+
+
+TOOLS: list[ToolSchema] = tool_calling_examples()["Multiple Tools Array"]
+WEATHER = wants("get_weather", location="San Francisco, CA")
+
+
+@asynccontextmanager
+async def sidecar(component: str = "provider", **more: Any) -> AsyncGenerator[DaprServer]:
+    server = DaprServer(ADDRESS, TOKEN, component=component, **more)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def answered(
+    server: DaprServer, messages: Sequence[Message], tools: Sequence[ToolSchema] = (), **options: Any
+) -> Accumulator:
+    received = Accumulator()
+    async for delta in server.chat_model("any").stream(messages, tools, ModelOptions(**options)):
+        received.add(delta)
+    return received
+
+
+async def test_a_deadline_and_a_cancellation_reach_the_provider() -> None:
+    async with openai_upstream(port=PROVIDER_PORT, then=hanging(says("?"), chunks=0)) as upstream:
+        async with sidecar(seconds=1.0, retries=Retries(1)) as server:
+            with pytest.raises(ProviderError):
+                await answered(server, [user("?")])
+        await upstream.disconnected(1, within=30)
+        async with sidecar() as server:
+            asking = asyncio.create_task(answered(server, [user("?")]))
+            await upstream.received(2, within=30)
+            asking.cancel()
+            await asyncio.wait({asking})
+            await upstream.disconnected(2, within=30)
+    assert asking.cancelled()
+
+
+async def test_the_agent_is_the_model_of_a_dapr_application(tmp_path: Path) -> None:
+    """The component `agent` points at our own `/v1`."""
+
+    def of_both(request: Received) -> Any:
+        return wants("calculator", expression="6*7") if request.messages[-1]["role"] == "user" else says("It is 42.")
+
+    values = {
+        "backend": "openai", "openai_base_url": f"http://127.0.0.1:{PROVIDER_PORT}/v1", "openai_api_key": "sk-test",
+        "deployment_name": "test-model", "data_dir": tmp_path / "agent", "dial_endpoint": NOWHERE,
+    }  # fmt: skip
+    asks: Callable[[Received], Any] = of_both
+    async with (
+        openai_upstream(asks, asks, WEATHER, says("Sunny."), port=PROVIDER_PORT),
+        running_agent(Settings.model_validate(values), port=AGENT_PORT),
+        sidecar("agent") as server,
+    ):
+        own = await answered(server, [user("6*7?")])
+        asked = (await answered(server, [user("Weather?")], TOOLS)).message()
+        [call] = asked.tool_calls
+        final = await answered(server, [user("Weather?"), asked, tool_message(call, "sunny")], TOOLS)
+    assert own.text == "It is 42."
+    assert (call.name, final.text) == ("get_weather", "Sunny.")

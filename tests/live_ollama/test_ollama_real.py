@@ -99,14 +99,6 @@ async def test_structured_output_has_its_shape(server: OllamaServer) -> None:
     assert received.text.lstrip().startswith("{")
 
 
-async def test_limits_and_stop_sequences_end_the_answer(server: OllamaServer) -> None:
-    cut = await answered(server, user("Count from 1 to 50."), options=ModelOptions(temperature=0, max_tokens=5))
-    assert cut.finish_reason == "length"
-    counting = [system("Repeat after me."), user("one two three four")]
-    stopped = await answered(server, *counting, options=ModelOptions(temperature=0, max_tokens=40, stop=["three"]))
-    assert "three" not in stopped.text
-
-
 async def test_a_schema_with_everything_that_ollama_does_not_know_is_accepted(server: OllamaServer) -> None:
     parameters = {
         "type": "object",
@@ -122,12 +114,3 @@ async def test_a_schema_with_everything_that_ollama_does_not_know_is_accepted(se
     tool = {"type": "function", "function": {**CAPITAL["function"], "parameters": parameters}}
     received = await answered(server, user("What is the capital of Atlantis?"), tools=[tool])
     assert received.finish_reason
-
-
-async def test_a_missing_model_is_named(server: OllamaServer) -> None:
-    with pytest.raises(ProviderError) as caught:
-        async with aclosing(server.chat_model("no-such-model").stream([user("Hi")], (), COLD)) as deltas:
-            await anext(deltas)
-    assert caught.value.display_message == (
-        "Ollama has no model no-such-model. Choose another one, or get it with: ollama pull no-such-model"
-    )

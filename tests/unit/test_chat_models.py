@@ -87,14 +87,6 @@ async def test_the_servers_beside_a_running_product_are_used_where_they_answer(t
     assert named.ddg_mcp_url == "http://search.example/mcp"
 
 
-async def test_a_core_elsewhere_is_used_with_its_key(tmp_path: Path) -> None:
-    environ = {"DIAL_ENDPOINT": "http://core.example", "DIAL_API_KEY": "key", "DEPLOYMENT_NAME": "gpt-4o"}
-    settings = await chosen(tmp_path, **environ)
-    assert (settings.backend, settings.dial_endpoint, settings.deployment_name) == (
-        "dial", "http://core.example", "gpt-4o",
-    )  # fmt: skip
-
-
 @pytest.mark.fault("console: no model, or no DIAL Core where one is configured")
 @pytest.mark.parametrize(
     ("config", "environ", "words"),
