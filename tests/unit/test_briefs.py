@@ -10,8 +10,8 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, ToolCall, user
 from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says, wants
-from task.loop import LoopObserver, ToolLoop
-from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Effect
+from task.loop import ToolLoop
+from task.permissions.decisions import Allowed, CallRequest, Decision, Effect
 from task.permissions.icerc import ICERC, Brief, mismatch
 from task.tools.base import split_brief
 from task.tools.toolbox import Pending, Toolbox
@@ -49,18 +49,14 @@ def test_the_brief_is_taken_out_of_the_arguments(arguments: dict[str, Any], brie
     assert (json.loads(made.function.arguments), found) == ({"to": "bob"}, brief)
 
 
-def test_an_argument_that_the_tool_defines_itself_is_left_to_the_tool() -> None:
+@pytest.mark.parametrize("arguments", ['{"intent": ', '["intent"]', '"intent"', '{"to": "bob", "intent": "mine"}'])
+def test_what_is_not_an_object_or_the_tool_defines_itself_is_left_to_the_tool(arguments: str) -> None:
     own = {"type": "object", "properties": {"to": {"type": "string"}, "intent": {"type": "string"}}}
-    made, brief = split_brief(call(to="bob", intent="mine"), own)
-    assert (json.loads(made.function.arguments), brief) == ({"to": "bob", "intent": "mine"}, Brief())
-    assert "expected_outcome" in mail(shape=own).briefed_schema["function"]["parameters"]["properties"]
-    assert mail(shape=own).briefed_schema["function"]["parameters"]["properties"]["intent"] == {"type": "string"}
-
-
-@pytest.mark.parametrize("arguments", ['{"intent": ', '["intent"]', '"intent"'])
-def test_arguments_that_are_not_an_object_are_left_to_the_tool_to_refuse(arguments: str) -> None:
-    broken = ToolCall("c1", FunctionCall("send_mail", arguments))
-    assert split_brief(broken, SHAPE) == (broken, Brief())
+    theirs = ToolCall("c1", FunctionCall("send_mail", arguments))
+    assert split_brief(theirs, own) == (theirs, Brief())
+    briefed = mail(shape=own).briefed_schema["function"]["parameters"]["properties"]
+    assert "expected_outcome" in briefed
+    assert briefed["intent"] == {"type": "string"}
 
 
 def test_a_brief_is_requested_only_for_tools_that_write_and_only_if_a_person_may_be_asked() -> None:
@@ -74,38 +70,15 @@ def test_a_brief_is_requested_only_for_tools_that_write_and_only_if_a_person_may
 
 
 async def test_the_tool_never_sees_the_brief_and_the_card_does() -> None:
-    asked, *_ = await Toolbox([mail()], gate()).call_all([call(to="bob", intent="Tell him")], RecordingChoice(), CALLER)
-    ran, *_ = await Toolbox([mail()]).call_all([call(to="bob", intent="Tell him")], RecordingChoice(), CALLER)
+    calls = [call(to="bob", intent=words) for words in ("Tell him", "Tell him all")]
+    asked, other = await Toolbox([mail()], gate()).call_all(calls, RecordingChoice(), CALLER)
+    ran, *_ = await Toolbox([mail()]).call_all(calls, RecordingChoice(), CALLER)
     assert isinstance(asked, Pending)
+    assert isinstance(other, Pending)
     assert (asked.card.intent, asked.card.command) == ("Tell him", 'send_mail\nto = "bob"')
+    assert asked.digest == other.digest  # it is the same call
     assert isinstance(ran, Message)
     assert ran.text() == '{"to": "bob"}'
-
-
-async def test_a_different_brief_does_not_make_a_different_call() -> None:
-    box = Toolbox([mail()], gate())
-    calls = [call(to="bob", intent=words) for words in ("Tell him", "Tell him all")]
-    first, second = await box.call_all(calls, RecordingChoice(), CALLER)
-    assert isinstance(first, Pending)
-    assert isinstance(second, Pending)
-    assert first.digest == second.digest
-
-
-class Listening(LoopObserver):
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, Decision]] = []
-
-    def decided(self, call: ToolCall, decision: Decision) -> None:
-        self.seen.append((call.name, decision))
-
-
-async def test_the_observer_receives_every_decision() -> None:
-    observer = Listening()
-    model = ScriptedModel(wants("read") & wants("send_mail", to="bob"), says("Done."))
-    box = Toolbox([mail(), MadeTool("read", echo, SHAPE, READS)], gate())
-    outcome = await ToolLoop(model, box, observer=observer).run([user("Go")], RecordingChoice(), CALLER)
-    assert outcome.status == "suspended"
-    assert [(name, type(decision)) for name, decision in observer.seen] == [("read", Allowed), ("send_mail", Deferred)]
 
 
 async def test_the_gate_sees_the_live_conversation() -> None:

@@ -51,66 +51,6 @@ async def asked(store: Store, session_id: str | None = None, run_id: str | None 
     return await store.approvals.ask(OWNER, **CALL, seconds=60, session_id=session_id, run_id=run_id)
 
 
-async def test_a_question_waits_until_another_process_answers_it(store: Store, tmp_path: Path) -> None:
-    question = await asked(store)
-    async with opened(sqlite_url(tmp_path), store.processes.clock) as other:
-        assert await other.approvals.list(OWNER) == (question,)
-        answer = Answer(True, "go on", {"cmd": "rm y"}, grant="tool")
-        await other.approvals.answer(OWNER, question.approval_id, answer)
-        assert await other.approvals.list(OWNER) == ()
-        answered = await store.approvals.get(OWNER, question.approval_id)
-        assert (answered.status, answered.answer) == ("allowed", answer)
-        assert [item.status for item in await other.approvals.list(OWNER, waiting=False)] == ["allowed"]
-
-
-async def test_of_two_answers_the_first_counts(store: Store) -> None:
-    question = (await asked(store)).approval_id
-    answers = [store.approvals.answer(OWNER, question, Answer(n % 2 == 0)) for n in range(10)]
-    results = await asyncio.gather(*answers, return_exceptions=True)
-    [first] = [result for result in results if isinstance(result, Approval)]
-    assert sum(isinstance(result, Conflict) for result in results) == 9
-    assert (await store.approvals.get(OWNER, question)).status == first.status
-
-
-async def test_no_answer_in_time_is_a_no(store: Store, clock: StoreClock) -> None:
-    question = (await asked(store)).approval_id
-    clock.now += 61
-    assert (await store.approvals.get(OWNER, question)).status == "expired"
-    assert await store.approvals.list(OWNER) == ()
-    with pytest.raises(Conflict, match="is expired already"):
-        await store.approvals.answer(OWNER, question, Answer(True))
-
-
-async def test_a_question_that_was_listed_as_expired_is_not_answered_by_a_slower_clock(
-    store: Store, clock: StoreClock
-) -> None:
-    question = (await asked(store)).approval_id
-    clock.now += 61
-    [listed] = await store.approvals.list(OWNER, waiting=False)
-    clock.now -= 5
-    with pytest.raises(Conflict, match="is expired already"):
-        await store.approvals.answer(OWNER, question, Answer(True))
-    assert (listed.status, (await store.approvals.get(OWNER, question)).status) == ("expired", "expired")
-
-
-@pytest.mark.fault("store: another owner's approval")
-async def test_another_owners_question_cannot_be_seen_or_answered(store: Store) -> None:
-    question = (await asked(store)).approval_id
-    assert await store.approvals.list("bob") == ()
-    for work in (store.approvals.get("bob", question), store.approvals.answer("bob", question, Answer(True))):
-        with pytest.raises(NotFound, match="there is no approval"):
-            await work
-
-
-async def test_questions_are_found_by_session_and_run(store: Store) -> None:
-    runs = [(await store.runs.start(OWNER)).run_id for _ in range(2)]
-    one = await asked(store, session_id="sess_1", run_id=runs[0])
-    other = await asked(store, session_id="sess_2", run_id=runs[1])
-    assert await store.approvals.list(OWNER, session_id="sess_1") == (one,)
-    assert await store.approvals.list(OWNER, run_id=runs[1]) == (other,)
-    assert iso(one.expires_at) == "2027-01-15T08:01:00.000+00:00"
-
-
 async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store: Store, clock: StoreClock) -> None:
     here = await store.grants.add(OWNER, {"scope": "tool", "tool": "look"}, session_id="sess_1", seconds=60)
     clock.now += 1
@@ -126,26 +66,21 @@ async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store
 
 
 @pytest.mark.fault("store: a wrong or revoked key")
-async def test_a_wrong_or_revoked_key_opens_nothing(store: Store, clock: StoreClock) -> None:
+async def test_a_wrong_or_revoked_key_opens_nothing(store: Store, clock: StoreClock, tmp_path: Path) -> None:
     key, secret = await store.keys.create(OWNER)
+    kept, other_secret = await store.keys.create(OWNER)
     assert await store.keys.verify(secret) == key
+    assert await store.keys.verify(other_secret) == kept
     for wrong in ("", secret[:-1], secret.upper(), f"{secret} ", key.key_id, "schlüssel\ud800"):
         assert await store.keys.verify(wrong) is None
     await store.keys.revoke(key.key_id)
     assert await store.keys.verify(secret) is None
     with pytest.raises(NotFound):
         await store.keys.revoke(key.key_id)
-
-
-async def test_a_key_revoked_by_another_process_opens_nothing_a_little_later(
-    store: Store, clock: StoreClock, tmp_path: Path
-) -> None:
-    key, secret = await store.keys.create(OWNER)
-    assert await store.keys.verify(secret) == key
     async with opened(sqlite_url(tmp_path)) as other:
-        await other.keys.revoke(key.key_id)
-    clock.now += 2.1
-    assert await store.keys.verify(secret) is None
+        await other.keys.revoke(kept.key_id)
+    clock.now += 2.1  # for so long this process may rely on what it has read
+    assert await store.keys.verify(other_secret) is None
 
 
 async def test_a_bucket_of_requests_empties_and_fills_again(store: Store, clock: StoreClock) -> None:
@@ -172,17 +107,8 @@ async def test_processes_that_share_a_file_take_from_one_bucket_and_do_a_chore_o
         assert [await store.processes.first_to("tidy", 60) for store in (other, one, other)] == [True, False, False]
 
 
-async def test_stores_are_made_at_once_in_one_process(tmp_path: Path) -> None:
-    folders = [tmp_path / str(number) for number in range(4)]
-
-    async def first_sessions(folder: Path) -> int:
-        async with opened(sqlite_url(folder), chores=False) as store:
-            return len((await store.sessions.list(OWNER)).items)
-
-    assert await asyncio.gather(*map(first_sessions, folders)) == [0, 0, 0, 0]
-
-
 async def test_a_migrated_database_has_the_tables_the_code_works_with(tmp_path: Path) -> None:
+    assert ScriptDirectory.from_config(migrations()).get_current_head() == HEAD
     database = open_database(sqlite_url(tmp_path))
     await migrate(database)
     await migrate(database)  # a second time changes nothing
@@ -193,25 +119,24 @@ async def test_a_migrated_database_has_the_tables_the_code_works_with(tmp_path: 
     engine.dispose()
 
 
-def store_of_version(url: str, revision: str) -> None:
-    engine = create_engine(url)
+def migrations() -> Config:
     config = Config()
     config.set_main_option("script_location", "task.store:migrations")
+    return config
+
+
+def store_of_version(url: str, revision: str) -> None:
+    engine, config = create_engine(url), migrations()
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     engine.dispose()
 
 
-def test_the_newest_migration_is_the_one_the_code_expects() -> None:
-    config = Config()
-    config.set_main_option("script_location", "task.store:migrations")
-    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
-
-
 def test_since_two_versions_work_together_each_migration_only_adds(tmp_path: Path) -> None:
     before = Columns(tmp_path / "before.db", FIRST)
-    for revision in revisions_after(FIRST):
+    known = ScriptDirectory.from_config(migrations()).walk_revisions(base=FIRST)
+    for revision in [each.revision for each in known if each.revision > FIRST][::-1]:
         after = Columns(tmp_path / f"{revision}.db", revision)
         assert before.types.items() <= after.types.items(), revision
         assert {name for name in after.required if name[0] in before.tables} <= before.required, revision
@@ -234,13 +159,6 @@ class Columns:
         engine.dispose()
 
 
-def revisions_after(revision: str) -> list[str]:
-    config = Config()
-    config.set_main_option("script_location", "task.store:migrations")
-    found = ScriptDirectory.from_config(config).walk_revisions(base=revision)
-    return [each.revision for each in found if each.revision > revision][::-1]
-
-
 async def answered_session(store: Store) -> str:
     session = await store.sessions.start(OWNER)
     run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
@@ -261,30 +179,22 @@ async def rows(store: Store) -> dict[str, int]:
 
 async def test_what_is_older_than_its_days_is_removed_with_all_that_belongs_to_it(tmp_path: Path) -> None:
     clock = StoreClock()
-    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=30)) as store:
-        old = await answered_session(store)
+    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=30), chores=False) as store:
+        old, used = await answered_session(store), await answered_session(store)
+        running = await store.runs.start(OWNER)
         await traced(store, says("without a session"))
         clock.now += 20 * DAY
-        young = await answered_session(store)
+        session = await store.sessions.get(OWNER, used)
+        await store.sessions.append(OWNER, used, [user("still there?")], session.version)
         clock.now += 11 * DAY
         assert await store.forget() > 0
-        assert await rows(store) == {"sessions": 1, "messages": 2, "runs": 1, "events": 1, "traces": 1, "calls": 1}
-        assert (await store.sessions.get(OWNER, young)).session_id == young
+        assert await rows(store) == {"sessions": 1, "messages": 3, "runs": 1, "events": 0, "traces": 0, "calls": 0}
+        assert len((await store.sessions.get(OWNER, used)).messages) == 3
         with pytest.raises(NotFound):
             await store.sessions.get(OWNER, old)
         assert await store.forget() == 0
-
-
-async def test_an_old_session_that_is_still_used_stays(tmp_path: Path) -> None:
-    clock = StoreClock()
-    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=30)) as store:
-        used = await answered_session(store)
-        clock.now += 29 * DAY
-        session = await store.sessions.get(OWNER, used)
-        await store.sessions.append(OWNER, used, [user("still there?")], session.version)
-        clock.now += 2 * DAY
-        await store.forget()
-        assert len((await store.sessions.get(OWNER, used)).messages) == 3
+        await store.runs.finish(running, "finished")  # a run in progress is never removed
+        assert (await store.runs.get(OWNER, running.run_id)).status == "finished"
 
 
 async def test_only_the_newest_so_many_stay(tmp_path: Path) -> None:
@@ -302,30 +212,16 @@ async def test_only_the_newest_so_many_stay(tmp_path: Path) -> None:
         assert (await rows(store))["traces"] == 3
 
 
-async def test_a_run_in_progress_is_never_removed(tmp_path: Path) -> None:
-    clock = StoreClock()
-    async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=1), chores=False) as store:
-        run = await store.runs.start(OWNER)
-        clock.now += 2 * DAY
-        await store.forget()
-        await store.runs.finish(run, "finished")
-        assert (await store.runs.get(OWNER, run.run_id)).status == "finished"
-
-
-PROCESSES = 6
-
-
 async def test_a_new_file_that_several_open_at_once_is_busy_for_none_of_them(tmp_path: Path) -> None:
+    def mode(connection: Connection) -> str:
+        return str(connection.exec_driver_sql("PRAGMA journal_mode").scalar())
+
     for number in range(40):
         url = f"sqlite:///{tmp_path / str(number)}.db"
-        databases = [open_database(url, patience=30) for _ in range(PROCESSES)]
-        modes = await asyncio.gather(*(database.write(_mode) for database in databases))
-        assert modes == ["wal"] * PROCESSES
+        databases = [open_database(url, patience=30) for _ in range(6)]
+        modes = await asyncio.gather(*(database.write(mode) for database in databases))
+        assert modes == ["wal"] * 6
         await asyncio.gather(*(database.close() for database in databases))
-
-
-def _mode(connection: Connection) -> str:
-    return str(connection.exec_driver_sql("PRAGMA journal_mode").scalar())
 
 
 def test_a_killed_process_that_nobody_has_awaited_is_dead() -> None:
@@ -336,3 +232,44 @@ def test_a_killed_process_that_nobody_has_awaited_is_dead() -> None:
     os.waitid(os.P_PID, running.pid, os.WEXITED | os.WNOWAIT)
     assert processes._known_dead(place)  # pyright: ignore[reportPrivateUsage]
     running.communicate()
+
+
+@pytest.mark.fault("store: another owner's approval")
+async def test_a_question_waits_until_another_process_answers_it_and_the_first_answer_counts(
+    store: Store, tmp_path: Path
+) -> None:
+    runs = [(await store.runs.start(OWNER)).run_id for _ in range(2)]
+    question = await asked(store, session_id="sess_1", run_id=runs[0])
+    two = await asked(store, session_id="sess_2", run_id=runs[1])
+    assert iso(question.expires_at) == "2027-01-15T08:01:00.000+00:00"
+    assert await store.approvals.list(OWNER, run_id=runs[1]) == (two,)
+    async with opened(sqlite_url(tmp_path), store.processes.clock) as other:
+        approvals, approval_id = other.approvals, question.approval_id
+        assert await approvals.list("bob") == ()
+        for work in (approvals.get("bob", approval_id), approvals.answer("bob", approval_id, Answer(True))):
+            with pytest.raises(NotFound, match="there is no approval"):
+                await work
+        assert await approvals.list(OWNER, session_id="sess_1") == (question,)
+        answers = [Answer(True, f"go on {n}", {"cmd": "rm y"}, grant="tool") for n in range(10)]
+        answering = (approvals.answer(OWNER, approval_id, answer) for answer in answers)
+        results = await asyncio.gather(*answering, return_exceptions=True)
+        [first] = [result for result in results if isinstance(result, Approval)]
+        assert sum(isinstance(result, Conflict) for result in results) == 9
+        assert await approvals.list(OWNER) == (two,)
+        answered = await store.approvals.get(OWNER, approval_id)
+        assert (answered.status, answered.answer in answers, answered.answer) == ("allowed", True, first.answer)
+        assert len(await approvals.list(OWNER, waiting=False)) == 2
+
+
+async def test_no_answer_in_time_is_a_no_even_by_a_slower_clock(store: Store, clock: StoreClock) -> None:
+    question = (await asked(store)).approval_id
+    clock.now += 61
+    assert (await store.approvals.get(OWNER, question)).status == "expired"
+    assert await store.approvals.list(OWNER) == ()
+    with pytest.raises(Conflict, match="is expired already"):
+        await store.approvals.answer(OWNER, question, Answer(True))
+    [listed] = await store.approvals.list(OWNER, waiting=False)
+    clock.now -= 5
+    with pytest.raises(Conflict, match="is expired already"):
+        await store.approvals.answer(OWNER, question, Answer(True))
+    assert (listed.status, (await store.approvals.get(OWNER, question)).status) == ("expired", "expired")

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, KeyReused, NotFound
+from task.llm.base import ModelOptions
 from task.runs.events import state_of
 from task.runs.request import RunOptions
 from task.runs.traces import TraceRecorder, TraceStart
@@ -79,43 +80,6 @@ async def test_a_start_that_its_client_left_leaves_nothing_and_the_same_request_
     await store.runs.finish(again, "finished")
 
 
-async def test_another_process_can_follow_a_run_and_stop_it(store: Store, tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as other:
-        run = await store.runs.start(OWNER)
-        listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
-        store.runs.append_event(run.run_id, "text", text="hello")
-        async with asyncio.timeout(20):
-            stopped = asyncio.create_task(store.runs.cancel_requested(run.run_id))
-            await other.runs.request_cancel(OWNER, run.run_id)
-            await stopped
-        store.runs.append_event(run.run_id, "cancelled")
-        await store.runs.finish(run, "cancelled", error="stopped by the user")
-        assert await listening == ["1 hello", "2 cancelled"]
-        found = await other.runs.get(OWNER, run.run_id)
-        assert (found.status, found.error, found.over) == ("cancelled", "stopped by the user", True)
-
-
-async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: Store, tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as other:
-        run = await store.runs.start(OWNER)
-        assert await store.runs.seconds_since_listener(run.run_id) > 1e9
-        listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
-        async with asyncio.timeout(20):
-            while await store.runs.seconds_since_listener(run.run_id) > 10:
-                await asyncio.sleep(0.02)
-        await store.runs.finish(run, "finished")
-        await listening
-
-
-async def test_the_end_of_a_run_is_waited_for_wherever_it_runs_but_not_for_ever(store: Store, tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(20):
-        run = await store.runs.start(OWNER)
-        assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
-        waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
-        await store.runs.finish(run, "limited")
-        assert (await waiting).status == "limited"
-
-
 async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves_nothing(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,29 +98,24 @@ async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves
     assert not caplog.records
 
 
-async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end(store: Store) -> None:
-    session = await store.sessions.start(OWNER)
-    run = await store.runs.start(OWNER, session=session, messages=[user("hi")], experiment="b")
-    assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"),)
-    await store.runs.finish(run, "finished", added=[assistant("hello")])
-    assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), assistant("hello"))
-    [listed] = (await store.runs.list(OWNER, session.session_id)).items
-    assert (listed.run_id, listed.status, listed.experiment) == (run.run_id, "finished", "b")
-
-
 @pytest.mark.fault("store: two writers on one session")
 async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    starting = [store.runs.start(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
+    starting = [store.runs.start(OWNER, session=session, messages=[user("hi")], experiment="b") for _ in range(5)]
     results = await asyncio.gather(*starting, return_exceptions=True)
     [run] = [result for result in results if not isinstance(result, BaseException)]
     assert all(isinstance(result, Conflict) for result in results if result is not run)
+    now = await store.sessions.get(OWNER, session.session_id)
+    assert now.messages == (user("hi"),)
     with pytest.raises(Conflict, match="being answered already"):
-        await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
+        await store.runs.start(OWNER, session=now)
     await store.runs.finish(run, "finished", added=[assistant("yes")])
     now = await store.sessions.get(OWNER, session.session_id)
+    assert now.messages == (user("hi"), assistant("yes"))
     again = await store.runs.start(OWNER, session=now, messages=[user("more")])
     await store.runs.finish(again, "failed")
+    listed = (await store.runs.list(OWNER, session.session_id)).items
+    assert [(item.status, item.experiment) for item in listed] == [("failed", None), ("finished", "b")]
 
 
 @pytest.mark.fault("store: another owner's run")
@@ -181,30 +140,13 @@ async def test_the_messages_of_many_runs_are_read_together_and_only_the_owners(s
     assert found == {runs[0].run_id: (assistant("step 0"),), runs[1].run_id: (assistant("step 1"),)}
 
 
-async def test_a_run_whose_process_died_adds_up_to_what_it_had_written_and_a_failure(tmp_path: Path) -> None:
-    clock = StoreClock()
-    async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
-        run = await store.runs.start(OWNER, session=await store.sessions.start(OWNER), messages=[user("hi")])
-        request = RunOptions("runs", "m").as_dict()
-        store.runs.append_event(run.run_id, "started", messages=0, request=request)
-        store.runs.append_event(run.run_id, "text", text="I was just")
-        async with asyncio.timeout(20), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
-            await anext(events)
-        await seen_for(other, clock, 31)
-        await other.processes.interrupt_orphans()
-        stored = await other.runs.get(OWNER, run.run_id)
-        state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
-    assert state is not None
-    assert (state.status, state.written, state.failed) == ("interrupted", "I was just", True)
-
-
 @pytest.mark.fault("approval: results from outside that the next request does not bring along")
 async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
         session = await store.sessions.start(OWNER)
         run = await store.runs.start(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
-        request = {"door": "runs", "model": "m", "options": {"temperature": 0.5}}
+        request = RunOptions("runs", "m", model_options=ModelOptions(temperature=0.5)).as_dict()
         store.runs.append_event(run.run_id, "started", messages=0, request=request)
         store.runs.append_event(run.run_id, "text", text="I was just")
         async with asyncio.timeout(20), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
@@ -212,14 +154,17 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         assert await other.processes.interrupt_orphans() == 0
         await seen_for(other, clock, 31)
         assert await other.processes.interrupt_orphans() == 1
-        assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
         assert await texts_of(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
+        stored = await other.runs.get(OWNER, run.run_id)
+        state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
+        assert state is not None
+        assert stored.status == "interrupted"
+        assert (state.status, state.written, state.failed) == ("interrupted", "I was just", True)
         kept = (await other.sessions.get(OWNER, session.session_id)).messages
         assert kept == (user("hi"), replace(assistant("I was just"), unsourced=True))  # its results are lost
         trace = await other.traces.get(OWNER, "trace_1")  # its own was not stored yet
-        assert (trace.status, trace.door, trace.model, trace.session_id) == (
-            "interrupted", "runs", "m", session.session_id,
-        )  # fmt: skip
+        assert (trace.status, trace.door, trace.model) == ("interrupted", "runs", "m")
+        assert trace.session_id == session.session_id
         assert [turn.content for turn in trace.turns] == ["hi", "I was just"]
         assert ((trace.completed_at or 0) - trace.started_at, trace.config["temperature"]) == (31, 0.5)
         await store.runs.finish(run, "finished", added=[assistant("I was just thinking.")])
@@ -267,6 +212,7 @@ async def taken_for_dead(tmp_path: Path) -> AsyncGenerator[tuple[Store, Store, R
 
 
 @pytest.mark.fault("store: a process that wakes after others took it for dead")
+@pytest.mark.fault("store: a client that was sent more events than were stored, or reads while the run is ended")
 async def test_a_process_that_wakes_writes_nothing_into_a_run_that_another_has_ended(
     taken_for_dead: tuple[Store, Store, Run],
 ) -> None:
@@ -281,6 +227,8 @@ async def test_a_process_that_wakes_writes_nothing_into_a_run_that_another_has_e
     recorder.record()
     await frozen.runs.finish(run, "finished", added=[assistant("I was just thinking of you")])
     assert await texts_of(other.runs.events_after(OWNER, run.run_id)) == before
+    for seen in (2, 3, 40):  # a client that was sent more than was stored still gets the end
+        assert await texts_of(other.runs.events_after(OWNER, run.run_id, seen)) == before[-1:] == ["3 finished"]
     assert (await other.traces.list(OWNER)).items == ((await other.traces.get(OWNER, "trace_1")),)
     assert await other.traces.get(OWNER, "trace_1") == trace
     [*_, last] = (await other.sessions.get(OWNER, run.session_id or "")).messages
@@ -321,15 +269,7 @@ async def test_after_an_outage_nobody_is_taken_for_dead_by_who_could_not_look(tm
         assert (await other.runs.get(OWNER, run.run_id)).status == "running"
 
 
-@pytest.mark.fault("store: a client that was sent more events than were stored, or reads while the run is ended")
-async def test_a_client_that_was_sent_more_than_was_stored_still_gets_the_end(
-    taken_for_dead: tuple[Store, Store, Run],
-) -> None:
-    _, other, run = taken_for_dead
-    for seen in (2, 3, 40):
-        assert await texts_of(other.runs.events_after(OWNER, run.run_id, seen)) == ["3 finished"]
-
-
+@pytest.mark.fault("store: a process that dies before its first event is stored")
 @pytest.mark.fault("store: a client that was sent more events than were stored, or reads while the run is ended")
 async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Path) -> None:
     clock, reading, may_read = StoreClock(), Event(), Event()
@@ -350,6 +290,10 @@ async def test_an_end_that_comes_while_a_client_reads_is_sent_once(tmp_path: Pat
             assert await other.processes.interrupt_orphans() == 1
             may_read.set()
             assert await listening == ["1 finished"]
+        stored = await other.runs.get(OWNER, run.run_id)
+        state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
+    assert state is not None
+    assert (state.status, state.written, state.failed) == ("interrupted", "", True)
 
 
 @pytest.mark.fault("store: a process that dies between the last events of a run and its end")
@@ -377,14 +321,21 @@ async def test_the_last_events_are_stored_together_with_the_end_of_the_run_howev
         assert await texts_of(store.runs.events_after(OWNER, run.run_id)) == ["1 finished"]
 
 
-@pytest.mark.fault("store: a process that dies before its first event is stored")
-async def test_a_run_whose_process_died_before_its_first_event_is_an_interrupted_one(tmp_path: Path) -> None:
-    clock = StoreClock()
-    async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
+async def test_another_process_can_follow_a_run_wait_for_its_end_and_stop_it(store: Store, tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(20):
         run = await store.runs.start(OWNER)
-        await seen_for(other, clock, 31)
-        assert await other.processes.interrupt_orphans() == 1
-        stored = await other.runs.get(OWNER, run.run_id)
-        state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
-    assert state is not None
-    assert (state.status, state.written, state.failed) == ("interrupted", "", True)
+        assert await store.runs.seconds_since_listener(run.run_id) > 1e9
+        listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
+        store.runs.append_event(run.run_id, "text", text="hello")
+        while await store.runs.seconds_since_listener(run.run_id) > 10:
+            await asyncio.sleep(0.02)
+        assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
+        waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
+        stopped = asyncio.create_task(store.runs.cancel_requested(run.run_id))
+        await other.runs.request_cancel(OWNER, run.run_id)
+        await stopped
+        store.runs.append_event(run.run_id, "cancelled")
+        await store.runs.finish(run, "cancelled", error="stopped by the user")
+        assert await listening == ["1 hello", "2 cancelled"]
+        found = await waiting
+    assert (found.status, found.error, found.over) == ("cancelled", "stopped by the user", True)

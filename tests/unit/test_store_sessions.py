@@ -36,25 +36,6 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
         yield store
 
 
-async def test_a_session_has_the_documented_shape(store: Store) -> None:
-    started = await store.sessions.start(OWNER)
-    messages = [user("25*47?"), assistant(None, [CALL]), tool_message(CALL, "1175"), assistant("1175")]
-    await store.sessions.append(OWNER, started.session_id, messages, started.version)
-    ended = await store.sessions.end(OWNER, started.session_id)
-    assert SessionBody.model_validate(ended, from_attributes=True).model_dump() == {
-        "session_id": started.session_id,
-        "started_at": "2027-01-15T08:00:00.000+00:00",
-        "ended_at": "2027-01-15T08:00:00.000+00:00",
-        "status": "completed",
-        "messages": [{"role": "user", "content": "25*47?"}, {"role": "assistant", "content": "1175"}],
-        "traces": [],
-        "title": "",
-        "parent": None,
-    }
-    assert started.session_id.removeprefix("sess_").isalnum()
-    assert len(started.session_id) == len("sess_1a2b3c4d")
-
-
 @pytest.mark.fault("store: zero bytes and broken characters in messages")
 async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
     session = await store.sessions.start(OWNER)
@@ -86,14 +67,6 @@ async def test_of_two_simultaneous_writers_one_is_refused_with_advice(store: Sto
     assert len(refused) == 19
     assert "changed by another request" in str(refused[0])
     assert len((await store.sessions.get(OWNER, session.session_id)).messages) == 1
-
-
-async def test_ending_twice_changes_nothing_and_an_ended_session_takes_no_more(store: Store) -> None:
-    session = await store.sessions.start(OWNER)
-    first = await store.sessions.end(OWNER, session.session_id)
-    assert await store.sessions.end(OWNER, session.session_id) == first
-    with pytest.raises(Conflict, match="has ended; start a new one"):
-        await store.sessions.append(OWNER, session.session_id, [user("more")], first.version)
 
 
 @pytest.mark.fault("store: an unknown session, or another owner's")
@@ -146,39 +119,11 @@ async def test_a_diverging_history_makes_a_branch_and_is_found_again(store: Stor
     assert again.new == (user("and 4+4?"),)
 
 
-async def test_sessions_are_listed_page_by_page_the_last_used_first(tmp_path: Path) -> None:
-    clock = StoreClock()
-    async with opened(sqlite_url(tmp_path), clock) as store:
-        made: list[str] = []
-        for number in range(7):
-            clock.now += number % 2  # some at the same moment
-            made.append((await store.sessions.start(OWNER, f"number {number}")).session_id)
-        seen: list[str] = []
-        cursor = None
-        while True:
-            page = await store.sessions.list(OWNER, limit=3, cursor=cursor)
-            seen += [session.session_id for session in page.items]
-            cursor = page.cursor
-            if cursor is None:
-                break
-        assert sorted(seen) == sorted(made)
-        assert len({session.updated_at for session in page.items}) == 1
-        assert seen[0] in made[-2:]
-
-
 @pytest.mark.fault("store: a malformed cursor or limit")
 @pytest.mark.parametrize(("limit", "cursor"), [(0, None), (1001, None), (5, "x"), (5, "é"), (5, "bm8=")])
 async def test_an_impossible_page_is_refused(store: Store, limit: int, cursor: str | None) -> None:
     with pytest.raises(InvalidRequest):
         await store.sessions.list(OWNER, limit=limit, cursor=cursor)
-
-
-async def test_a_title_is_one_short_line(store: Store) -> None:
-    session = await store.sessions.start(OWNER)
-    await store.sessions.rename(OWNER, session.session_id, " a\nb\0 " + "c" * 500)
-    title = (await store.sessions.get(OWNER, session.session_id)).title
-    assert title.startswith("a b ccc")
-    assert len(title) == 200
 
 
 async def kept(store: Store, title: str, *messages: Message) -> str:
@@ -219,17 +164,6 @@ async def test_words_are_found_in_any_language_and_case(store: Store, text: str,
     assert await titles(store, text) == list(found)
 
 
-async def test_a_hit_is_shown_where_it_stands(store: Store) -> None:
-    long = "word " * 100
-    await kept(store, "Title", user(f"{long}\n\nthe NEEDLE in it {long}"))
-    (hit,) = (await store.sessions.list(OWNER, which=SessionFilter("needle"))).items
-    assert "the NEEDLE in it" in hit.snippet
-    assert hit.snippet[0] == hit.snippet[-1] == "…"
-    assert len(hit.snippet) < 200
-    (titled,) = (await store.sessions.list(OWNER, which=SessionFilter("title"))).items
-    assert titled.snippet == ""
-
-
 async def test_words_follow_every_change(store: Store) -> None:
     session_id = await kept(store, "old", user("one"))
     branch = await store.sessions.branch(OWNER, session_id, 1)
@@ -246,19 +180,6 @@ async def test_words_follow_every_change(store: Store) -> None:
     assert await titles(store, "three") == []
 
 
-async def test_search_is_paged_like_the_list(store: Store) -> None:
-    for number in range(7):
-        await kept(store, f"{number}", user("needle"))
-    await kept(store, "other", user("hay"))
-    seen, cursor = list[str](), None
-    for _ in range(4):
-        page = await store.sessions.list(OWNER, 2, cursor, SessionFilter("needle"))
-        seen += [item.title for item in page.items]
-        cursor = page.cursor
-    assert cursor is None
-    assert sorted(seen) == [str(number) for number in range(7)]
-
-
 @pytest.mark.parametrize("conversations", [2, 30])
 async def test_a_search_asks_the_database_as_often_for_few_hits_as_for_many(store: Store, conversations: int) -> None:
     for number in range(conversations):
@@ -271,46 +192,6 @@ async def test_a_search_asks_the_database_as_often_for_few_hits_as_for_many(stor
     assert len(statements) == 2
 
 
-async def test_a_generated_title_replaces_only_the_one_it_was_made_for(store: Store) -> None:
-    session_id = await kept(store, "first words", user("first words"))
-    await store.sessions.rename(OWNER, session_id, "generated", instead_of="first words")
-    await store.sessions.rename(OWNER, session_id, "late", instead_of="first words")
-    assert await titles(store) == ["generated"]
-
-
-async def test_sessions_are_told_apart_by_origin_and_pin(store: Store) -> None:
-    own = await kept(store, "own", user("a"))
-    await store.sessions.start(OWNER, "program")
-    await store.sessions.start(OWNER, "terminal", "console")
-    await store.sessions.pin(OWNER, own, True)
-    assert await titles(store, origins=("page", "console")) == ["own", "terminal"]
-    assert await titles(store, origins=("api",)) == ["program"]
-    assert await titles(store, pinned=True) == ["own"]
-    branch = await store.sessions.branch(OWNER, own, 1)
-    await store.sessions.pin(OWNER, branch.session_id, False)
-    assert await titles(store, pinned=True) == []
-    with pytest.raises(NotFound):
-        await store.sessions.pin("bob", own, True)
-
-
-async def test_of_a_family_the_last_used_is_listed_and_all_are_deleted(store: Store) -> None:
-    own = await kept(store, "own", user("a"))
-    branch = await store.sessions.branch(OWNER, own, 1)
-    other = await kept(store, "other", user("b"))
-    assert await titles(store, families=True) == ["other", "own"]
-    assert len(await titles(store, "a", families=True)) == 2
-    assert await store.sessions.delete_all("bob", [own, other], families=True) == 0
-    assert await store.sessions.delete_all(OWNER, [branch.session_id, "sess_none"], families=True) == 2
-    assert await titles(store) == ["other"]
-
-
-@pytest.mark.fault("http api: a search of signs only, a word of 5,000 letters or half a character")
-async def test_a_word_longer_than_any_and_a_text_of_half_a_pair_are_kept(store: Store) -> None:
-    await kept(store, "odd", user("x" * 5000 + " half \ud800 pair"), Message(Role.ASSISTANT, None))
-    assert await titles(store, "half pair") == ["odd"]
-    assert await titles(store, "x" * 200) == ["odd"]
-
-
 @pytest.fixture
 async def ticking(tmp_path: Path) -> AsyncGenerator[Store]:
     seconds = count(1_800_000_000.0)
@@ -319,21 +200,16 @@ async def ticking(tmp_path: Path) -> AsyncGenerator[Store]:
 
 
 async def conversation(ticking: Store, *texts: str) -> str:
-    session = await ticking.sessions.start(OWNER, "Sums")
-    return await continued(ticking, session.session_id, *texts)
+    return await branched(ticking, (await ticking.sessions.start(OWNER, "Sums")).session_id, None, *texts)
 
 
-async def continued(ticking: Store, session_id: str, *texts: str) -> str:
-    """The session, with questions and answers in turn."""
-    session = await ticking.sessions.get(OWNER, session_id)
+async def branched(ticking: Store, session_id: str, keep: int | None, *texts: str) -> str:
+    """A branch that keeps so many messages, or the session itself, with further questions and answers in turn."""
+    sessions = ticking.sessions
+    session = await (sessions.get(OWNER, session_id) if keep is None else sessions.branch(OWNER, session_id, keep))
     said = [(assistant if (session.length + place) % 2 else user)(text) for place, text in enumerate(texts)]
-    await ticking.sessions.append(OWNER, session_id, said, session.version)
-    return session_id
-
-
-async def branched(ticking: Store, session_id: str, keep: int, *texts: str) -> str:
-    branch = await ticking.sessions.branch(OWNER, session_id, keep)
-    return await continued(ticking, branch.session_id, *texts)
+    await sessions.append(OWNER, session.session_id, said, session.version)
+    return session.session_id
 
 
 async def versions(ticking: Store, session_id: str) -> list[tuple[int, tuple[str, ...], int]]:
@@ -353,16 +229,12 @@ async def test_versions_of_questions_and_answers_nest(ticking: Store) -> None:
 
 async def test_equal_answers_are_versions_too_and_lead_to_where_the_conversation_went_on(ticking: Store) -> None:
     first = await conversation(ticking, "1+1?", "2")
+    without_own_message = await branched(ticking, first, 2)
+    assert await versions(ticking, first) == await versions(ticking, without_own_message) == []
     again = await branched(ticking, first, 0, "1+1?", "2")
     deeper = await branched(ticking, again, 2, "And 2+2?", "4")
-    assert await versions(ticking, first) == [(1, (first, deeper), 0)]
-    assert await versions(ticking, deeper) == [(1, (first, deeper), 1)]
-
-
-async def test_a_branch_without_a_message_of_its_own_is_no_version(ticking: Store) -> None:
-    first = await conversation(ticking, "1+1?", "2")
-    branch = await branched(ticking, first, 2)
-    assert await versions(ticking, first) == await versions(ticking, branch) == []
+    assert await versions(ticking, first) == [(1, (without_own_message, deeper), 0)]
+    assert await versions(ticking, deeper) == [(1, (without_own_message, deeper), 1)]
 
 
 @pytest.mark.fault("web page: versions of a conversation of which a part, or a session of another owner, is missing")
@@ -374,3 +246,88 @@ async def test_versions_outlive_a_session_between_them_and_belong_to_their_owner
     assert await versions(ticking, again) == [(1, (again, third), 0)]
     with pytest.raises(NotFound):
         await ticking.sessions.versions("somebody else", again)
+
+
+async def test_a_session_has_the_documented_shape_and_takes_no_more_once_it_has_ended(store: Store) -> None:
+    started = await store.sessions.start(OWNER)
+    messages = [user("25*47?"), assistant(None, [CALL]), tool_message(CALL, "1175"), assistant("1175")]
+    await store.sessions.append(OWNER, started.session_id, messages, started.version)
+    ended = await store.sessions.end(OWNER, started.session_id)
+    assert await store.sessions.end(OWNER, started.session_id) == ended
+    with pytest.raises(Conflict, match="has ended; start a new one"):
+        await store.sessions.append(OWNER, started.session_id, [user("more")], ended.version)
+    assert SessionBody.model_validate(ended, from_attributes=True).model_dump() == {
+        "session_id": started.session_id,
+        "started_at": "2027-01-15T08:00:00.000+00:00",
+        "ended_at": "2027-01-15T08:00:00.000+00:00",
+        "status": "completed",
+        "messages": [{"role": "user", "content": "25*47?"}, {"role": "assistant", "content": "1175"}],
+        "traces": [],
+        "title": "",
+        "parent": None,
+    }
+    assert started.session_id.removeprefix("sess_").isalnum()
+    assert len(started.session_id) == len("sess_1a2b3c4d")
+
+
+@pytest.mark.parametrize("words", ["", "needle"])
+async def test_sessions_and_hits_are_listed_page_by_page_the_last_used_first(tmp_path: Path, words: str) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as store:
+        made: list[str] = []
+        for number in range(7):
+            clock.now += number % 2  # some at the same moment
+            made.append(await kept(store, f"{number}", user("a needle")))
+        seen, cursor = list[str](), None
+        while cursor is not None or not seen:
+            page = await store.sessions.list(OWNER, 3, cursor, SessionFilter(words))
+            seen += [session.session_id for session in page.items]
+            cursor = page.cursor
+        assert sorted(seen) == sorted(made)
+        assert len({session.updated_at for session in page.items}) == 1
+        assert seen[0] in made[-2:]
+
+
+@pytest.mark.fault("http api: a search of signs only, a word of 5,000 letters or half a character")
+async def test_a_hit_is_shown_where_it_stands_however_odd_the_text(store: Store) -> None:
+    long = "word " * 100
+    await kept(store, "Title", user(f"{long}\n\nthe NEEDLE in it {long}"))
+    (hit,) = (await store.sessions.list(OWNER, which=SessionFilter("needle"))).items
+    assert "the NEEDLE in it" in hit.snippet
+    assert hit.snippet[0] == hit.snippet[-1] == "…"
+    assert len(hit.snippet) < 200
+    (titled,) = (await store.sessions.list(OWNER, which=SessionFilter("title"))).items
+    assert titled.snippet == ""
+    await kept(store, "odd", user("x" * 5000 + " half \ud800 pair"), Message(Role.ASSISTANT, None))
+    assert await titles(store, "half pair") == await titles(store, "x" * 200) == ["odd"]
+
+
+async def test_a_title_is_one_short_line_and_a_generated_one_replaces_only_the_one_it_was_made_for(
+    store: Store,
+) -> None:
+    session_id = await kept(store, " a\nb\0 " + "c" * 500, user("first words"))
+    [title] = await titles(store)
+    assert (title[:7], len(title)) == ("a b ccc", 200)
+    await store.sessions.rename(OWNER, session_id, "generated", instead_of=title)
+    await store.sessions.rename(OWNER, session_id, "late", instead_of=title)
+    assert await titles(store) == ["generated"]
+
+
+async def test_sessions_are_told_apart_by_origin_pin_and_family(store: Store) -> None:
+    own = await kept(store, "own", user("a"))
+    await store.sessions.start(OWNER, "program")
+    other = (await store.sessions.start(OWNER, "terminal", "console")).session_id
+    await store.sessions.pin(OWNER, own, True)
+    assert await titles(store, origins=("page", "console")) == ["own", "terminal"]
+    assert await titles(store, origins=("api",)) == ["program"]
+    assert await titles(store, pinned=True) == ["own"]
+    branch = await store.sessions.branch(OWNER, own, 1)
+    await store.sessions.pin(OWNER, branch.session_id, False)
+    assert await titles(store, pinned=True) == []
+    with pytest.raises(NotFound):
+        await store.sessions.pin("bob", own, True)
+    assert await titles(store, families=True) == ["own", "program", "terminal"]
+    assert await titles(store, "own", families=True) == ["own", "own"]
+    assert await store.sessions.delete_all("bob", [own, other], families=True) == 0
+    assert await store.sessions.delete_all(OWNER, [branch.session_id, "sess_none"], families=True) == 2
+    assert await titles(store) == ["program", "terminal"]

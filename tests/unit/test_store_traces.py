@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from task.api.traces import TraceBody
 from task.conversation.messages import assistant, user
@@ -66,50 +66,29 @@ async def test_a_trace_has_the_documented_shape(store: Store) -> None:
 
 
 async def test_a_long_result_is_cut_in_the_list_of_calls_and_whole_by_reference(store: Store) -> None:
-    text = "x" * 30_000
-    trace = await traced(store, wants("look"), says("done"), tools=[answering("look", text)])
-    shape = rendered(trace)["tool_calls"][0]
-    assert shape["result"] == "x" * 200 + "..."
-    assert shape["full_result_length"] == 30_000
-    assert shape["full_result"] == f"/traces/{trace.trace_id}/calls/0"
-    assert await store.traces.result(OWNER, trace.trace_id, 0) == text
-    [listed] = (await store.traces.list(OWNER)).items
-    assert rendered(listed)["tool_calls"][0] == shape
-    with pytest.raises(NotFound, match="has no call 1"):
-        await store.traces.result(OWNER, trace.trace_id, 1)
+    text, quick_done = "x" * 30_000, asyncio.Event()
 
-
-async def test_results_stand_in_the_order_of_their_calls(store: Store) -> None:
-    first_done = asyncio.Event()
-
-    async def slow() -> str:
-        await first_done.wait()
-        return "slow"
+    async def look() -> str:
+        await quick_done.wait()
+        return text
 
     async def quick() -> str:
-        first_done.set()
+        quick_done.set()
         return "quick"
 
-    tools = [MadeTool("slow", slow), MadeTool("quick", quick)]
-    trace = await traced(store, wants("slow") & wants("quick"), says("both"), tools=tools)
-    assert [turn.content for turn in trace.turns if turn.role == "tool"] == ["slow", "quick"]
-
-
-async def test_at_a_limit_the_trace_names_it_and_sums_all_tokens(store: Store) -> None:
-    again = wants("look", at="x") & Reply((Usage(10, 1),))
-    trace = await traced(
-        store, again, again, says("Not done.", usage=Usage(5, 5)),
-        tools=[answering("look", "nothing", shape={"type": "object"})], limits=Limits(steps=2),
-    )  # fmt: skip
-    assert (trace.status, trace.limits, trace.total_tokens) == ("limited", ("the limit of 2 steps",), 32)
-    assert trace.error == "stopped at the limit of 2 steps"
-
-
-async def test_a_failed_run_keeps_its_text_and_its_error(store: Store) -> None:
-    gone = ProviderError("the model is gone", status_code=503)
-    trace = await traced(store, says("I am ") & Reply((gone,)))
-    assert (trace.status, trace.error) == ("failed", f"the model is gone (error reference: {reference_of(gone)})")
-    assert trace.turns[-1].content == "I am "
+    tools = [MadeTool("look", look), MadeTool("quick", quick)]
+    trace = await traced(store, wants("look") & wants("quick"), says("done"), tools=tools)
+    assert [turn.content for turn in trace.turns if turn.role == "tool"] == [text, "quick"]  # in the calls' order
+    place = [call.name for call in trace.tool_calls].index("look")
+    shape = rendered(trace)["tool_calls"][place]
+    assert shape["result"] == "x" * 200 + "..."
+    assert shape["full_result_length"] == 30_000
+    assert shape["full_result"] == f"/traces/{trace.trace_id}/calls/{place}"
+    assert await store.traces.result(OWNER, trace.trace_id, place) == text
+    [listed] = (await store.traces.list(OWNER)).items
+    assert rendered(listed)["tool_calls"][place] == shape
+    with pytest.raises(NotFound, match="has no call 2"):
+        await store.traces.result(OWNER, trace.trace_id, 2)
 
 
 async def test_what_models_behind_tools_take_is_counted_apart(store: Store) -> None:
@@ -175,6 +154,9 @@ async def test_without_content_a_trace_keeps_no_texts(store: Store, tmp_path: Pa
     ]  # fmt: skip
     [call] = trace.tool_calls
     assert (call.name, call.arguments, call.result, call.result_length, call.failed) == ("secret", {}, "", 25, True)
+    assert trace.question is None
+    assert await listed(store, text="secret") == set()
+    assert await listed(store, tool="secret") == {trace.trace_id}
     await store.flush()
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"SECRET" not in stored
@@ -191,22 +173,6 @@ async def test_another_owners_trace_is_not_there_but_an_operator_reads_all(store
         assert (await store.traces.list(owner)).items == ()
     assert (await store.traces.get(None, trace.trace_id)).trace_id == trace.trace_id
     assert [found.trace_id for found in (await store.traces.list(None)).items] == [trace.trace_id]
-
-
-async def test_traces_are_found_by_what_they_are(store: Store) -> None:
-    a = await traced(store, says("1"), experiment="a")
-    b = await traced(store, Reply((ProviderError("no"),)), experiment="b", door="dial")
-
-    async def found(**which: Any) -> list[str]:
-        return [trace.trace_id for trace in (await store.traces.list(OWNER, which=TraceFilter(**which))).items]
-
-    assert await found(experiment="a") == [a.trace_id]
-    assert await found(status="failed") == [b.trace_id]
-    assert await found(door="dial") == [b.trace_id]
-    assert await found(except_door="dial") == [a.trace_id]
-    assert await found(experiment="a", status="failed") == []
-    assert await found(until=a.started_at) == []
-    assert sorted(await found(since=a.started_at)) == sorted([a.trace_id, b.trace_id])
 
 
 @pytest.mark.parametrize(
@@ -259,45 +225,8 @@ async def test_a_long_run_is_saved_while_it_lasts(tmp_path: Path) -> None:
         assert (trace.status, len(trace.turns), len((await other.traces.list(OWNER)).items)) == ("finished", 4, 1)
 
 
-async def test_earlier_messages_of_a_resumed_turn_belong_to_its_trace(store: Store) -> None:
-    asked = [user("hi"), assistant("hello"), user("25*47?")]
-    trace = await traced(store, *COUNTS, asked=asked, history=7)
-    assert (trace.asked, trace.history) == (3, 7)
-    assert divergence(trace, await replayed(trace)) is None
-
-
 async def listed(store: Store, owner: str | None = OWNER, **which: Any) -> set[str]:
     return {trace.trace_id for trace in (await store.traces.list(owner, which=TraceFilter(**which))).items}
-
-
-async def test_an_answer_is_rated_changed_and_retracted(store: Store) -> None:
-    trace = await traced(store, says("1175"), run_id="run_0123456789abcdef")
-    assert (trace.rating, trace.comment) == (None, None)
-    rated = await store.traces.rate(OWNER, trace.trace_id, "down", "wrong digit")
-    assert (rated.trace_id, rated.rating, rated.comment) == (trace.trace_id, "down", "wrong digit")
-    await store.traces.rate(OWNER, "chatcmpl-0123456789abcdef", "up")
-    again = await store.traces.get(OWNER, trace.trace_id)
-    assert (again.rating, again.comment) == ("up", None)
-    assert (await store.traces.rate(OWNER, "resp_0123456789abcdef", "up")).rating == "up"
-    assert (await store.traces.rate(OWNER, "run_0123456789abcdef", None)).rating is None
-
-
-@pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")
-async def test_an_answer_that_there_is_not_cannot_be_rated(store: Store) -> None:
-    trace = await traced(store, says("1175"))
-    for name in ("trace_ffffffff", "chatcmpl-0", "resp_", "", "x" * 300, "trace_%", "nul \0", "\ud800"):
-        with pytest.raises(NotFound, match="there is no answer"):
-            await store.traces.rate(OWNER, name, "up")
-    assert (await store.traces.get(OWNER, trace.trace_id)).rating is None
-
-
-@pytest.mark.fault("store: a rating or a replay of another owner's answer")
-async def test_the_answer_of_somebody_else_cannot_be_rated(store: Store) -> None:
-    trace = await traced(store, says("1175"), run_id="run_0123456789abcdef")
-    for name in (trace.trace_id, "run_0123456789abcdef"):
-        with pytest.raises(NotFound):
-            await store.traces.rate("bob", name, "down")
-    assert (await store.traces.get(OWNER, trace.trace_id)).rating is None
 
 
 @pytest.mark.fault("store: ratings of one answer at the same time, or while its trace is written")
@@ -333,33 +262,6 @@ async def test_a_next_state_does_not_replace_somebody_elses_trace_of_the_same_id
     assert len(await listed(store)) == 1
 
 
-@pytest.mark.fault("store: wildcards of SQL in a filter")
-async def test_traces_are_filtered_by_rating_model_tool_and_text(store: Store) -> None:
-    sums = await traced(store, wants("calculator", expression="25*47"), says("It is 1175."))
-    poem = await traced(store, says("Die BÄUME rauschen, 100%"), asked=[user("Ein Gedicht")], model="small")
-    await store.traces.rate(OWNER, poem.trace_id, "down")
-    cases: list[tuple[dict[str, Any], set[str]]] = [
-        ({"rating": "down"}, {poem.trace_id}),
-        ({"rating": "up"}, set()),
-        ({"model": "small"}, {poem.trace_id}),
-        ({"tool": "calculator"}, {sums.trace_id}),
-        ({"tool": "calc"}, set()),
-        ({"tool": "%"}, set()),
-        ({"text": "bäume"}, {poem.trace_id}),
-        ({"text": "GEDICHT"}, {poem.trace_id}),
-        ({"text": "100%"}, {poem.trace_id}),
-        ({"text": "1_5"}, set()),
-        ({"text": "1175", "tool": "calculator", "status": "finished"}, {sums.trace_id}),
-        ({"text": "1175", "model": "small"}, set()),
-    ]
-    for which, expected in cases:
-        assert await listed(store, **which) == expected, which
-    assert await listed(store, "bob", tool="calculator") == set()
-    assert await store.traces.ratings(OWNER) == {"up": 0, "down": 1}
-    assert await store.traces.ratings(OWNER, TraceFilter(tool="calculator")) == {"up": 0, "down": 0}
-    assert await store.traces.ratings("bob") == {"up": 0, "down": 0}
-
-
 @pytest.mark.fault("store: half a surrogate pair or a NUL in an answer, a filter or a comment")
 async def test_half_characters_of_a_model_or_a_person_lose_no_trace(store: Store) -> None:
     trace = await traced(store, says("half \ud800 a pair, nul \0"), asked=[user("\ud800 half?")])
@@ -367,19 +269,6 @@ async def test_half_characters_of_a_model_or_a_person_lose_no_trace(store: Store
     rated = await store.traces.rate(OWNER, trace.trace_id, "down", "\ud800 and \0")
     assert rated.comment == "? and  "
     assert await listed(store, model="\ud800") == await listed(store, tool="\ud800") == set()
-
-
-async def test_texts_that_are_not_kept_are_not_found(store: Store) -> None:
-    trace = await traced(store, wants("calculator", expression="25*47"), says("1175"), content=False)
-    assert trace.question is None
-    assert await listed(store, text="1175") == await listed(store, text="25*47") == set()
-    assert await listed(store, tool="calculator") == {trace.trace_id}
-
-
-async def test_the_trace_of_a_run_that_continues_another_names_the_question(store: Store) -> None:
-    trace = await traced(store, says("Noted."), asked=(), question="Note 1")
-    assert trace.question == "Note 1"
-    assert await listed(store, text="note 1") == {trace.trace_id}
 
 
 async def test_retention_removes_ratings_with_their_traces(tmp_path: Path) -> None:
@@ -390,9 +279,85 @@ async def test_retention_removes_ratings_with_their_traces(tmp_path: Path) -> No
         clock.now += 31 * DAY
         await store.forget()
         assert await store.traces.ratings(OWNER) == {"up": 0, "down": 0}
-        words = await store.database.read(_words)
-    assert words == 0
+        assert await store.database.rows(select(tables.trace_words.c.trace_id)) == []
 
 
-def _words(connection: Connection) -> int:
-    return len(connection.execute(select(tables.trace_words.c.trace_id)).all())
+async def test_at_a_limit_or_after_a_failure_the_trace_names_it_and_keeps_texts_and_tokens(store: Store) -> None:
+    again = wants("look", at="x") & Reply((Usage(10, 1),))
+    looks = [answering("look", "nothing", shape={"type": "object"})]
+    end = says("Not done.", usage=Usage(5, 5))
+    trace = await traced(store, again, again, end, tools=looks, limits=Limits(steps=2))
+    assert (trace.status, trace.limits, trace.total_tokens) == ("limited", ("the limit of 2 steps",), 32)
+    assert trace.error == "stopped at the limit of 2 steps"
+    gone = ProviderError("the model is gone", status_code=503)
+    trace = await traced(store, says("I am ") & Reply((gone,)))
+    assert (trace.status, trace.error) == ("failed", f"the model is gone (error reference: {reference_of(gone)})")
+    assert trace.turns[-1].content == "I am "
+
+
+async def test_earlier_messages_of_a_resumed_turn_and_the_question_before_it_belong_to_its_trace(store: Store) -> None:
+    asked = [user("hi"), assistant("hello"), user("25*47?")]
+    trace = await traced(store, *COUNTS, asked=asked, history=7)
+    assert (trace.asked, trace.history) == (3, 7)
+    assert divergence(trace, await replayed(trace)) is None
+    trace = await traced(store, says("Noted."), asked=(), question="Note 1")
+    assert trace.question == "Note 1"
+    assert await listed(store, text="note 1") == {trace.trace_id}
+
+
+@pytest.mark.fault("store: a rating of an answer that there is not, or that left no trace")
+@pytest.mark.fault("store: a rating or a replay of another owner's answer")
+async def test_an_answer_is_rated_changed_and_retracted_by_its_owner_and_no_other_is(store: Store) -> None:
+    trace = await traced(store, says("1175"), run_id="run_0123456789abcdef")
+    assert (trace.rating, trace.comment) == (None, None)
+    rated = await store.traces.rate(OWNER, trace.trace_id, "down", "wrong digit")
+    assert (rated.trace_id, rated.rating, rated.comment) == (trace.trace_id, "down", "wrong digit")
+    await store.traces.rate(OWNER, "chatcmpl-0123456789abcdef", "up")
+    again = await store.traces.get(OWNER, trace.trace_id)
+    assert (again.rating, again.comment) == ("up", None)
+    assert (await store.traces.rate(OWNER, "resp_0123456789abcdef", "up")).rating == "up"
+    assert (await store.traces.rate(OWNER, "run_0123456789abcdef", None)).rating is None
+    for name in ("trace_ffffffff", "chatcmpl-0", "resp_", "", "x" * 300, "trace_%", "nul \0", "\ud800"):
+        with pytest.raises(NotFound, match="there is no answer"):
+            await store.traces.rate(OWNER, name, "up")
+    for name in (trace.trace_id, "run_0123456789abcdef"):
+        with pytest.raises(NotFound):
+            await store.traces.rate("bob", name, "down")
+    assert (await store.traces.get(OWNER, trace.trace_id)).rating is None
+
+
+@pytest.mark.fault("store: wildcards of SQL in a filter")
+async def test_traces_are_filtered_by_all_that_they_are(store: Store) -> None:
+    sums = await traced(store, wants("calculator", expression="25*47"), says("It is 1175."), experiment="a")
+    poem = await traced(
+        store, says("Die BÄUME rauschen, 100%"), asked=[user("Ein Gedicht")], model="small", experiment="b", door="dial"
+    )
+    await store.traces.rate(OWNER, poem.trace_id, "down")
+    one, other, both, none = {sums.trace_id}, {poem.trace_id}, {sums.trace_id, poem.trace_id}, set[str]()
+    cases: list[tuple[dict[str, Any], set[str]]] = [
+        ({"experiment": "a"}, one),
+        ({"experiment": "a", "status": "failed"}, none),
+        ({"status": "finished"}, both),
+        ({"door": "dial"}, other),
+        ({"except_door": "dial"}, one),
+        ({"until": sums.started_at}, none),
+        ({"since": sums.started_at}, both),
+        ({"rating": "down"}, other),
+        ({"rating": "up"}, none),
+        ({"model": "small"}, other),
+        ({"tool": "calculator"}, one),
+        ({"tool": "calc"}, none),
+        ({"tool": "%"}, none),
+        ({"text": "bäume"}, other),
+        ({"text": "GEDICHT"}, other),
+        ({"text": "100%"}, other),
+        ({"text": "1_5"}, none),
+        ({"text": "1175", "tool": "calculator", "status": "finished"}, one),
+        ({"text": "1175", "model": "small"}, none),
+    ]
+    for which, expected in cases:
+        assert await listed(store, **which) == expected, which
+    assert await listed(store, "bob", tool="calculator") == none
+    assert await store.traces.ratings(OWNER) == {"up": 0, "down": 1}
+    assert await store.traces.ratings(OWNER, TraceFilter(tool="calculator")) == {"up": 0, "down": 0}
+    assert await store.traces.ratings("bob") == {"up": 0, "down": 0}

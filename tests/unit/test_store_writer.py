@@ -19,8 +19,8 @@ from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.store.access import StoreAccess
 from task.store.database import open_database
 from task.store.store import open_store
-from task.store.writer import MOST_QUEUED, EventLog, Writer
-from tests.support.stores import OWNER, opened, sqlite_url
+from task.store.writer import MOST_QUEUED, Writer
+from tests.support.stores import OWNER, sqlite_url
 
 
 @asynccontextmanager
@@ -48,85 +48,49 @@ async def test_everything_queued_while_the_database_hangs_is_written_when_it_is_
     async with held_up(writer):
         for number in range(many):
             writer.put(lambda _, number=number: written.append(number))
+    closing = asyncio.create_task(writer.close())  # in the middle of a write
+    await asyncio.sleep(0)
     async with asyncio.timeout(40):
-        await writer.flush()
-    await writer.close()
+        await closing
     await database.close()
     assert written == list(range(many))
 
 
 @pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
-async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as store:
-        async with held_up(store.writer):
-            fill(store.writer)
-            async with asyncio.timeout(20):
-                with pytest.raises(StoreUnavailable, match="wait to be written"):
-                    await store.runs.start(OWNER)
-        await store.flush()
-        run = await store.runs.start(OWNER)
-        await store.runs.finish(run, "finished")
-
-
-@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
-async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as store:
-        run = await store.runs.start(OWNER)
-        async with held_up(store.writer):
-            fill(store.writer)
-            waiting = store.writer.waiting
-            for number in range(3):
-                store.runs.append_event(run.run_id, "text", text=f"{number} ")
-                await due(store.runs._live[run.run_id])
-            assert store.writer.waiting == waiting
-        await store.runs.finish(run, "finished")
-        events = [event.data["text"] async for event in store.runs.events_after(OWNER, run.run_id)]
-    assert events == ["0 ", "1 ", "2 "]
-
-
-async def due(live: EventLog) -> None:
-    timer = live._timer
-    async with asyncio.timeout(20):
-        while live._timer is timer:
-            await asyncio.sleep(0.01)
-
-
-@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
-async def test_a_trace_is_saved_less_often_while_too_much_waits_and_is_complete_at_its_end(tmp_path: Path) -> None:
-    async with opened(sqlite_url(tmp_path)) as store:
-        start = TraceStart(OWNER, "chat", "m", ModelOptions(), (user("hi"),))
-        async with held_up(store.writer):
-            fill(store.writer)
-            waiting, recorder = store.writer.waiting, TraceRecorder(store.traces, start)
-            recorder._checkpoint()
-            assert store.writer.waiting == waiting
-            recorder.end("finished")
-            trace = recorder.record()
-        await store.flush()
-        assert (await store.traces.get(OWNER, trace.trace_id)).status == "finished"
-
-
-@pytest.mark.fault("store: a database that hangs while more than 20,000 writes wait")
-async def test_a_request_that_can_do_without_the_store_is_not_recorded_while_too_much_waits(
+@pytest.mark.fault("store: a write after the store was closed")
+async def test_while_too_much_waits_nothing_new_starts_and_what_goes_on_waits_and_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     access = StoreAccess(sqlite_url(tmp_path))
     store = await access.get()
+    run, start = await store.runs.start(OWNER), TraceStart(OWNER, "chat", "m", ModelOptions(), (user("hi"),))
+    live = store.runs._live[run.run_id]
     async with held_up(store.writer):
         fill(store.writer)
-        waiting = store.writer.waiting
-        async with recorded(access, TraceStart("", "dial", "m", ModelOptions(), (user("hi"),))) as observer:
+        waiting, recorder = store.writer.waiting, TraceRecorder(store.traces, start)
+        async with asyncio.timeout(20):
+            with pytest.raises(StoreUnavailable, match="wait to be written"):
+                await store.runs.start(OWNER)
+            for number in range(3):
+                store.runs.append_event(run.run_id, "text", text=f"{number} ")
+                timer = live._timer
+                while live._timer is timer:
+                    await asyncio.sleep(0.01)
+        recorder._checkpoint()
+        async with recorded(access, start) as observer:  # it can do without the store
             assert type(observer) is LoopObserver
         assert store.writer.waiting == waiting
+        recorder.end("finished")
+        trace = recorder.record()
+    await store.runs.finish(run, "finished")
+    events = [event.data["text"] async for event in store.runs.events_after(OWNER, run.run_id)]
+    assert events == ["0 ", "1 ", "2 "]
+    assert (await store.traces.get(OWNER, trace.trace_id)).status == "finished"
+    run = await store.runs.start(OWNER)
+    await store.runs.finish(run, "finished")
     await access.close()
-    assert "is not recorded" in caplog.text
-
-
-@pytest.mark.fault("store: a write after the store was closed")
-async def test_a_write_after_the_end_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with opened(sqlite_url(tmp_path)) as store:
-        pass
     store.writer.put(lambda _: None)
+    assert "is not recorded" in caplog.text
     assert "lost" in caplog.text
 
 
@@ -135,58 +99,35 @@ def fill(writer: Writer) -> None:
         writer.put(lambda _: None)
 
 
-async def test_closing_in_the_middle_of_a_write_finishes_what_was_queued_since(tmp_path: Path) -> None:
-    database = open_database(f"sqlite:///{tmp_path}/store.db")
-    starting, may_end, written = Event(), Event(), list[str]()
-
-    def slow(_: Connection) -> None:
-        starting.set()
-        assert may_end.wait(10)
-        written.append("slow")
-
-    writer = Writer(database)
-    writer.put(slow)
-    assert await asyncio.to_thread(starting.wait, 10)
-    writer.put(lambda _: written.append("meanwhile"))
-    closing = asyncio.create_task(writer.close())
-    await asyncio.sleep(0)  # it asks for all that was put
-    may_end.set()
-    async with asyncio.timeout(20):
-        await closing
-    await database.close()
-    assert written == ["slow", "meanwhile"]
-
-
 async def test_a_flush_fails_when_the_writer_ends_without_its_write(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/store.db")
-    starting, may_end = Event(), Event()
-
-    def slow(_: Connection) -> None:
-        starting.set()
-        assert may_end.wait(10)
-
     writer = Writer(database)
-    writer.put(slow)
-    waiting = asyncio.create_task(writer.flush())
-    assert await asyncio.to_thread(starting.wait, 10)
-    for task in asyncio.all_tasks() - {waiting, asyncio.current_task()}:
-        task.cancel()  # as the end of the event loop does
-    async with asyncio.timeout(20):
+    async with held_up(writer), asyncio.timeout(20):
+        waiting = asyncio.create_task(writer.flush())
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {waiting, asyncio.current_task()}:
+            task.cancel()  # as the end of the event loop does
         for late in (waiting, writer.flush()):
             with pytest.raises(StoreUnavailable, match="closed"):
                 await late
-    may_end.set()
     await database.close()
 
 
-async def test_a_cancelled_opening_of_a_store_leaves_no_writer(tmp_path: Path) -> None:
+async def test_a_late_request_or_a_cancelled_one_opens_no_store_that_nothing_would_close(tmp_path: Path) -> None:
     opening = asyncio.create_task(open_store(f"sqlite:///{tmp_path}/store.db"))
     async with asyncio.timeout(20):
         while not (tmp_path / "store.db").exists():
             await asyncio.sleep(0)
     opening.cancel()
     await asyncio.wait({opening})
-    assert opening.cancelled()
+    assert (opening.cancelled(), writers()) == (True, [])
+    access = StoreAccess(f"sqlite:///{tmp_path}/store.db")
+    opening, closing = asyncio.create_task(access.get()), asyncio.create_task(access.close())
+    await opening
+    await closing
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        await access.get()
+    assert await access.get_if_available() is None
     assert writers() == []
 
 
@@ -216,14 +157,3 @@ async def test_concurrent_callers_share_one_attempt_to_open_the_store() -> None:
         await access.close()
     assert [type(result) for result in results] == [asyncio.CancelledError, *[StoreUnavailable] * 4]
     assert tried == 1
-
-
-async def test_a_late_request_does_not_open_a_store_that_was_closed(tmp_path: Path) -> None:
-    access = StoreAccess(f"sqlite:///{tmp_path}/store.db")
-    opening, closing = asyncio.create_task(access.get()), asyncio.create_task(access.close())
-    await opening
-    await closing
-    with pytest.raises(StoreUnavailable, match="shutting down"):
-        await access.get()
-    assert await access.get_if_available() is None
-    assert writers() == []

@@ -11,7 +11,7 @@ import pytest
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_POLICY, Rule
-from tests.support.in_process import Agents, Chat, agents
+from tests.support.in_process import Chat, agents
 from tests.support.tools import answering
 
 # Runs by the rule, unless text from outside is in the conversation.
@@ -31,45 +31,6 @@ async def asks(one: Chat) -> bool:
     return "May I do this?" in (await one.say("Send a")).content
 
 
-def lose(how: str, one: Chat, running: Agents) -> None:
-    message = one.messages[-1]
-    match how:
-        case "the client returns no state":
-            del message["custom_content"]
-        case "the state was sealed by another installation":
-            running.secret = b"of another one"
-        case "the state was sealed for somebody else":
-            one.key = "bob"
-        case "the state was changed":
-            message["custom_content"]["state"]["tool_call_history"].pop()
-        case _:
-            message["custom_content"]["state"] = {"version": 1}
-
-
-@pytest.mark.fault("approval: results from outside that the next request does not bring along")
-@pytest.mark.parametrize(
-    "how",
-    [
-        "the client returns no state",
-        "the state was sealed by another installation",
-        "the state was sealed for somebody else",
-        "the state was changed",
-        "the state is of another version",
-    ],
-)
-async def test_an_answer_whose_results_were_lost_counts_as_text_from_outside(how: str) -> None:
-    async with chat(wants("look"), says("As I saw."), SEND) as one:
-        await one.say("Look")
-        lose(how, one, one.agents)
-        assert await asks(one)
-
-
-async def test_results_that_come_back_with_the_answer_count_as_before() -> None:
-    async with chat(wants("look"), says("As I saw."), SEND) as one:
-        await one.say("Look")
-        assert await asks(one)
-
-
 async def test_neither_a_first_message_nor_an_answer_without_tools_is_from_outside() -> None:
     async with chat(SEND, says("Sent.")) as one:
         assert not await asks(one)
@@ -81,13 +42,6 @@ async def test_neither_a_first_message_nor_an_answer_without_tools_is_from_outsi
         assert not await asks(one)
 
 
-@pytest.mark.fault("approval: results from outside that the next request does not bring along")
-async def test_an_answer_of_another_model_in_the_same_chat_counts_as_text_from_outside() -> None:
-    async with chat(SEND) as one:
-        one.messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
-        assert await asks(one)
-
-
 async def test_what_is_always_allowed_outlasts_answers_without_tools() -> None:
     async with chat(wants("look"), says("As I saw."), SEND, says("Sent."), says("Hello.")) as one:
         await one.say("Look")
@@ -95,3 +49,38 @@ async def test_what_is_always_allowed_outlasts_answers_without_tools() -> None:
         await one.say("always")
         await one.say("Hi")
         assert "every call of send" in (await one.say("/permissions")).content
+
+
+@pytest.mark.fault("approval: results from outside that the next request does not bring along")
+@pytest.mark.parametrize(
+    "how",
+    [
+        "nothing is lost",
+        "the client returns no state",
+        "the state was sealed by another installation",
+        "the state was sealed for somebody else",
+        "the state was changed",
+        "the state is of another version",
+        "the answer is another model's",
+    ],
+)
+async def test_an_answer_with_results_or_whose_results_were_lost_counts_as_text_from_outside(how: str) -> None:
+    async with chat(wants("look"), says("As I saw."), SEND) as one:
+        await one.say("Look")
+        message = one.messages[-1]
+        match how:
+            case "the client returns no state":
+                del message["custom_content"]
+            case "the state was sealed by another installation":
+                one.agents.secret = b"of another one"
+            case "the state was sealed for somebody else":
+                one.key = "bob"
+            case "the state was changed":
+                message["custom_content"]["state"]["tool_call_history"].pop()
+            case "the state is of another version":
+                message["custom_content"]["state"] = {"version": 1}
+            case "the answer is another model's":
+                one.messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+            case _:
+                pass
+        assert await asks(one)
