@@ -37,7 +37,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check house format docs bench bench-load scale conformance audit sbom eval clean
+.PHONY: help run test test-system check house format docs bench scale conformance audit sbom eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -73,10 +73,6 @@ docs: $(TOOLS) ## write what is generated of docs/: settings, tools, names, scen
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \
 	  $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || failed=1; done; exit $$failed
-
-bench-load: $(EVERYTHING) ## let 100 conversations with code load the product for 4 minutes; SECONDS=, CONVERSATIONS=, OBSERVED=1
-	@$(BIN)/python -m tests.benchmarks.product_load $(if $(SECONDS),--seconds $(SECONDS)) \
-	  $(if $(CONVERSATIONS),--conversations $(CONVERSATIONS)) $(if $(filter 1,$(OBSERVED)),--observed)
 
 scale: $(TOOLS) $(KERNELS_READY) ## let three agents be killed, frozen and cut off under 200 conversations; SEED=, SECONDS=, CONVERSATIONS=, LOGS=
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) \

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import statistics
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -26,13 +28,16 @@ from task.search.document_cache import DocumentCache
 from task.search.index_store import packed
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
+from tests.benchmarks import processes
+from tests.benchmarks.bench_agent import ROUTE
 from tests.benchmarks.figures import Figure, measure_and_report, quiet_machine
-from tests.benchmarks.live_streams import STALL, cold_searches, quiet_and_indexing
+from tests.benchmarks.load import Load, request
 from tests.benchmarks.upstream import NOUNS, prose
 
 ROUNDS, QUESTIONS, DOCUMENTS = 3, 40, 200
 CHUNKS, MANY_CHUNKS, CHUNK_CHARS = 160, 20_000, 455
-LIVE_CHARACTERS = 150_000
+LIVE_CHARACTERS, STREAMS, WORDS, PAUSE_MS, ANSWER_SECONDS = 150_000, 4, 150, 20, 300
+STALL = 0.05
 TICK = 0.001
 CACHE_BYTES = 16 * 2**20
 # Reads texts as JSON lines, answers each with the seconds that the library's defaults took.
@@ -41,8 +46,6 @@ import json, sys, time
 from sentence_transformers import SentenceTransformer
 from task.embedding.model import packaged_folder
 model = SentenceTransformer(str(packaged_folder()), device="cpu")
-model.encode(["ready"], show_progress_bar=False)
-print("ready", flush=True)
 for line in sys.stdin:
     started = time.perf_counter()
     model.encode(json.loads(line), show_progress_bar=False)
@@ -55,48 +58,32 @@ def document(number: int, chunks: int) -> ChunkedDocument:
     return chunk_document(f"manual-{number}.txt", [Block(prose(number, chunks * CHUNK_CHARS))])
 
 
-class Library:
-    """The library in a process of its own."""
-
-    def __init__(self) -> None:
-        environment = {"HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "TQDM_DISABLE": "1", "PYTHONPATH": "."}
-        self._process = subprocess.Popen(
-            [EmbeddingEnvironment().python, "-c", _LIBRARY],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        self._line()
-
-    def seconds(self, texts: list[str]) -> float:
-        import json
-
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(texts) + "\n")
-        self._process.stdin.flush()
-        return float(self._line())
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+def library_seconds(library: subprocess.Popen[str], texts: list[str]) -> float:
+    """What the library's defaults take for these texts, in a process of its own."""
+    assert library.stdin is not None
+    assert library.stdout is not None
+    print(json.dumps(texts), file=library.stdin, flush=True)
+    return float(library.stdout.readline())
 
 
 async def indexing(embedder: Embedder) -> tuple[float, float]:
     """Chunks per second, and how many times that is what the library's defaults reach."""
-    library, texts = Library(), indexed_texts(document(0, CHUNKS))
+    environment = {"HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "TQDM_DISABLE": "1", "PYTHONPATH": "."}
+    command, pipe = [EmbeddingEnvironment().python, "-c", _LIBRARY], subprocess.PIPE
+    library, texts = (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment),
+        indexed_texts(document(0, CHUNKS)),
+    )
+    library_seconds(library, ["ready"])  # loads the model
     rates: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
         started = perf_counter()
         await embedder.embed(texts)
         ours = perf_counter() - started
-        theirs = await asyncio.to_thread(library.seconds, texts)
+        theirs = await asyncio.to_thread(library_seconds, library, texts)
         rates.append((len(texts) / ours, theirs / ours))
-    library.close()
+    library.kill()
+    library.communicate()
     return statistics.median(rate for rate, _ in rates), statistics.median(ratio for _, ratio in rates)
 
 
@@ -143,19 +130,59 @@ def _kept(text: str) -> None:
     packed(vectors)
 
 
+async def streams(load: Load) -> list[float]:
+    """Seconds between words beyond what the upstream left between them, of answers that stream at the same time."""
+    answers = await load.ask_at_once(request(ROUTE, f"paced {WORDS} {PAUSE_MS}"), STREAMS)
+    times = [answer.arrivals for answer in answers]
+    assert {len(arrivals) for arrivals in times} == {WORDS}
+    return [later - earlier - PAUSE_MS / 1000 for arrivals in times for earlier, later in pairwise(arrivals)]
+
+
 async def live(folder: Path) -> list[Figure]:
-    """How evenly answers stream from the agent while it indexes."""
-    rounds = await quiet_and_indexing(folder, LIVE_CHARACTERS, ROUNDS)
-    alone = statistics.median(quiet.longest for quiet, _ in rounds)
-    beside = statistics.median(indexing.longest for _, indexing in rounds)
-    judged = alone <= STALL / 2
-    stalls = sum(indexing.stalls for _, indexing in rounds)
-    words = sum(len(indexing.seconds) for _, indexing in rounds)
+    """How evenly answers stream from the agent while it has a new document searched: the gaps that a reader sees."""
+    alone, beside = list[float](), list[float]()
+    gaps = 0
+    async with (
+        processes.upstream(str(LIVE_CHARACTERS), core=None) as upstream,
+        processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=str(folder / "embedder")) as app,
+    ):
+        await app.at_rest()
+        load = Load(app.port)
+        await load.ask(request(ROUTE, "search 0"), ANSWER_SECONDS)  # loads the model
+        for number in range(1, ROUNDS + 1):
+            alone.append(max(await streams(load)))
+            searching = asyncio.create_task(load.ask(request(ROUTE, f"search {number}"), ANSWER_SECONDS))
+            found = list[float]()
+            while not searching.done():
+                found += await streams(load)
+            await searching
+            beside.append(max(found))
+            gaps += sum(gap > STALL for gap in found)
+        load.close()
+    quiet, indexing = statistics.median(alone), statistics.median(beside)
     return [
-        Figure("longest gap in live answers while indexing", beside * 1e3, "ms", STALL * 1e3, judged=judged),
-        Figure("the same without indexing", alone * 1e3, "ms"),
-        Figure(f"gaps over {STALL * 1e3:.0f} ms among {words:,}", stalls, ""),
+        Figure(
+            "longest gap in live answers while indexing", indexing * 1e3, "ms", STALL * 1e3, judged=quiet <= STALL / 2
+        ),
+        Figure("the same without indexing", quiet * 1e3, "ms"),
+        Figure(f"gaps over {STALL * 1e3:.0f} ms while indexing", gaps, ""),
     ]
+
+
+async def cold_searches(folder: Path) -> tuple[float, float]:
+    """Median seconds of the first answer of a new agent, whose model decides to search: document attached, or not."""
+    document = {"type": "text/plain", "title": "manual-0.txt", "url": "files/b1/manual-0.txt"}
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    place = str(folder / "cold")
+    async with processes.upstream(core=None) as upstream:
+        for attached in (True, False) * ROUNDS:
+            async with processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=place) as app:
+                await app.at_rest()
+                load = Load(app.port)
+                asked = request(ROUTE, "consider 0", attached=[document] if attached else [])
+                taken[attached].append((await load.ask(asked, ANSWER_SECONDS)).seconds)
+                load.close()
+    return statistics.median(taken[True]), statistics.median(taken[False])
 
 
 def memory(index: DocumentIndex) -> tuple[float, float]:
@@ -181,14 +208,14 @@ async def measured(folder: Path) -> list[Figure]:
     rate, ratio = await indexing(embedder)
     await embedder.close()
     grown, counted = memory(index)
-    streams = await live(folder)
-    attached, unattached = await cold_searches(folder, ROUNDS)
+    streaming = await live(folder)
+    attached, unattached = await cold_searches(folder)
     goal = 2.3 if has_bfloat16() else 1.15
     return [
         Figure("indexing", rate, "chunks/s"),
         Figure("indexing ÷ the library's defaults", ratio, "", goal, at_least=True),
         Figure("warm question until its excerpts are there", question * 1e3, "ms", 30),
-        *streams,
+        *streaming,
         Figure(f"longest stall of the loop, {MANY_CHUNKS:,} chunks", await stall() * 1e3, "ms", 50),
         Figure(f"memory after {DOCUMENTS} documents ÷ the cache's bytes", grown / CACHE_BYTES, "", 2),
         Figure("what the cache counts ÷ its bytes", counted / CACHE_BYTES, "", 1),

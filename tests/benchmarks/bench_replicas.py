@@ -17,10 +17,9 @@ from pathlib import Path
 
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
-from tests.benchmarks.costs import Cost
 from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load, request
-from tests.benchmarks.replicas import Replicas, replicas
+from tests.benchmarks.replicas import Cost, Replicas, replicas
 
 ROUNDS, PEOPLE, REST_SECONDS = 3, 12, 0.3  # people of each agent
 SCRIPTS = ("chain 5", "paced 50 20")

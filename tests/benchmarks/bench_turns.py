@@ -18,10 +18,9 @@ import aiohttp
 from task.runs.traces import CHECKPOINT_SECONDS
 from tests.benchmarks import processes
 from tests.benchmarks.bench_agent import ROUTE
-from tests.benchmarks.costs import Cost, median
 from tests.benchmarks.figures import Figure, measure_and_report
 from tests.benchmarks.load import Load, request
-from tests.benchmarks.replicas import Replicas, replicas
+from tests.benchmarks.replicas import Cost, Replicas, median, replicas
 from tests.benchmarks.upstream import planned
 
 DOORS = {"dial": "DIAL", "sessions": "HTTP API"}

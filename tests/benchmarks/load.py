@@ -18,11 +18,15 @@ _TAIL = b"\r\n0\r\n\r\n"  # with the end of the chunk before it: a head may end 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds to the end and to the first word of one answer, and how many words it had."""
+    """Seconds to the end of one answer and to the arrival of its words, and how many of them it had."""
 
     seconds: float
-    first: float
+    arrivals: Sequence[float]
     words: int
+
+    @property
+    def first(self) -> float:
+        return self.arrivals[0]
 
 
 def request(
@@ -43,15 +47,14 @@ def request(
 class _Answers(asyncio.Protocol):
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._first = 0.0
+        self._arrivals: list[float] = []
         self._done: asyncio.Future[float] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._first and _WORD in data:
-            self._first = perf_counter()
+        self._arrivals += [perf_counter()] * data.count(_WORD)
         self._pieces.append(data)
         end = data if len(data) >= len(_TAIL) else b"".join(self._pieces[-len(_TAIL) :])
         ended = end.endswith(_TAIL) or not self._pieces[0].startswith(b"HTTP/1.1 200")
@@ -62,15 +65,15 @@ class _Answers(asyncio.Protocol):
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc or ConnectionResetError("the connection ended within an answer"))
 
-    async def ask(self, request: bytes) -> Timing:
-        self._pieces, self._first = [], 0.0
+    async def ask(self, request: bytes, seconds: float) -> Timing:
+        self._pieces, self._arrivals = [], []
         self._done = asyncio.get_running_loop().create_future()
         started = perf_counter()
         self.transport.write(request)
-        ended = await asyncio.wait_for(self._done, 60)
+        ended = await asyncio.wait_for(self._done, seconds)
         answer = b"".join(self._pieces)
         assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
-        return Timing(ended - started, self._first - started, answer.count(_WORD))
+        return Timing(ended - started, [time - started for time in self._arrivals], answer.count(_WORD))
 
 
 @dataclass(slots=True)
@@ -80,9 +83,11 @@ class Load:
     port: int
     _idle: list[_Answers] = field(default_factory=list[_Answers])
 
-    async def ask(self, request: bytes) -> Timing:
-        connection = self._free() or await self._connected()
-        timing = await connection.ask(request)
+    async def ask(self, request: bytes, seconds: float = 60) -> Timing:
+        connection = self._free()
+        if connection is None:
+            _, connection = await asyncio.get_running_loop().create_connection(_Answers, "127.0.0.1", self.port)
+        timing = await connection.ask(request, seconds)
         self._idle.append(connection)
         return timing
 
@@ -99,7 +104,3 @@ class Load:
             if not connection.transport.is_closing():  # a server closes connections that were idle for seconds
                 return connection
         return None
-
-    async def _connected(self) -> _Answers:
-        _, connection = await asyncio.get_running_loop().create_connection(_Answers, "127.0.0.1", self.port)
-        return connection

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import asyncpg
@@ -13,7 +14,6 @@ import psutil
 
 from task.store.store import open_store
 from tests.benchmarks import processes
-from tests.benchmarks.costs import Cost
 from tests.support.balancer import balancer
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
@@ -35,6 +35,44 @@ FROM pg_stat_statements WHERE query NOT ILIKE '%pg_stat_statements%'
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one piece of work: CPU seconds of agents, of the processes they start, of PostgreSQL and of nginx; statements
+    that PostgreSQL received, commits, written rows; bytes."""
+
+    agent: float = 0.0
+    children: float = 0.0
+    postgres: float = 0.0
+    nginx: float = 0.0
+    statements: float = 0.0
+    commits: float = 0.0
+    rows: float = 0.0
+    wal: float = 0.0
+    size: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+
+    def __sub__(self, other: Cost) -> Cost:
+        return self + other * -1
+
+    def __mul__(self, count: float) -> Cost:
+        return Cost(*(getattr(self, item.name) * count for item in fields(self)))
+
+    def __truediv__(self, count: float) -> Cost:
+        return self * (1 / count)
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of everything."""
+        return self.agent + self.children + self.postgres + self.nginx
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    """The median of each figure."""
+    return Cost(*(statistics.median(getattr(cost, item.name) for cost in costs) for item in fields(Cost)))
+
+
+@dataclass(frozen=True, slots=True)
 class Replicas:
     """`port` is the balanced address; `store_url` leads to the database of all agents."""
 
@@ -43,10 +81,10 @@ class Replicas:
     store_url: str
     postgres: int
     nginx: int
-    statistics: asyncpg.Connection
+    counters: asyncpg.Connection
 
     async def used(self) -> Cost:
-        counts = await self.statistics.fetchrow(_COUNTS)
+        counts = await self.counters.fetchrow(_COUNTS)
         assert counts is not None
         return Cost(
             sum(agent.cpu() for agent in self.agents), sum(cpu_of(agent.pid) for agent in self.agents),
@@ -82,12 +120,12 @@ async def replicas(folder: Path, count: int, upstream: int, **settings: str) -> 
         proxy.mkdir()
         urls = (f"http://127.0.0.1:{agent.port}" for agent in agents)
         nginx = await stack.enter_async_context(balancer(proxy, port, *urls))
-        statistics = await asyncpg.connect(server.url)
-        stack.push_async_callback(statistics.close)
-        await statistics.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+        counters = await asyncpg.connect(server.url)
+        stack.push_async_callback(counters.close)
+        await counters.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         await asyncio.gather(*(agent.at_rest() for agent in agents))
         assert server.process is not None
-        yield Replicas(port, agents, server.url, server.process.pid, nginx.pid, statistics)
+        yield Replicas(port, agents, server.url, server.process.pid, nginx.pid, counters)
 
 
 def cpu_of(pid: int, *, itself: bool = False) -> float:

@@ -28,7 +28,6 @@ from time import perf_counter
 import aiohttp
 
 from tests.benchmarks import processes
-from tests.benchmarks.product_load import percentile
 from tests.benchmarks.scale_audit import Report, audit, unsettled
 from tests.benchmarks.scale_faults import Faults
 from tests.benchmarks.scale_people import ANSWER_SECONDS, Person, Turn
@@ -106,6 +105,10 @@ def _print_counts(report: Report, turns: Sequence[Turn]) -> None:
     for name, counts in figures.items():
         kinds = ", ".join(f"{kind} {count}" for kind, count in counts.most_common())
         print(f"{name} {counts.total()}" + (f": {kinds}" if kinds else ""))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
 def _print_seconds(turns: Sequence[Turn], faults_from: float) -> None:

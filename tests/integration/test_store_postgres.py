@@ -34,6 +34,7 @@ from tests.support.certificates import Certificate, certificate
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
@@ -77,13 +78,6 @@ def _skewed(seconds: float) -> float:
     return time.time() + seconds
 
 
-async def test_a_prompt_that_many_requests_save_at_once_is_there_once(pair: tuple[Store, Store]) -> None:
-    one, other = pair
-    for name in "abcdef":
-        await asyncio.gather(*(each.prompts.save(OWNER, Prompt(name, "x")) for each in (one, other) * 4))
-    assert await other.prompts.list(OWNER) == tuple(Prompt(name, "x") for name in "abcdef")
-
-
 @pytest.mark.fault("store: ratings of one answer at the same time, or while its trace is written")
 @pytest.mark.fault("store: half a surrogate pair or a NUL in an answer, a filter or a comment")
 async def test_ratings_and_filters_of_two_processes_are_the_same(pair: tuple[Store, Store]) -> None:
@@ -106,68 +100,6 @@ async def test_ratings_and_filters_of_two_processes_are_the_same(pair: tuple[Sto
     for name in ("trace_ffffffff", "nul \0", "\ud800"):
         with pytest.raises(NotFound):
             await one.traces.rate(OWNER, name, "up")
-
-
-async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple[Store, Store]) -> None:
-    one, other = pair
-    session = await one.sessions.start(OWNER, "nul \0 title")
-    run = await one.runs.start(OWNER, session=session, messages=[user("nul \0 and ü\ud800")])
-    with pytest.raises(Conflict, match="being answered already"):
-        await other.runs.start(OWNER, session=await other.sessions.get(OWNER, session.session_id))
-
-    async def texts() -> list[str]:
-        return [event.data["text"] async for event in other.runs.events_after(OWNER, run.run_id)]
-
-    listening = asyncio.create_task(texts())
-    for word in ("one ", "two ", "three"):
-        one.runs.append_event(run.run_id, "text", text=word)
-    async with asyncio.timeout(20):
-        stopped = asyncio.create_task(one.runs.cancel_requested(run.run_id))
-        await other.runs.request_cancel(OWNER, run.run_id)
-        await stopped
-        await one.runs.finish(run, "cancelled", added=[assistant("one two three")])
-        assert await listening == ["one ", "two ", "three"]
-    now = await other.sessions.get(OWNER, session.session_id)
-    assert now.messages == (user("nul \0 and ü?"), assistant("one two three"))
-    with pytest.raises(Conflict, match="changed by another request"):
-        await other.sessions.append(OWNER, session.session_id, [user("late")], session.version)
-
-
-@pytest.mark.fault("store: two writers on one session")
-async def test_of_many_writers_from_both_processes_one_gets_through(pair: tuple[Store, Store]) -> None:
-    session = await pair[0].sessions.start(OWNER)
-    writing = [
-        store.sessions.append(OWNER, session.session_id, [user(str(n))], session.version)
-        for n, store in enumerate(pair * 10)
-    ]
-    results = await asyncio.gather(*writing, return_exceptions=True)
-    assert [result for result in results if not isinstance(result, Conflict)] == [1]
-
-
-async def test_traces_are_stored_listed_and_replayed(pair: tuple[Store, Store]) -> None:
-    one, other = pair
-    trace = await traced(one, wants("calculator", expression="25*47"), says("1175"))
-    assert await other.traces.get(OWNER, trace.trace_id) == trace
-    assert divergence(trace, await replayed(trace)) is None
-    page = await other.traces.list(OWNER, limit=1)
-    assert ([found.trace_id for found in page.items], page.cursor) == ([trace.trace_id], None)
-
-
-@pytest.mark.fault("store: more requests of one key than allowed, spread over two processes")
-async def test_rate_limits_count_for_both(pair: tuple[Store, Store]) -> None:
-    taken = await asyncio.gather(*(store.limits.take("key_1", 6) for store in pair * 6))
-    assert taken.count(None) == 6
-    assert all(0 < wait <= 10 for wait in taken if wait is not None)
-    assert await pair[0].limits.take("key_2", 6) is None
-
-
-async def test_an_approval_asked_here_is_answered_there(pair: tuple[Store, Store]) -> None:
-    one, other = pair
-    asked = await one.approvals.ask(
-        OWNER, call_id="c", tool="t", arguments={"x": "\0"}, digest="d", card={}, seconds=60
-    )
-    await other.approvals.answer(OWNER, asked.approval_id, Answer(False, "no"))
-    assert (await one.approvals.get(OWNER, asked.approval_id)).answer == Answer(False, "no")
 
 
 @pytest.mark.fault("store: kill -9 in the middle of a run")
@@ -232,30 +164,14 @@ async def test_a_server_that_is_frozen_is_named_in_time_and_used_again_afterward
     await database.close()
 
 
-async def test_what_is_too_old_or_too_many_is_removed(server: PostgresServer) -> None:
-    async with opened(server.url, retention=Retention(sessions=1, traces=1)) as store:
-        for _ in range(3):
-            await store.sessions.start(OWNER)
-            await traced(store, says("hi"))
-        assert await store.forget() == 4
-        assert len((await store.sessions.list(OWNER)).items) == 1
-
-
-@pytest.mark.fault("store: a database server that refuses, or takes no more connections")
-@pytest.mark.parametrize(
-    "wrong", ["postgresql://nobody:SECRET@{host}/postgres", "postgresql://tester:SECRET@{host}/nowhere"]
-)
-async def test_a_server_that_refuses_is_named(server: PostgresServer, wrong: str) -> None:
-    with pytest.raises(StoreUnavailable, match="refuses this agent") as caught:
-        await open_store(wrong.format(host=f"127.0.0.1:{server.port}"), patience=2)
-    assert "SECRET" not in str(caught.value)
-
-
 @pytest.mark.fault("store: more visits at once than connections")
 async def test_many_visits_at_once_take_turns_on_connections_that_stay_open(server: PostgresServer) -> None:
+    def backend(connection: Connection) -> int:
+        return connection.scalar(text("SELECT pg_backend_pid() FROM pg_sleep(0.01)")) or 0
+
     observer = await asyncpg.connect(server.url)
     async with opened(server.url, chores=False) as store:
-        numbers = await asyncio.gather(*(store.database.read(_backend) for _ in range(3 * CONNECTIONS)))
+        numbers = await asyncio.gather(*(store.database.read(backend) for _ in range(3 * CONNECTIONS)))
         assert len(set(numbers)) <= CONNECTIONS
         open_now = await observer.fetchval(
             "SELECT array_agg(pid) FROM pg_stat_activity WHERE backend_type LIKE 'client%'"
@@ -264,17 +180,15 @@ async def test_many_visits_at_once_take_turns_on_connections_that_stay_open(serv
     await observer.close()
 
 
-def _backend(connection: Connection) -> int:
-    return connection.scalar(text("SELECT pg_backend_pid() FROM pg_sleep(0.01)")) or 0
-
-
 @pytest.mark.fault("store: an agent all of whose database connections are taken")
 async def test_a_process_whose_connections_are_all_taken_keeps_its_lease_and_its_runs(server: PostgresServer) -> None:
     observer = await asyncpg.connect(server.url)
     await observer.execute("SELECT pg_advisory_lock(1)")
     async with opened(server.url, chores=False, patience=2) as store, opened(server.url, chores=False) as other:
         run = await store.runs.start(OWNER)
-        requests = [asyncio.create_task(store.database.read(_queue)) for _ in range(CONNECTIONS)]
+        queue = text("SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)")
+        visit = partial(Connection.execute, statement=queue)
+        requests = [asyncio.create_task(store.database.read(visit)) for _ in range(CONNECTIONS)]
         async with asyncio.timeout(30):
             while await observer.fetchval(WAITING) < CONNECTIONS - 1:
                 await asyncio.sleep(0.05)
@@ -294,31 +208,6 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT gra
 SEEN = "SELECT seen_at FROM processes WHERE id = $1"
 
 
-def _queue(connection: Connection) -> None:
-    connection.execute(text("SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1)"))
-
-
-@pytest.mark.fault("store: a database server that refuses, or takes no more connections")
-async def test_a_server_without_free_connections_is_reported(server: PostgresServer) -> None:
-    async with AsyncExitStack() as stack:
-        for _ in range(60):  # all that it allows
-            connection = await asyncpg.connect(server.url)
-            stack.push_async_callback(connection.close)
-        with pytest.raises(StoreUnavailable, match="does not answer"):
-            await open_store(server.url, patience=2)
-
-
-async def test_the_way_libpq_spells_encryption_is_understood(server: PostgresServer) -> None:
-    async with opened(f"{server.url}?sslmode=prefer") as store:
-        assert await store.keys.list() == ()
-
-
-@pytest.mark.fault("store: no database at the start")
-async def test_a_server_that_is_not_there_is_named() -> None:
-    with pytest.raises(StoreUnavailable, match="does not answer"):
-        await open_store("postgresql://tester@127.0.0.1:9/postgres", patience=2)
-
-
 async def test_a_search_finds_the_same_as_in_a_file(server: PostgresServer, tmp_path: Path) -> None:
     found = list[list[list[str]]]()
     for url in (server.url, sqlite_url(tmp_path)):
@@ -336,53 +225,35 @@ async def test_a_search_finds_the_same_as_in_a_file(server: PostgresServer, tmp_
     assert [len(titles) for titles in found[0]] == [1, 1, 1, 1, 1, 4, 0]
 
 
-NOT_ROOT = os.geteuid() != 0
-READ_ONLY = "The store's database is read-only. An operator has to let AGENT_STORE__URL lead to the primary"
-FULL = "The store is full"
-
-
-async def add(store: Store) -> None:
-    await store.sessions.start(OWNER)
-
-
 @pytest.mark.fault("store: a database server that is read-only")
-async def test_a_database_that_is_read_only_is_named_read_and_written_again_afterwards() -> None:
-    async with postgres_server() as server, opened(server.url) as store:
-        await add(store)
+async def test_a_database_that_is_read_only_is_named_read_and_written_again_afterwards(server: PostgresServer) -> None:
+    async def written() -> bool:
+        try:
+            await store.sessions.start(OWNER)
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def refused() -> bool:
+        return not await written()
+
+    async with opened(server.url) as store:
+        assert await written()
         operator = await asyncpg.connect(server.url)
         await operator.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         await operator.execute("SELECT pg_reload_conf()")
-        await _until_refused(store)
-        with pytest.raises(StoreUnavailable, match=READ_ONLY):
-            await add(store)
+        await until(refused)
+        with pytest.raises(StoreUnavailable, match="read-only. An operator has to let AGENT_STORE__URL lead to"):
+            await store.sessions.start(OWNER)
         assert len((await store.sessions.list(OWNER)).items) >= 1
-        with pytest.raises(StoreUnavailable, match=READ_ONLY):
+        with pytest.raises(StoreUnavailable, match="read-only"):
             async with opened(server.url):  # an agent that starts meanwhile
                 pass
         await operator.execute("SET default_transaction_read_only = off")
         await operator.execute("ALTER SYSTEM RESET default_transaction_read_only")
         await operator.execute("SELECT pg_reload_conf()")
         await operator.close()
-        await _until_written(store)
-
-
-async def _until_refused(store: Store) -> None:
-    for _ in range(500):
-        try:
-            await add(store)
-        except StoreUnavailable:
-            return
-    raise AssertionError("the database was written all the time")
-
-
-async def _until_written(store: Store) -> None:
-    for _ in range(499):
-        try:
-            await add(store)
-        except StoreUnavailable:
-            continue
-        return
-    await add(store)
+        await until(written)
 
 
 @contextmanager
@@ -419,7 +290,7 @@ async def test_a_database_without_room_is_named_and_written_again_once_there_is_
                 rows = "INSERT INTO filler SELECT repeat('x', 1000) FROM generate_series(1, 100)"
                 with pytest.raises(asyncpg.PostgresError):
                     await filling.execute(f"DO $$ BEGIN FOR i IN 1..1000 LOOP {rows}; COMMIT; END LOOP; END $$")
-                with pytest.raises(StoreUnavailable, match=FULL):
+                with pytest.raises(StoreUnavailable, match="The store is full"):
                     await store.sessions.append(OWNER, session.session_id, [user(long)], session.version)
                 assert (await store.sessions.get(OWNER, session.session_id)).length == 0
                 await filling.execute("DROP TABLE filler")
@@ -445,20 +316,12 @@ async def test_a_certificate_of_the_server_is_verified_and_its_authority_can_be_
                         pass
 
 
-@pytest.mark.fault("store: a database server without TLS, or whose certificate is not trusted or another host's")
-async def test_a_server_without_tls_is_named_where_the_address_demands_it() -> None:
-    async with postgres_server() as server:
-        with pytest.raises(StoreUnavailable, match="does not offer TLS"):
-            async with opened(f"{server.url}?sslmode=require", patience=2):
-                pass
-
-
 @contextmanager
 def certificates(name: str) -> Generator[Certificate]:
     """Files that the user postgres may read."""
     with tempfile.TemporaryDirectory(prefix="tls") as folder:
         made = certificate(Path(folder), name)
-        if not NOT_ROOT:
+        if os.geteuid() == 0:
             for file in (Path(folder), made.certificate, made.key):
                 shutil.chown(file, "postgres", "postgres")
         yield made
@@ -478,3 +341,77 @@ def test_an_address_of_a_server_that_cannot_be_meant_is_refused(url: str, named:
     with pytest.raises(SettingsError, match=named) as refused:
         open_database(url)
     assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.fault("store: more requests of one key than allowed, spread over two processes")
+@pytest.mark.fault("store: two writers on one session")
+async def test_what_one_process_stores_is_the_others_too(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    session = await one.sessions.start(OWNER, "nul \0 title")
+    run = await one.runs.start(OWNER, session=session, messages=[user("nul \0 and ü\ud800")])
+    with pytest.raises(Conflict, match="being answered already"):
+        await other.runs.start(OWNER, session=await other.sessions.get(OWNER, session.session_id))
+
+    async def texts() -> list[str]:
+        return [event.data["text"] async for event in other.runs.events_after(OWNER, run.run_id)]
+
+    listening = asyncio.create_task(texts())
+    for word in ("one ", "two ", "three"):
+        one.runs.append_event(run.run_id, "text", text=word)
+    async with asyncio.timeout(20):
+        stopped = asyncio.create_task(one.runs.cancel_requested(run.run_id))
+        await other.runs.request_cancel(OWNER, run.run_id)
+        await stopped
+        await one.runs.finish(run, "cancelled", added=[assistant("one two three")])
+        assert await listening == ["one ", "two ", "three"]
+    now = await other.sessions.get(OWNER, session.session_id)
+    assert now.messages == (user("nul \0 and ü?"), assistant("one two three"))
+    writing = [
+        store.sessions.append(OWNER, session.session_id, [user(str(n))], now.version)
+        for n, store in enumerate(pair * 10)
+    ]
+    results = await asyncio.gather(*writing, return_exceptions=True)
+    assert [result for result in results if not isinstance(result, Conflict)] == [now.version + 1]
+
+    trace = await traced(one, wants("calculator", expression="25*47"), says("1175"))
+    assert await other.traces.get(OWNER, trace.trace_id) == trace
+    assert divergence(trace, await replayed(trace)) is None
+    await asyncio.gather(*(each.prompts.save(OWNER, Prompt("a", "x")) for each in pair * 4))
+    assert await other.prompts.list(OWNER) == (Prompt("a", "x"),)
+    asked = await one.approvals.ask(
+        OWNER, call_id="c", tool="t", arguments={"x": "\0"}, digest="d", card={}, seconds=60
+    )
+    await other.approvals.answer(OWNER, asked.approval_id, Answer(False, "no"))
+    assert (await one.approvals.get(OWNER, asked.approval_id)).answer == Answer(False, "no")
+    taken = await asyncio.gather(*(store.limits.take("key_1", 6) for store in pair * 6))
+    assert taken.count(None) == 6
+    assert all(0 < wait <= 10 for wait in taken if wait is not None)
+    assert await one.limits.take("key_2", 6) is None
+
+
+@pytest.mark.fault("store: a database server that refuses, or takes no more connections")
+@pytest.mark.fault("store: no database at the start")
+@pytest.mark.fault("store: a database server without TLS, or whose certificate is not trusted or another host's")
+async def test_a_server_that_refuses_or_is_not_there_is_named(server: PostgresServer) -> None:
+    host = f"127.0.0.1:{server.port}"
+    for wrong, named in (
+        (f"postgresql://nobody:SECRET@{host}/postgres", "refuses this agent"),
+        (f"postgresql://tester:SECRET@{host}/nowhere", "refuses this agent"),
+        ("postgresql://tester:SECRET@127.0.0.1:9/postgres", "does not answer"),
+        (f"{server.url}?sslmode=require", "does not offer TLS"),
+    ):
+        with pytest.raises(StoreUnavailable, match=named) as caught:
+            await open_store(wrong, patience=2)
+        assert "SECRET" not in str(caught.value)
+    async with opened(f"{server.url}?sslmode=prefer", retention=Retention(sessions=1, traces=1)) as store:
+        for _ in range(3):
+            await store.sessions.start(OWNER)
+            await traced(store, says("hi"))
+        assert await store.forget() == 4
+        assert len((await store.sessions.list(OWNER)).items) == 1
+    async with AsyncExitStack() as stack:
+        for _ in range(60):  # all that it allows
+            connection = await asyncpg.connect(server.url)
+            stack.push_async_callback(connection.close)
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await open_store(server.url, patience=2)
