@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from task.approvals.approvals import CoreClaims
-from task.llm.scripted import says, wants
+from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
@@ -30,43 +30,32 @@ if TYPE_CHECKING:
     from aidial_client import AsyncDial
 
 
-async def test_a_person_presses_approve_and_the_answer_continues(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p:
-        asked = await p.reader.ask("Note 1")
-        assert notes(tmp_path) == []
-        answer = await p.reader.press("Approve", asked)
-        assert notes(tmp_path) == ["1"]
-        after = await p.reader.ask("Note 1 again")
-    assert (asked.error, asked.finish_reason, asked.done) == (None, "stop", True)
-    assert [stage.status for stage in asked.stages.values()] == ["completed", "completed"]
-    assert [stage.name.split(" [")[0] for stage in asked.stages.values()] == ["calculator: 1+1", "write_note: 1"]
-    assert asked.content.startswith("**May I do this?**")
-    assert asked.usage is not None
-    assert answer.usage is not None
-    assert (answer.content, answer.form_schema) == ("Result: 2", None)
-    assert "May I do this?" in after.content
-
-
-async def test_calls_are_approved_one_by_one_with_check_boxes_and_shown_folded(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p:
-        asked = await p.reader.ask("Note both")
-        await p.reader.press("Approve the checked ones", asked, calls=["2"])
-    assert notes(tmp_path) == ["2"]
-    assert len([stage for stage in asked.stages.values() if stage.parent is None]) <= 3
-
-
 @pytest.mark.fault("tool: arguments that are too long to be approved")
 async def test_a_call_too_long_to_be_approved_is_refused_and_the_state_stays_small(tmp_path: Path) -> None:
-    long = wants("write_note", text="é" * 60_000)
-    async with noting(tmp_path, then=lambda received: says("No.") if called(received) else long) as p:
+    def model(received: Received) -> Reply:
+        return says("No.") if received.messages[-1]["role"] == "tool" else wants("write_note", text="é" * 60_000)
+
+    async with noting(tmp_path, then=model) as p:
         answer = await p.reader.ask("Note much")
     assert (answer.content, answer.form_schema, notes(tmp_path)) == ("No.", None, [])
     assert "its arguments are too long; send less, in several calls" in p.upstream.requests[1].messages[-1]["content"]
     assert len(json.dumps(answer.state)) <= 200 * 1024
 
 
-def called(received: Received) -> bool:
-    return received.messages[-1]["role"] == "tool"
+@pytest.mark.fault("approval: an approval used twice")
+async def test_of_twenty_who_approve_at_once_one_is_first_with_a_core_and_without(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p, aiohttp.ClientSession() as session:
+        rivals = [CoreClaims(session, p.core.url) for _ in range(20)]
+        taken = await asyncio.gather(*(rival.take("a-turn", 2e9, "key-one") for rival in rivals))
+        alone = CoreClaims(session, "http://127.0.0.1:9")
+        assert [await alone.take("a-turn", 2e9, "key") for _ in range(2)] == [True, False]
+    assert taken.count(True) == 1
+
+
+def command(p: Product, home: Path, *options: str) -> tuple[list[str], dict[str, str]]:
+    """`dial-agent ask` and its environment."""
+    environ = environment(home, DIAL_ENDPOINT=p.core.url, DIAL_API_KEY="key-one", PYTHONPATH=str(ROOT))
+    return [sys.executable, "-m", "task", "ask", "Note 1", *options], environ
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -125,36 +114,6 @@ async def test_a_second_try_of_an_approval_is_refused_by_every_process(tmp_path:
     assert notes(tmp_path) == ["1"]
 
 
-@pytest.mark.fault("approval: an approval used twice")
-async def test_of_twenty_who_approve_at_once_one_is_first(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p, aiohttp.ClientSession() as session:
-        rivals = [CoreClaims(session, p.core.url) for _ in range(20)]
-        taken = await asyncio.gather(*(rival.take("a-turn", 2e9, "key-one") for rival in rivals))
-    assert taken.count(True) == 1
-
-
-async def test_without_a_core_this_process_remembers_what_was_approved() -> None:
-    async with aiohttp.ClientSession() as session:
-        claims = CoreClaims(session, "http://127.0.0.1:9")
-        assert [await claims.take("a-turn", 2e9, "key") for _ in range(2)] == [True, False]
-
-
-@pytest.mark.fault("state: a chat that was renamed")
-async def test_what_is_always_allowed_holds_in_the_renamed_chat(tmp_path: Path) -> None:
-    async with noting(tmp_path) as p:
-        p.reader.conversation_id = "conversations/bucket/New chat"
-        await p.reader.press("Always allow", await p.reader.ask("Note 1"))
-        p.reader.conversation_id = "conversations/bucket/Notes"
-        answer = await p.reader.ask("Note 1")
-    assert (answer.form_schema, notes(tmp_path)) == (None, ["1", "1"])
-
-
-def command(p: Product, home: Path, *options: str) -> tuple[list[str], dict[str, str]]:
-    """`dial-agent ask` and its environment."""
-    environ = environment(home, DIAL_ENDPOINT=p.core.url, DIAL_API_KEY="key-one", PYTHONPATH=str(ROOT))
-    return [sys.executable, "-m", "task", "ask", "Note 1", *options], environ
-
-
 async def asking(p: Product, home: Path, *options: str, **streams: Any) -> Process:
     arguments, environ = command(p, home, *options)
     return await asyncio.create_subprocess_exec(*arguments, cwd=home, env=environ, **streams)
@@ -186,3 +145,28 @@ async def test_at_a_terminal_the_person_is_asked_and_the_answer_continues(tmp_pa
             assert await window.ended() == 0
         assert window.shows("Risk")
     assert notes(tmp_path) == ["1"]
+
+
+@pytest.mark.fault("state: a chat that was renamed")
+async def test_a_person_presses_buttons_and_the_answer_continues(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p:
+        asked = await p.reader.ask("Note 1")
+        assert notes(tmp_path) == []
+        answer = await p.reader.press("Approve", asked)
+        assert notes(tmp_path) == ["1"]
+        both = await p.reader.ask("Note both")
+        await p.reader.press("Approve the checked ones", both, calls=["2"])
+        assert notes(tmp_path) == ["1", "2"]
+        p.reader.conversation_id = "conversations/bucket/New chat"
+        await p.reader.press("Always allow", await p.reader.ask("Note 1 again"))
+        p.reader.conversation_id = "conversations/bucket/Notes"
+        always = await p.reader.ask("Note 1")
+    assert (asked.error, asked.finish_reason, asked.done) == (None, "stop", True)
+    assert [stage.status for stage in asked.stages.values()] == ["completed", "completed"]
+    assert [stage.name.split(" [")[0] for stage in asked.stages.values()] == ["calculator: 1+1", "write_note: 1"]
+    assert len([stage for stage in both.stages.values() if stage.parent is None]) <= 3
+    assert asked.content.startswith("**May I do this?**")
+    assert asked.usage is not None
+    assert answer.usage is not None
+    assert (answer.content, answer.form_schema) == ("Result: 2", None)
+    assert (always.form_schema, notes(tmp_path)) == (None, ["1", "2", "1", "1"])

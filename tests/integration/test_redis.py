@@ -31,7 +31,6 @@ from tests.support.certificates import certificate
 from tests.support.clock import FakeClock
 from tests.support.http_api import NOWHERE
 from tests.support.mcp_wire import listed, raw_server
-from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.stores import sqlite_url
 from tests.support.waiting import until
@@ -127,6 +126,7 @@ REFUSING: dict[str, tuple[tuple[str, ...], str]] = {
     "read-only": (("--replicaof", "127.0.0.1", "9"), "This Redis is a read-only replica; AGENT_REDIS_URL must lead"),
     "full": (("--maxmemory", "1kb", "--maxmemory-policy", "noeviction"), "Redis is full; raise its maxmemory"),
     "no password": (("--requirepass", "right"), "Redis refuses the user name or the password of AGENT_REDIS_URL"),
+    "wrong password": (("--requirepass", "right"), "Redis refuses the user name or the password of AGENT_REDIS_URL"),
     "acl": (
         ("--user", "default", "on", "nopass", "~*", "+@all", "-eval", "-set", "-get", "-del"),
         "Redis does not let the user of AGENT_REDIS_URL",
@@ -139,22 +139,26 @@ REFUSING: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.fault("search in documents: a Redis that is read-only, full, or refuses its user or a command")
-@pytest.mark.parametrize(("options", "named"), REFUSING.values(), ids=REFUSING)
+@pytest.mark.parametrize("why", REFUSING)
 async def test_a_redis_that_refuses_is_named_once_and_breaks_nothing(
-    options: tuple[str, ...], named: str, caplog: pytest.LogCaptureFixture
+    why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with redis_server(*options) as redis, agents(redis, 1) as [store]:
-        for _ in range(2):
-            assert await store.take("ann", 1) is None
-            assert await store.hold("here", "me") is None
-            assert await store.get("text") is None
-            assert not await store.mark("listener")
-            await store.put("text", b"content", 60)
-        assert store.fault.startswith(named)
+    options, named = REFUSING[why]
+    async with redis_server(*options) as redis:
+        url = redis.url.replace("//", "//:not-right@") if why == "wrong password" else redis.url
+        async with agents(url, 1) as [store]:
+            for _ in range(2):
+                assert await store.take("ann", 1) is None
+                assert await store.hold("here", "me") is None
+                assert await store.get("text") is None
+                assert not await store.mark("listener")
+                await store.put("text", b"content", 60)
+            assert store.fault.startswith(named)
     assert [record.message.startswith(named) for record in caplog.records] == [True]
+    assert "not-right" not in caplog.text
 
 
-async def test_the_documented_rights_of_a_user_are_enough() -> None:
+async def test_the_documented_rights_of_a_user_are_enough_and_a_full_one_can_be_read() -> None:
     documented = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     [(keys, rights)] = re.findall(r"Allow `(~\S+)` and `([^`]+)`", documented)
     options = ("--user", "default", "on", "nopass", "resetkeys", keys, "-@all", *rights.split())
@@ -171,27 +175,98 @@ async def test_the_documented_rights_of_a_user_are_enough() -> None:
         await store.release(REPLICAS, "me")
         assert await store.replicas() == 0
         assert store.fault == ""
-
-
-@pytest.mark.fault("search in documents: a Redis that is read-only, full, or refuses its user or a command")
-async def test_a_wrong_password_is_named_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    async with (
-        redis_server("--requirepass", "right") as redis,
-        agents(redis.url.replace("//", "//:not-right@"), 1) as [store],
-    ):
-        assert await store.take("ann", 1) is None
-        assert store.fault == "Redis refuses the user name or the password of AGENT_REDIS_URL"
-    assert "not-right" not in caplog.text
-
-
-@pytest.mark.fault("search in documents: a Redis that is read-only, full, or refuses its user or a command")
-async def test_a_redis_that_refuses_writes_still_answers_what_is_read() -> None:
-    async with redis_server() as redis, agents(redis, 1) as [store]:
+    async with redis_server() as redis, agents(redis, 1) as [store]:  # full, it still answers what is read
         await store.put("text", b"content", 60)
         async with Redis.from_url(redis.url) as client:
             await client.config_set("maxmemory", "1kb")
         assert await store.take("ann", 1) is None
         assert await store.get("text") == b"content"
+
+
+@pytest.mark.fault("search in documents: an agent killed while it answers a caller's requests")
+@pytest.mark.fault("search in documents: Redis gone and back")
+async def test_places_are_limited_held_over_a_restart_and_free_after_the_lease_of_a_killed_agent() -> None:
+    clock = FakeClock()
+    async with (
+        redis_server() as redis,
+        agents(redis, 2, lease_seconds=4, beat_seconds=0.5, clock=clock.now) as [one, other],
+    ):
+        assert [await one.hold("room", "a", 2), await other.hold("room", "b", 2)] == [1, 2]
+        assert [await one.hold("room", "c", 2), await one.hold("room", "a", 2)] == [0, 2]
+        await redis.stop()
+        await one.renew()
+        await redis.start()  # empty
+        await clock.advance(6)
+        for store in (one, other):
+            await store.renew()
+        await one.release("room", "a")
+        assert await other.hold("room", "c", 2) == 2
+        assert other._beating is not None
+        other._beating.cancel()  # as a killed process: it renews nothing and releases nothing
+
+        async def free() -> bool:
+            return await one.hold("room", "d", 1) == 1
+
+        await until(free)
+
+
+@pytest.mark.fault("search in documents: a damaged or another person's listing in Redis")
+@pytest.mark.parametrize("forward_key", [False, True])
+async def test_an_agent_that_starts_finds_the_listing_of_another_until_it_is_old_but_not_of_another_caller(
+    forward_key: bool,
+) -> None:
+    offered, asked = ["one"], list[dict[str, Any]]()
+    clock = FakeClock()
+    async with (
+        redis_server() as redis,
+        agents(redis) as stores,
+        raw_server({"tools/list": lambda _: listed(*offered)}, asked) as url,
+        AsyncExitStack() as stack,
+    ):
+        spec = ServerSpec("it", url, forward_key=forward_key)
+        one, other = (MCPHub([spec], redis=store, clock=clock.now) for store in stores)
+        elsewhere = MCPHub([ServerSpec("it", url, token="another")], redis=stores[0])
+        for hub in (one, other, elsewhere):
+            stack.push_async_callback(hub.close)
+        assert await names(one, "ann") == await names(other, "bob") == await names(other, "ann") == ["one"]
+        keys = [request["headers"].get("Api-Key") for request in asked if request["method"] == "tools/list"]
+        assert keys == (["key-of-ann", "key-of-bob"] if forward_key else [None])
+        offered.append("two")
+        assert await names(elsewhere, "ann") == ["one", "two"]  # asked for with another token
+        async with Redis.from_url(redis.url) as client:
+            for key in await client.keys(f"{SHARED}mcp:*"):
+                assert 0 < await client.ttl(key) <= 60
+                await client.set(key, b"damaged")
+        await clock.advance(61)
+        await names(other, "bob")
+
+        async def refreshed() -> bool:
+            return await names(other, "bob") == ["one", "two"]
+
+        await until(refreshed)
+
+
+@pytest.mark.fault("search in documents: Redis gone and back")
+async def test_doctor_and_readiness_report_whether_redis_can_be_used_and_name_no_address(tmp_path: Path) -> None:
+    async with redis_server() as redis, agents(redis) as stores:
+        for store in stores:
+            await store.hold(REPLICAS, store.own_id)
+        settings = Settings.model_validate({
+            "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path, "redis_url": redis.url,
+        })  # fmt: skip
+        [row] = await results(settings, "redis")
+        assert (row.state, row.found) == ("ok", "can be read and written; agents connected: 2")
+        await redis.stop()
+        [row] = await results(settings, "redis")
+        assert (row.state, row.found) == ("bad", "Redis cannot be reached.")
+    assert await results(Settings(), "redis") == []
+    services, profile = opened(settings)
+    try:
+        await services.warm_up()
+        report = await Health(services, profile).report()
+    finally:
+        await services.close()
+    assert report.degraded == ("redis: Redis cannot be reached",)
 
 
 @pytest.mark.fault("search in documents: a Redis whose certificate is not trusted or is another host's")
@@ -222,36 +297,6 @@ async def test_a_certificate_is_verified_and_its_authority_can_be_named(tmp_path
         assert await taken(redis, redis.url.replace("redis:", "rediss:")) == (None, "Redis does not answer in time")
 
 
-@pytest.mark.fault("search in documents: an agent killed while it answers a caller's requests")
-async def test_places_are_limited_and_a_killed_agents_are_free_after_its_lease() -> None:
-    async with redis_server() as redis, agents(redis, 2, lease_seconds=4, beat_seconds=0.5) as [one, other]:
-        assert [await one.hold("room", "a", 2), await other.hold("room", "b", 2)] == [1, 2]
-        assert [await one.hold("room", "c", 2), await one.hold("room", "a", 2)] == [0, 2]
-        await one.release("room", "a")
-        assert await other.hold("room", "c", 2) == 2
-        assert other._beating is not None
-        other._beating.cancel()  # as a killed process: it renews nothing and releases nothing
-
-        async def free() -> bool:
-            return await one.hold("room", "d", 1) == 1
-
-        await until(free)
-
-
-@pytest.mark.fault("search in documents: Redis gone and back")
-async def test_what_is_held_is_there_again_after_redis_was_restarted_empty() -> None:
-    clock = FakeClock()
-    async with redis_server() as redis, agents(redis, 2, clock=clock.now) as [one, other]:
-        await one.hold(REPLICAS, one.own_id)
-        await redis.stop()
-        await one.renew()
-        await redis.start()
-        await clock.advance(6)
-        assert await other.replicas() == 0
-        await one.renew()
-        assert await other.replicas() == 1
-
-
 @pytest.mark.fault("search in documents: Redis gone and back")
 async def test_a_listener_at_another_agent_is_noted_in_redis_and_in_the_store_without_it(tmp_path: Path) -> None:
     clock, url = FakeClock(), sqlite_url(tmp_path)
@@ -259,6 +304,11 @@ async def test_a_listener_at_another_agent_is_noted_in_redis_and_in_the_store_wi
         one, other = [await open_store(url, chores=False, redis=store) for store in shared]
         for store in (one, other):
             stack.push_async_callback(store.close)
+
+        async def listen() -> None:
+            async with aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
+                async for _ in events:
+                    pass
 
         async def stored() -> Any:
             [row] = await one.database.rows(select(tables.runs.c.heard_at).where(tables.runs.c.id == run.run_id))
@@ -269,7 +319,7 @@ async def test_a_listener_at_another_agent_is_noted_in_redis_and_in_the_store_wi
 
         run = await one.runs.start(OWNER)
         assert await one.runs.seconds_since_listener(run.run_id) > 1e9
-        listening = asyncio.create_task(_listen(other.runs.events_after(OWNER, run.run_id)))
+        listening = asyncio.create_task(listen())
         await until(noted)
         assert await stored() is None
         await redis.stop()
@@ -278,12 +328,6 @@ async def test_a_listener_at_another_agent_is_noted_in_redis_and_in_the_store_wi
         assert await noted()
         await one.runs.finish(run, "finished")
         await asyncio.wait_for(listening, PATIENT)
-
-
-async def _listen(events: AsyncGenerator[Any]) -> None:
-    async with aclosing(events):
-        async for _ in events:
-            pass
 
 
 def person(name: str) -> Caller:
@@ -295,61 +339,6 @@ def person(name: str) -> Caller:
 
 async def names(hub: MCPHub, name: str) -> list[str]:
     return [tool.name for tool in (await hub.discover(person(name))).tools]
-
-
-@pytest.mark.fault("search in documents: a damaged or another person's listing in Redis")
-async def test_an_agent_that_starts_finds_the_listing_of_another_until_it_is_old() -> None:
-    offered, asked = ["one"], list[dict[str, Any]]()
-    clock = FakeClock()
-    async with (
-        redis_server() as redis,
-        agents(redis) as stores,
-        raw_server({"tools/list": lambda _: listed(*offered)}, asked) as url,
-        AsyncExitStack() as stack,
-    ):
-        spec = ServerSpec("it", url)
-        one, other = (MCPHub([spec], redis=store, clock=clock.now) for store in stores)
-        elsewhere = MCPHub([ServerSpec("it", url, token="another")], redis=stores[0])
-        for hub in (one, other, elsewhere):
-            stack.push_async_callback(hub.close)
-        assert await names(one, "ann") == ["one"]
-        offered.append("two")
-        assert await names(other, "bob") == ["one"]
-        assert _lists(asked) == 1
-        assert await names(elsewhere, "ann") == ["one", "two"]  # asked for with another token
-        async with Redis.from_url(redis.url) as client:
-            for key in await client.keys(f"{SHARED}mcp:*"):
-                assert 0 < await client.ttl(key) <= 60
-                await client.set(key, b"damaged")
-        await clock.advance(61)
-        await names(other, "bob")
-
-        async def refreshed() -> bool:
-            return await names(other, "bob") == ["one", "two"]
-
-        await until(refreshed)
-
-
-@pytest.mark.fault("search in documents: a damaged or another person's listing in Redis")
-async def test_a_listing_for_one_person_is_never_anothers() -> None:
-    asked: list[dict[str, Any]] = []
-    async with (
-        redis_server() as redis,
-        agents(redis) as stores,
-        raw_server({"tools/list": listed("one")}, asked) as url,
-        AsyncExitStack() as stack,
-    ):
-        one, other = (MCPHub([ServerSpec("it", url, forward_key=True)], redis=store) for store in stores)
-        for hub in (one, other):
-            stack.push_async_callback(hub.close)
-        for hub, name in ((one, "ann"), (other, "bob"), (other, "ann")):
-            assert await names(hub, name) == ["one"]
-    keys = [request["headers"].get("Api-Key") for request in asked if request["method"] == "tools/list"]
-    assert keys == ["key-of-ann", "key-of-bob"]
-
-
-def _lists(asked: list[dict[str, Any]]) -> int:
-    return sum(request["method"] == "tools/list" for request in asked)
 
 
 @pytest.mark.fault("search in documents: Redis gone and back")
@@ -374,33 +363,3 @@ async def test_requests_of_a_caller_are_counted_over_agents_and_by_each_without_
         async with other.admitted(ann), other.admitted(ann):
             with pytest.raises(TooManyRuns):
                 await stack.enter_async_context(other.admitted(ann))
-
-
-@pytest.mark.fault("search in documents: Redis gone and back")
-async def test_a_redis_that_is_away_degrades_readiness_and_names_no_address(tmp_path: Path) -> None:
-    port = free_port()
-    services, profile = opened(
-        Settings.model_validate({
-            "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
-            "redis_url": f"redis://:secret@127.0.0.1:{port}/0",
-        })
-    )  # fmt: skip
-    try:
-        await services.warm_up()
-        report = await Health(services, profile).report()
-    finally:
-        await services.close()
-    assert report.degraded == ("redis: Redis cannot be reached",)
-
-
-async def test_doctor_says_whether_redis_can_be_used_and_how_many_agents_are_connected() -> None:
-    async with redis_server() as redis, agents(redis) as stores:
-        for store in stores:
-            await store.hold(REPLICAS, store.own_id)
-        settings = Settings.model_validate({"redis_url": redis.url})
-        [row] = await results(settings, "redis")
-        assert (row.state, row.found) == ("ok", "can be read and written; agents connected: 2")
-        await redis.stop()
-        [row] = await results(settings, "redis")
-        assert (row.state, row.found) == ("bad", "Redis cannot be reached.")
-    assert await results(Settings(), "redis") == []

@@ -70,19 +70,12 @@ async def test_every_failed_call_has_one_in_its_stage(tmp_path: Path, caplog: py
 
 
 @pytest.mark.fault("start: an error that somebody reports by its reference")
-async def test_missing_servers_have_one_in_their_stage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    servers = [{"name": "gone", "url": f"http://127.0.0.1:{free_port()}/mcp"}]
-    async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=servers) as p:
-        answer = await p.reader.ask("Hello")
-    assert "gone" in logged(reference_in(answer.stages[0].content), caplog)
-
-
-@pytest.mark.fault("start: an error that somebody reports by its reference")
 async def test_refusals_and_failures_of_the_http_api_have_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     key = await key_of("ann", tmp_path)
     busy = http_error(400, display_message="Say it in other words.")
-    async with http_api(busy, busy, busy, tmp_path=tmp_path, http={"mode": "keys", "body_bytes": 2000}) as api:
+    half = broken_off(says("Half ", "a ", "sentence"), chunks=2)
+    async with http_api(busy, busy, busy, half, tmp_path=tmp_path, http={"mode": "keys", "body_bytes": 2000}) as api:
         ann = api.with_key(key)
         replies: dict[int, Reply] = {
             401: await api.get("/sessions"),
@@ -95,6 +88,14 @@ async def test_refusals_and_failures_of_the_http_api_have_one(tmp_path: Path, ca
         }
         models = [await ann.complete("?"), await ann.complete("?", stream=True)]
         models.append(await ann.post("/chat", {"messages": [said("?")]}))
+        reply = await ann.complete("?", stream=True)  # it breaks off: the stream, its trace and its run have the same
+        [row, *_] = (await ann.get("/traces")).json["traces"]
+        trace = (await ann.get(f"/traces/{row['trace_id']}")).json
+        run = (await ann.get(f"/runs/{trace['run_id']}")).json
+    [error] = [chunk["error"] for chunk in reply.chunks if "error" in chunk]
+    assert "model" in logged(error["reference"], caplog)
+    shown = {reference_in(text) for text in (error["display_message"], trace["error"], run["error"])}
+    assert shown == {error["reference"]}
     assert {status: reply.status for status, reply in replies.items()} == {status: status for status in replies}
     for reply in (*replies.values(), *models):
         error = reply.error
@@ -104,38 +105,22 @@ async def test_refusals_and_failures_of_the_http_api_have_one(tmp_path: Path, ca
 
 
 @pytest.mark.fault("start: an error that somebody reports by its reference")
-async def test_a_stream_that_breaks_off_its_trace_and_its_run_have_the_same(
+async def test_the_dial_door_a_missing_server_and_an_unusable_database_have_one_in_every_sentence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with http_api(broken_off(says("Half ", "a ", "sentence"), chunks=2), tmp_path=tmp_path) as api:
-        reply = await api.complete("?", stream=True)
-        [row] = (await api.get("/traces")).json["traces"]
-        trace = (await api.get(f"/traces/{row['trace_id']}")).json
-        run = (await api.get(f"/runs/{trace['run_id']}")).json
-    [error] = [chunk["error"] for chunk in reply.chunks if "error" in chunk]
-    assert "model" in logged(error["reference"], caplog)
-    assert {reference_in(text) for text in (error["display_message"], trace["error"], run["error"])} == {
-        error["reference"]
-    }
-
-
-@pytest.mark.fault("start: an error that somebody reports by its reference")
-async def test_a_database_that_cannot_be_used_has_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
-    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
-        reply = await api.complete("?")
-    assert (reply.status, "status 503" in logged(reply.error["reference"], caplog)) == (503, True)
-
-
-@pytest.mark.fault("start: an error that somebody reports by its reference")
-async def test_the_dial_door_has_one_in_every_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
+    servers = [{"name": "gone", "url": f"http://127.0.0.1:{free_port()}/mcp"}]
     refusal = http_error(400, display_message="Say it in other words.")
-    async with product(refusal, tmp_path=tmp_path) as p:
+    async with product(refusal, tmp_path=tmp_path, mcp_servers=servers) as p:
         answers = [await p.reader.ask("?")]
         p.reader.configuration = {"colour": "red"}
         answers.append(await p.reader.ask("?"))
+    assert "gone" in logged(reference_in(answers[0].stages[0].content), caplog)
     for answer in answers:
         assert answer.error is not None
         assert logged(reference_in(answer.error["display_message"]), caplog)
+    (tmp_path / "other" / "agent").mkdir(parents=True)
+    (tmp_path / "other" / "agent" / "store.db").write_bytes(b"this is no database" * 100)
+    async with http_api(then=says("ok"), tmp_path=tmp_path / "other") as api:
+        reply = await api.complete("?")
+    assert (reply.status, "status 503" in logged(reply.error["reference"], caplog)) == (503, True)
