@@ -49,6 +49,7 @@ SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
 SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 READ_DOCUMENT = "read_context_document"
+SHOWN = 3  # of the largest tools
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 ROWS = Rows()  # in the order in which one would fix them
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
@@ -142,17 +143,19 @@ async def documents_check(inspection: Inspection) -> Finding | None:
     if rag.embeddings:
         return "ok", f"embedded by {rag.embeddings_model or rag.embeddings}"
     environment = EmbeddingEnvironment(rag.python)
-    if not environment.possible:
-        return "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON."
     state = environment.state()
     if state.kind == "ready":
         return "ok", f"{state.text} ({environment.python})"
     found = f"{state.text}. The last attempt ended with: {state.reason}" if state.reason else state.text
     if state.kind == "installing":
         return "note", found, "It finishes on its own; everything else already works."
-    if environment.managed:
-        return "note", found, "Run `dial-agent embedding`; `dial-agent up` does it in the background."
-    return "note", found, "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
+    if not environment.possible:
+        found, fix = "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON."
+    elif environment.managed:
+        fix = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
+    else:
+        fix = "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
+    return "note", found, fix
 
 
 @ROWS.row("store", "Correct AGENT_STORE__URL.")
@@ -328,30 +331,19 @@ async def tool_names_check(inspection: Inspection) -> Finding | None:
     return ("ok", f"{len(tools)}, all different") if tools else None
 
 
-@ROWS.row("tool schemas", "Offer fewer tools, with `tools` of the MCP servers.")
-async def tool_schemas_check(inspection: Inspection) -> Finding | None:
-    tools = await _offered(inspection)
-    sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in tools), reverse=True)
-    if not sizes:
-        return None
-    total, heavy = sum(size for size, _ in sizes), [f"{name} {size:,}" for size, name in sizes if size > HEAVY_TOOL]
-    found = f"about {total:,} tokens in every request; the largest: {sizes[0][1]} {sizes[0][0]:,}"
-    if heavy:
-        return "note", f"{found}; heavy: {', '.join(heavy)}", "Shorten their descriptions."
-    return "note" if total > HEAVY_TOOLS else "ok", found
-
-
-@ROWS.row(
-    "system prompt", "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit."
-)
-async def system_prompt_check(inspection: Inspection) -> Finding:
+@ROWS.row("request", "Offer fewer tools, with `tools` of the MCP servers; shorten descriptions or the system prompt.")
+async def request_check(inspection: Inspection) -> Finding:
     settings, context = inspection.settings, 0
     with suppress(SettingsError):  # the row of the context reports it
         if manager := context_manager(settings):
             context = text_tokens(context_prompt(manager, settings.context.persona).text)
-    total = text_tokens(settings.system_prompt or SYSTEM_PROMPT) + context
-    found = f"about {total:,} tokens in every request" + (f", {context:,} of them context" if context else "")
-    return "note" if total > HEAVY_PROMPT else "ok", found
+    prompt = text_tokens(settings.system_prompt or SYSTEM_PROMPT) + context
+    sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in await _offered(inspection)), reverse=True)
+    tools = sum(size for size, _ in sizes)
+    largest = ", ".join(f"{name} {size:,}" for size, name in sizes[:SHOWN])
+    found = f"about {prompt:,} tokens of system prompt ({context:,} of context), {tools:,} of tools: {largest}"
+    heavy = prompt > HEAVY_PROMPT or tools > HEAVY_TOOLS or any(size > HEAVY_TOOL for size, _ in sizes)
+    return "note" if heavy else "ok", found
 
 
 @ROWS.row(

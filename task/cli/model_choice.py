@@ -215,7 +215,9 @@ async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
     another = f"; DEPLOYMENT_NAME chooses another: {', '.join(others)}" if others else ""
     lacking = not asked and "deployment_name" in settings.model_fields_set
     without = f" without {settings.deployment_name}" if lacking else ""
-    reason = f"Ollama runs at {url}{without}, and {_why(best, bool(asked), candidates)}{another}"
+    why = "DEPLOYMENT_NAME asks for it" if asked else "it is loaded" if best.loaded else "of its models it suits best"
+    weak = "" if best.model.can("tools") else f", but it cannot use tools (`{PULL}` gets one that can)"
+    reason = f"Ollama runs at {url}{without}, and {why}{weak}{another}"
     return OllamaChoice(version, best.model, reason, contexts.get(best.model.name))
 
 
@@ -235,21 +237,6 @@ async def _candidates(server: OllamaServer, tags: Sequence[_OllamaItem], loaded:
         for tag, model in zip(tags, models, strict=True)
         if model.can("completion") and (model.capabilities is not None or tag.details.get("family") not in EMBEDDERS)
     ]
-
-
-def _why(best: _Candidate, asked: bool, candidates: Sequence[_Candidate]) -> str:
-    tools = best.model.can("tools")
-    if asked:
-        why = "DEPLOYMENT_NAME asks for it"
-    elif not tools:
-        return f"none of its models can use tools, so this one answers without them (`{PULL}` gets one that can)"
-    elif best.loaded:
-        why = "it is loaded"
-    elif len(candidates) == 1:
-        why = "it is its only model"
-    else:
-        why = "it is the largest with tools that fits the memory" if best.fits else "no model with tools is smaller"
-    return why if tools else f"{why}, without tools: it cannot use them"
 
 
 async def _fetched(session: aiohttp.ClientSession, url: str) -> _ListedModels:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,7 +34,6 @@ UnsafeWorkspace = Annotated[
 ]
 HEADINGS = ("RUN", "STARTED", "RESULT", "TASK")
 DAY = 86_400.0
-LEAST = 12  # characters of a task
 NOT_KEPT = {"too large": "too large to be kept", "ignored": "not kept", "special": "neither file, folder nor link"}
 
 
@@ -54,7 +51,7 @@ def show_list(
 
     folder = workspace.expanduser().resolve() if workspace is not None else None
     page = on_store(_settings(config), lambda store: tasks(store, OWNER, folder, limit, cursor))
-    print(_json([_data(task) for task in page.items]) if as_json else listing(page.items, time.time(), _width()))
+    print(_json([_data(task) for task in page.items]) if as_json else listing(page.items, time.time()))
     if page.cursor is not None:
         print(f"more tasks: --cursor {page.cursor}", file=sys.stderr)
 
@@ -89,7 +86,7 @@ def show(
         changes = [{"path": item.path, "added": item.added, "removed": item.removed} for item in diffs]
         print(_json({**_data(task), "changes": changes, "diff": whole(diffs)}))
     else:
-        print(details(task, diffs, _width()))
+        print(details(task, diffs))
     if gone:
         print(gone, file=sys.stderr)
 
@@ -179,10 +176,9 @@ async def _task(store: Store, run_id: str) -> TaskState:
     return await task_of(store, OWNER, run_id)
 
 
-def listing(tasks: Sequence[TaskState], now: float, width: int | None) -> str:
-    """One line for each task, none wider than `width`."""
+def listing(tasks: Sequence[TaskState], now: float) -> str:
+    """One line for each task."""
     from task.cli.traces import columns
-    from task.permissions.icerc import plain
 
     if not tasks:
         return "There are no coding tasks."
@@ -190,16 +186,12 @@ def listing(tasks: Sequence[TaskState], now: float, width: int | None) -> str:
     for task in tasks:
         started = datetime.fromtimestamp(task.run.started_at).astimezone()
         when = started.strftime("%H:%M:%S" if now - task.run.started_at < DAY else "%Y-%m-%d")
-        rows.append((task.run.run_id, when, task.outcome, plain(task.task)))
-    if width is not None:
-        taken = sum(max(len(line[place]) for line in (HEADINGS, *rows)) + 2 for place in range(3))
-        most = max(width - taken, LEAST)
-        rows = [(*row[:3], row[3] if len(row[3]) <= most else f"{row[3][: most - 1]}…") for row in rows]
+        rows.append((task.run.run_id, when, task.outcome, task.task))
     return columns(HEADINGS, rows)
 
 
-def details(task: TaskState, diffs: Sequence[FileDiff], width: int | None) -> str:
-    """The task with no line wider than `width`; its changes are counted."""
+def details(task: TaskState, diffs: Sequence[FileDiff]) -> str:
+    """The task, its plan, and the number of lines that it has changed in each file."""
     from task.permissions.icerc import plain
     from task.store.records import iso
 
@@ -217,15 +209,12 @@ def details(task: TaskState, diffs: Sequence[FileDiff], width: int | None) -> st
         "Used": f"{spent.steps} steps, {spent.tokens:,} tokens" if spent is not None else "",
     }
     lines = [f"{run.run_id}  {task.outcome}"]
-    lines += [_wrapped(f"{name:<10} ", plain(text), width) for name, text in facts.items() if text]
+    lines += [f"{name:<10} {plain(text)}" for name, text in facts.items() if text]
     if task.plan is not None:
-        steps = enumerate(task.plan.plan, 1)
-        lines += ["", "Plan", *(_wrapped(f"  {number}. ", plain(step), width) for number, step in steps)]
+        lines += ["", "Plan", *(f"  {number}. {plain(step)}" for number, step in enumerate(task.plan.plan, 1))]
     if diffs:
         lines += ["", "Changes"]
-        for item in diffs:
-            counts = f"+{item.added} -{item.removed}"
-            lines.append(f"  {counts:>11}  {plain(item.path)}")
+        lines += [f"  {f'+{item.added} -{item.removed}':>11}  {plain(item.path)}" for item in diffs]
         lines += ["", f"The diff: dial-agent tasks show {run.run_id} --diff"]
         if task.undone_at is None:
             lines.append(f"Take it back: dial-agent tasks undo {run.run_id}")
@@ -272,16 +261,5 @@ def _data(task: TaskState) -> dict[str, Any]:
     }
 
 
-def _width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2)  # ASCII: names of files may be no text
-
-
-def _wrapped(label: str, text: str, width: int | None) -> str:
-    if width is None:
-        return label + text
-    indent, most = " " * len(label), max(width, len(label) + LEAST)
-    return textwrap.fill(text, most, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False)

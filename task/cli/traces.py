@@ -16,6 +16,7 @@ import typer
 from task.cli import Exit
 from task.cli.store import Config, on_store, read_settings
 from task.conversation.messages import Message, Role
+from task.permissions.icerc import plain, visible
 from task.store.records import RunStatus, iso
 from task.store.trace_records import Rating, Trace, TraceFilter
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from task.store.store import Store
 
 PAGE = 200
-WIDEST = 60  # characters of a column that is not the last
+WIDEST = 60  # characters of a column
 FILTERS: Mapping[str, Any] = {  # a field of TraceFilter: its option
     "session_id": Annotated[str | None, typer.Option("--session", metavar="ID", help="Only those of this session.")],
     "experiment": Annotated[str | None, typer.Option(metavar="LABEL", help="Only those with this experiment label.")],
@@ -91,7 +92,7 @@ def _row(trace: Trace) -> dict[str, str]:
         "COST": f"{trace.cost:.6f}".rstrip("0").rstrip(".") if trace.cost is not None else "",
         "SECONDS": f"{trace.completed_at - trace.started_at:.3f}" if trace.completed_at is not None else "",
         "EXPERIMENT": trace.experiment or "",
-        "QUESTION": _one_line(_question(trace), WIDEST),
+        "QUESTION": _question(trace),
     }
 
 
@@ -131,7 +132,7 @@ def show(
         kept = f"  ({turn.size} characters, not kept)" if turn.content is None and turn.size else ""
         print(f"{turn.at - trace.started_at:+9.3f} s  {turn.role}{name}{took}{ending}{text}{kept}")
         for line in str(turn.content).expandtabs(4).splitlines() if full and turn.content else ():
-            print(f"    {_harmless(line)}")
+            print(f"    {visible(line)}")
         for call in turn.tool_calls:
             print(f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})")
     if trace.decisions:
@@ -183,7 +184,7 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     from task.runs.replay import divergence, replayed
 
     trace = _trace(config, trace_id)
-    _end_where_they_differ(divergence(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
+    _check_same(divergence(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
     print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
 
 
@@ -202,29 +203,24 @@ def compare(
     compared = ("STATUS", "MODEL", "EXPERIMENT", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS")
     rows = [(name.lower(), ours[name], theirs[name]) for name in compared]
     print(columns(("", first.trace_id, second.trace_id), rows))
-    _end_where_they_differ(divergence(first, second), one, other)
+    _check_same(divergence(first, second), one, other)
     print("\nBoth runs are the same, turn by turn.")
 
 
-def _end_where_they_differ(found: Divergence | None, one: str, other: str) -> None:
-    if found is not None:
-        print(difference(found, one, other))
-        raise typer.Exit(Exit.FAILED)
-
-
-def difference(found: Divergence, one: str, other: str) -> str:
-    """Where two runs first differ, and what differs there."""
+def _check_same(found: Divergence | None, one: str, other: str) -> None:
+    if found is None:
+        return
     place = {"end": "one run has no further turn", "status": "they end differently"}.get(found.what, found.what)
-    lines = [f"\nThey differ from turn {found.turn + 1}: {place}"]
+    print(f"\nThey differ from turn {found.turn + 1}: {place}")
     for name, value in ((one, found.one), (other, found.other)):
         text = value if isinstance(value, str) else orjson.dumps(value).decode()
-        lines.append(f"  {name}: {_one_line(text, 1000)}")
-    return "\n".join(lines)
+        print(f"  {name}: {_one_line(text, 1000)}")
+    raise typer.Exit(Exit.FAILED)
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The rows under their headings, each column as wide as its widest entry; the last one is not cut."""
-    lines = [headings, *([*(_one_line(entry, WIDEST) for entry in row[:-1]), row[-1]] for row in rows)]
+    """The rows under their headings, each column as wide as its widest entry."""
+    lines = [headings, *([_one_line(entry, WIDEST) for entry in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("  ".join(entry.ljust(width) for entry, width in zip(line, widths, strict=True)) for line in lines)
     return "\n".join(line.rstrip() for line in padded)
@@ -254,13 +250,8 @@ def _question(trace: Trace) -> str:
 
 
 def _one_line(value: object, most: int = 160) -> str:
-    text = _harmless(" ".join(str(value).split()))
+    text = plain(str(value))
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _harmless(line: str) -> str:
-    # A terminal would obey control characters.
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def _tokens(trace: Trace) -> str:

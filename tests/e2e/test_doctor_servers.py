@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 
-PROMPT = ("permission rules", "context", "MCP servers", "tool names", "tool schemas", "system prompt")
+PROMPT = ("permission rules", "context", "MCP servers", "tool names", "request")
 
 
 async def rows(**settings: Any) -> dict[str, Check]:
@@ -52,10 +52,10 @@ def clashing_server() -> MCPServer:
 async def test_without_context_and_servers_the_cost_of_a_request_is_reported() -> None:
     found = await rows()
     assert {name: row.state for name, row in found.items()} == {
-        "permission rules": "ok", "context": "ok", "tool names": "ok", "tool schemas": "ok", "system prompt": "ok",
+        "permission rules": "ok", "context": "ok", "tool names": "ok", "request": "ok",
     }  # fmt: skip
-    assert "tokens in every request; the largest: " in found["tool schemas"].found
-    assert "context" not in found["system prompt"].found
+    assert "(0 of context)" in found["request"].found
+    assert " of tools: rag_search_tool " in found["request"].found
 
 
 @pytest.mark.fault("context: a missing document")
@@ -70,7 +70,7 @@ async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path)
         "2 documents, 0 personas; read by read_context_document: big; FRAMEWORK_CONTEXT.md:4: lost.md: "
         "there is no such file"
     )
-    assert "of them context" in found["system prompt"].found
+    assert "(0 of context)" not in found["request"].found
 
 
 @pytest.mark.fault("configuration: names of tools that clash")
@@ -84,8 +84,7 @@ async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_report
     assert found["tool names"].state == "note"
     assert "calculator of a server is called other_calculator" in found["tool names"].found
     assert "file_content_extraction_tool and File-Content-Extraction-Tool differ in case" in found["tool names"].found
-    assert found["tool schemas"].state == "note"
-    assert "heavy: File-Content-Extraction-Tool" in found["tool schemas"].found
+    assert (found["request"].state, "File-Content-Extraction-Tool " in found["request"].found) == ("note", True)
 
 
 @pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")

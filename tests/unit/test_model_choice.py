@@ -76,18 +76,18 @@ def sized(gib: float, *capabilities: str, **more: Any) -> dict[str, Any]:
 
 
 OLLAMAS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("its only model", {"one": sized(1, "tools")}, "one", "only model"),
+    ("its only model", {"one": sized(1, "tools")}, "one", "suits best"),
     (
         "the largest with tools",
         {"a": sized(0.01, "tools"), "b": sized(0.02, "tools"), "c": sized(0.03)},
         "b",
-        "largest with tools that fits",
+        "suits best",
     ),
-    ("one that fits", {"a": sized(0.01, "tools"), "b": sized(2**40, "tools")}, "a", "largest with tools that fits"),
-    ("no embedding model", {"a": sized(0.01, "tools"), "e": {"capabilities": ["embedding"]}}, "a", "only model"),
+    ("one that fits", {"a": sized(0.01, "tools"), "b": sized(2**40, "tools")}, "a", "suits best"),
+    ("no embedding model", {"a": sized(0.01, "tools"), "e": {"capabilities": ["embedding"]}}, "a", "suits best"),
     ("its own before the cloud's", {"a": sized(0.01, "tools"), "b": sized(0.02, "tools", remote_host="https://ollama.com")},
-     "a", "largest with tools"),
-    ("none with tools", {"a": sized(0.01), "b": sized(0.02)}, "b", "answers without them (`ollama pull"),
+     "a", "suits best"),
+    ("none with tools", {"a": sized(0.01), "b": sized(0.02)}, "b", "cannot use tools (`ollama pull"),
 ]  # fmt: skip
 
 
@@ -118,7 +118,7 @@ async def test_a_named_model_that_ollama_lacks_is_replaced_and_the_reason_says_s
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "DEPLOYMENT_NAME": "missing:8b"})
         unnamed = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
     assert model.name == unnamed.name == "test-model:latest"
-    assert f"Ollama runs at {peer.url} without missing:8b, and it is its only model" in f"{model.reason}"
+    assert f"Ollama runs at {peer.url} without missing:8b, and of its models it suits best" in f"{model.reason}"
     assert "without" not in unnamed.reason
 
 
