@@ -179,7 +179,16 @@ def python_interpreter(
 def ask(
     question: Annotated[str, typer.Argument(help="The question; `-` reads it from standard input.")],
     file: Annotated[
-        list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="File to attach; may be repeated.")
+        list[Path] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="FILE",
+            help="File to attach; may be repeated.",
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="Deployment to ask.")] = "general-purpose-agent",
     save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the answer's files there.")] = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-import stat
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -64,10 +63,16 @@ def run(settings: Settings, question: Question) -> int:
     """Ask and show the answer.
 
     Raises:
-        InvalidRequest: an empty question, or a file that cannot be read.
+        InvalidRequest: an empty question, or a folder for files that cannot be made.
         SettingsError: no key for this Core.
     """
-    check(question)
+    if not question.text.strip():
+        raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
+    if question.save is not None:
+        try:
+            question.save.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidRequest(f"--save {question.save} cannot be used as a folder: {error.strerror}.") from error
     address = core_address(settings)
     ui = JsonUserInterface() if question.as_json else UserInterfaceManager(LOOK, plain=True)
     try:
@@ -89,31 +94,6 @@ def run(settings: Settings, question: Question) -> int:
         message, code = str(error), Exit.FAILED
     ui.display_error_message("", message)
     return code
-
-
-def check(question: Question) -> None:
-    """Refuse what cannot be asked before anything is sent, and make the folder for saved files.
-
-    Raises:
-        InvalidRequest: which part is wrong and what to do about it.
-    """
-    if not question.text.strip():
-        raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
-    for path in question.files:
-        try:
-            mode = path.stat().st_mode
-            if stat.S_ISDIR(mode):
-                raise InvalidRequest(f"--file {path} is a folder; name the files in it one by one.")
-            if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
-                raise InvalidRequest(f"--file {path} is not a file; save what it gives and attach that.")
-            path.open("rb").close()
-        except OSError as error:
-            raise InvalidRequest(f"--file {path} cannot be read: {error.strerror}.") from error
-    if question.save is not None:
-        try:
-            question.save.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidRequest(f"--save {question.save} cannot be used as a folder: {error.strerror}.") from error
 
 
 def _ask(address: str, api_key: str, question: Question, ui: UserInterfaceManager) -> Exit:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from task.llm.dial import ModelListings
 from task.processes import answers
 from task.product.backends import BACKENDS
 from task.settings import Settings
+from task.telemetry.logs import set_up_logging
 
 NO_MODEL = (
     "No model is connected: start the product with `make run` or `dial-agent up`, run Ollama, or name a model, for "
@@ -142,11 +141,7 @@ def _chat(controller: FrameworkController, prompt: str | None, resume: str | Non
 def _start_log(settings: Settings) -> None:
     """Log to the file of the settings, else beside the product's data: the terminal belongs to the chat."""
     file = settings.log_file or settings.data_dir / "chat.log"
-    try:
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)  # what went wrong may quote the conversation
-        handler = WatchedFileHandler(file, encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}.") from error
-    logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # a line for every module loaded
+    set_up_logging(settings.log_level, file)
