@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +21,7 @@ from task.cli.model_choice import (
     upstream_models,
 )
 from task.cli.tools import SERVER_SECONDS, Inspection
-from task.errors import SettingsError, ToolError
+from task.errors import SettingsError
 from task.processes import answers
 from task.product.backends import BACKENDS
 from task.settings import Settings
@@ -122,7 +121,7 @@ async def interpreter_check(inspection: Inspection) -> Finding:
     token, name = own_token(settings, url), "of the Python interpreter"
     try:
         async with MCPClient(url, token=token, name=name, probe_seconds=SERVER_SECONDS) as client:
-            tools, tier = await asyncio.gather(client.get_tools(), _sandbox_tier(url))
+            tools = await client.get_tools()
     except MCPFailure as failure:
         found = f"{url}: {failure.summary}"
         fix = (
@@ -133,19 +132,7 @@ async def interpreter_check(inspection: Inspection) -> Finding:
     if CODE_TOOL not in names:
         fix = "Point PYINTERPRETER_MCP_URL at a server that has it, or unset it: `dial-agent up` starts its own."
         return "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", fix
-    return "ok", f"answers at {url}" + (f"; sandbox: {tier}" if tier else "; another server")
-
-
-async def _sandbox_tier(url: str) -> str | None:
-    from task.tools.py_interpreter.interpreter_server import InterpreterServer
-
-    server = InterpreterServer(url, None, SERVER_SECONDS)
-    try:
-        return await server.sandbox_tier()
-    except ToolError:
-        return None
-    finally:
-        await server.close()
+    return "ok", f"answers at {url}"
 
 
 async def _answers(settings: Settings) -> bool:

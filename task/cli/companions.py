@@ -36,8 +36,7 @@ class Companion:
     """A server of ours.
 
     `name` stands before its lines, `title` beside its address; `service` is its host in Core's configuration;
-    `variable` names its address for the agent; `inherited` are the only variables it gets (None: all); `moved` is why
-    it does not have its usual port.
+    `variable` names its address for the agent; `inherited` are the only variables it gets (None: all).
     """
 
     name: str
@@ -47,18 +46,10 @@ class Companion:
     port: int
     variable: str
     inherited: Sequence[str] | None
-    moved: str | None
 
     @property
     def url(self) -> str:
         return base_url(HOST, self.port)
-
-    def place(self, running: bool) -> str:
-        """Its address for the user, and what is unusual about it."""
-        address = f"{self.url}/mcp"
-        if not running:
-            return f"{address}\nIt did not start; its output above says why."
-        return f"{address}\n{self.moved}." if self.moved else address
 
     def program(self, environment: Mapping[str, str]) -> Program:
         from task.processes import Program  # a server that is started alone does not need it
@@ -77,21 +68,19 @@ def companions(settings: Settings) -> list[Companion]:
     """
     chosen, started = settings.interpreter, list[Companion]()
     if settings.ddg_mcp_url is None:
-        port, moved = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
+        port = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
         command = _search_command(settings)
-        started.append(Companion("search", "search", "Search", command, port, "DDG_MCP_URL", None, moved))
+        started.append(Companion("search", "search", "Search", command, port, "DDG_MCP_URL", None))
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
-        port, moved = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
-        command, variable = _interpreter_command(settings), "PYINTERPRETER_MCP_URL"
-        started.append(
-            Companion("python", "python-interpreter", "Python", command, port, variable, INTERPRETER_VARIABLES, moved)
-        )
+        port = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
+        command = _interpreter_command(settings)
+        own = ("PYINTERPRETER_MCP_URL", INTERPRETER_VARIABLES)
+        started.append(Companion("python", "python-interpreter", "Python", command, port, *own))
     return started
 
 
-def _port(port: int, chosen: bool, variable: str) -> tuple[int, str | None]:
-    fault = None if chosen else port_fault(HOST, port)
-    return (free_port(HOST), fault) if fault else (usable_port(HOST, port, variable), None)
+def _port(port: int, chosen: bool, variable: str) -> int:
+    return usable_port(HOST, port, variable) if chosen or not port_fault(HOST, port) else free_port(HOST)
 
 
 def companion_environment(started: Sequence[Companion], settings: Settings) -> dict[str, str]:

@@ -42,7 +42,6 @@ from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
 
-OLDEST_PYTHON, TOO_NEW = (3, 11), (3, 14)
 SHORT_SECRET = 16  # characters
 STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
@@ -86,12 +85,6 @@ async def settings_check(inspection: Inspection) -> Finding:
         found = f"every name and value is known; for the console only: {'; '.join(names)}"
         return "note", found, "Do not rely on them in the other doors."
     return "ok", "every name and value is known"
-
-
-@ROWS.row("python", "Use Python 3.11, 3.12 or 3.13.")
-async def python_check(_: Inspection) -> Finding:
-    usable = OLDEST_PYTHON <= sys.version_info[:2] < TOO_NEW
-    return "ok" if usable else "bad", ".".join(map(str, sys.version_info[:3]))
 
 
 @ROWS.row("data folder", "Set AGENT_DATA_DIR to a folder you may write to.")

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable
 from time import monotonic
 
+import typer
 from rich.console import Console
 
 from task.cli import Exit
-from task.cli.model_choice import embedded_model, local_name, own_file, weight_store
+from task.cli.model_choice import local_name, own_file, weight_store
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.local.model.weights import (
     CODER,
@@ -84,45 +85,25 @@ def run_remove(settings: Settings) -> int:
     return 0
 
 
-def wants_download(settings: Settings, ask: Callable[[str], str] = input) -> bool:
-    """Ask whether to download the model, until the answer is yes or no; a no is remembered."""
+def wants_download(settings: Settings) -> bool:
+    """Ask whether to download the model; a no is remembered."""
     declined = settings.data_dir / DECLINED
     if declined.exists():
         return False
     size, folder = CODER.size + RUNTIME_BYTES, weight_store(settings).folder
-    question = (
+    print(
         "No model is connected. A small one can run on this machine, with no account:\n"
         f"  {CODER.title}, {CODER.licence}\n"
         f"  a download of {size / 1e9:.1f} GB ({size / SLOW_LINE / 60:.0f} minutes at 2 MB/s) into {folder}\n"
         f"  {CODER.memory / 1e9:.1f} GB of memory while it runs; it is for trying the product, not for judging it\n"
         "The product starts without waiting for the download. Without it a scripted demo answers; "
-        "`dial-agent model pull` gets it later.\n"
-        "Download it now? [y/N] "
+        "`dial-agent model pull` gets it later."
     )
-    try:
-        while (answer := ask(question).strip().lower()) not in ("y", "yes", "n", "no", ""):
-            question = "Please answer y or n. [y/N] "
-    except EOFError:
-        return False
-    if answer in ("y", "yes"):
+    if typer.confirm("Download it now?"):
         return True
     declined.parent.mkdir(parents=True, exist_ok=True)
     declined.touch()
     return False
-
-
-def announcement(settings: Settings) -> str:
-    """How much memory the model is about to take, or what is missing, as a line for the user."""
-    model = embedded_model(settings)
-    if model.found() is None:
-        return f"{model.name} is not complete on this machine; `dial-agent model pull` downloads the rest."
-    return f"{model.name} takes about {memory_bytes(settings) / 1e9:.1f} GB of memory while it runs."
-
-
-def memory_bytes(settings: Settings) -> int:
-    """How much memory the model takes, roughly; an own file is kept a second time, in a form that is faster."""
-    file = settings.local_model.file
-    return CODER.memory if file is None else 2 * file.stat().st_size
 
 
 def _console() -> Console:

@@ -103,10 +103,8 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     sentences += [f"{issue.summary}." for issue in (await inspection.of_servers()).issues]
     if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:
         sentences.append(f"The tools of {', '.join(forwarding)} depend on each caller's own key.")
-    missing = ["Python"] if settings.pyinterpreter_mcp_url is None else []
-    missing += ["web search"] if settings.ddg_mcp_url is None else []
-    if missing:
-        sentences.append(f"`dial-agent up` adds {' and '.join(missing)}, with servers of its own.")
+    if settings.pyinterpreter_mcp_url is None or settings.ddg_mcp_url is None:
+        sentences.append("`dial-agent up` adds Python and web search, with servers of its own.")
     return tools, sentences
 
 

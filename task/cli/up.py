@@ -25,7 +25,7 @@ from task.cli.addresses import base_url, core_is_ours, local_core_key, usable_po
 from task.cli.checks import NO_MODEL, PICTURES, REGISTER, Check, checked, core_check, dapr_check, model_check
 from task.cli.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.cli.core_config import replace_file
-from task.cli.model import announcement, wants_download
+from task.cli.model import wants_download
 from task.cli.model_choice import ChosenModel, choose_model
 from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment
@@ -94,8 +94,6 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
         console.print(f"No Python interpreter: {reason}.", style="yellow", markup=False)
     if downloads:
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
-    elif plan.model.rule == "local":
-        console.print(announcement(settings))
     programs, background = plan.programs(), plan.background(downloads)
     lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
     try:
@@ -225,7 +223,8 @@ def overview(
     table.add_row("Agent", f"{plan.agent_url}\n{plan.agent_url}{ROUTE}")
     table.add_row("DIAL Core", plan.core_url if through_core else f"{plan.core_url} (local, no account needed)")
     for server in plan.companions:
-        table.add_row(server.title, server.place(server.name in running))
+        fault = "" if server.name in running else "\nIt did not start; its output above says why."
+        table.add_row(server.title, f"{server.url}/mcp{fault}")
     table.add_row("Model", Text(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}"))
     names = "could not be listed; `dial-agent tools` says why" if tools is None else ", ".join(tools)
     table.add_row("Tools", Text(names))

@@ -25,7 +25,7 @@ from tests.support.up import dial_agent
 from tests.support.upstream import openai_upstream
 
 BEFORE = {
-    "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok", "search in documents": "ok",
+    "data folder": "ok", "state secret": "ok", "tools": "ok", "search in documents": "ok",
     "agent": "note", "core": "note", "model": "note",
 }  # fmt: skip
 

@@ -13,12 +13,12 @@ import pytest
 
 from scripts.local_answers import MEASURED, asked, measured, person_with_the_model, questions_of, staged, summary
 from scripts.local_model import PROMPTS, speed, verdict
-from task.cli.model import memory_bytes
 from task.cli.model_choice import embedded_model
 from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
 from task.local.model.process import ModelProcess
 from task.local.model.prompt import predicted_prefix
+from task.local.model.weights import CODER
 from task.settings import load_settings
 from tests.support.chat_reader import ChatReader
 from tests.support.documents import SALES, csv_bytes, manual
@@ -57,7 +57,7 @@ async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> 
     start = await speed(MODEL, DEFAULT_TOOLS)
     assert start.cold <= 20
     assert start.warm <= 3
-    assert start.memory == pytest.approx(memory_bytes(SETTINGS), rel=0.2)
+    assert start.memory == pytest.approx(CODER.memory, rel=0.2)
 
 
 @pytest.mark.parametrize(
