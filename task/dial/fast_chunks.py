@@ -48,17 +48,17 @@ from starlette.types import Receive, Scope, Send
 FITTING = "0.46."
 _DONE = b"data: [DONE]\n\n"
 _HEARTBEAT = b": heartbeat\n\n"
-# To ask whether a chunk is of an abstract class is slow.
-_PLAIN = frozenset({StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
-_LATE = (UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk)
-_ENDS = (EndChunk, ExceptionChunk)
-_PATIENT = _PLAIN | {StartChoiceChunk}  # no text of the answer: they wait a moment for what follows, and leave with it
+# Exact types: to ask whether a chunk is of an abstract class is slow.
+_LATE = frozenset({UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk})
+_ENDS = frozenset({EndChunk, ExceptionChunk})
+# No text of the answer: they wait a moment for what follows, and leave with it.
+_PATIENT = frozenset({StartChoiceChunk, StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
 PATIENCE = 0.005  # seconds
 
 logger = logging.getLogger(__name__)
 
 Producer = Callable[[ChatRequest, ChatResponse], Coroutine[Any, Any, Any]]
-Queued = BaseChunk | ExceptionChunk | EndChunk
+Queued = BaseChunk | ExceptionChunk | EndChunk | bytes  # bytes: a heartbeat
 
 
 def dial_app(*, fast: bool, sdk: str | None = None, **options: Any) -> DIALApp:
@@ -94,7 +94,7 @@ class Chunks:
     """What waits to be sent, taken all at once; what the SDK's queue is to those who write.
 
     The beginning of an answer and its stages are given `PATIENCE`: with a fast tool, a stage is one write and not two.
-    Whenever nothing was taken for `heartbeat` seconds, a `_Silence` is added; `close` ends that.
+    Whenever nothing was taken for `heartbeat` seconds, a heartbeat is added; `close` ends that.
     """
 
     def __init__(self, heartbeat: float | None) -> None:
@@ -154,7 +154,7 @@ class Chunks:
         assert self._heartbeat
         left = self._last + self._heartbeat - self._loop.time()
         if left <= 0 and not self._items:  # what waits is sent in a moment, and nothing may follow an end
-            self.put_nowait(_Silence())
+            self.put_nowait(_HEARTBEAT)
         self._pulse = self._loop.call_later(left if left > 0 else self._heartbeat, self._beat)
 
 
@@ -195,30 +195,27 @@ class FastResponse(ChatResponse):
                 while True:
                     if events := self._rendered(batch, late):
                         yield events
-                    if isinstance(batch[-1], _ENDS):
+                    if type(batch[-1]) in _ENDS:
                         return
                     batch = await chunks.gathered()
 
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
-        if len(batch) == 1 and type(batch[0]) is ContentChunk and self.n == 1:
-            return self._text(batch[0].content)
         events: list[bytes] = []
         for item in batch:
-            kind = type(item)
-            if kind is ContentChunk and self.n == 1:
-                events.append(self._text(cast("ContentChunk", item).content))
-            elif kind in _PLAIN:
-                events.append(self._own(cast("BaseChunk", item)))
-            elif isinstance(item, _ENDS):
+            if type(item) is ContentChunk and self.n == 1:
+                events.append(self._text(item.content))
+            elif type(item) is bytes:
+                events.append(item)
+            elif type(item) in _ENDS:
                 if late:
                     events.append(_event(merge(*(chunk.to_dict() for chunk in late)) | self._default_chunk))
                 if failure := self._failure(item):
                     events.append(_event(failure.json_error()))
                 events.append(_DONE)
-            elif isinstance(item, _LATE) or (isinstance(item, EndChoiceChunk) and item.choice_index == self.n - 1):
-                late.append(item)  # these leave with the end of the answer, as one chunk
+            elif type(item) in _LATE or (type(item) is EndChoiceChunk and item.choice_index == self.n - 1):
+                late.append(cast("BaseChunk", item))  # these leave with the end of the answer, as one chunk
             else:
-                events.append(_HEARTBEAT if isinstance(item, _Silence) else self._own(item))
+                events.append(self._own(cast("BaseChunk", item)))
         return b"".join(events)
 
     def _text(self, content: str) -> bytes:
@@ -259,13 +256,6 @@ class ChunkStream(StreamingResponse):
             while events is not None:
                 await send({"type": "http.response.body", "body": events, "more_body": not events.endswith(_DONE)})
                 events = await anext(rest, None)
-
-
-class _Silence(BaseChunk):
-    """Stands among the chunks for a heartbeat."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {}
 
 
 @asynccontextmanager

@@ -73,22 +73,20 @@ def configuration_schema(
     models: Sequence[str], default_model: str, personas: Sequence[str] = (), default_persona: str = ""
 ) -> dict[str, Any]:
     """The configuration as DIAL Chat shows it: a JSON schema whose buttons are the conversation starters."""
-    model: dict[str, Any] = {"type": "string", "description": "The model that answers.", "default": default_model}
-    modes = [mode.value for mode in PermissionMode]
-    mode = {"type": "string", "enum": modes, "default": PermissionMode.DEFAULT.value, "description": MODES}
-    persona: dict[str, Any] = {"type": "string", "enum": list(personas), "description": "Who answers."}
+
+    def one_of(description: str, values: Sequence[str], default: str) -> dict[str, Any]:
+        given = {"enum": list(values), "default": default}
+        return {"type": "string", "description": description, **{name: part for name, part in given.items() if part}}
+
     starters = [  # before it is sent, the user attaches the file that it is about
         button(number, title, text, submit=not text.startswith("Summarize"))
         for number, (title, text) in enumerate(STARTERS, 1)
     ]
-    if models:
-        model["enum"] = list(models)
-    if default_persona in personas:
-        persona["default"] = default_persona
+    persona = one_of("Who answers.", personas, default_persona if default_persona in personas else "")
     properties = {
-        "model": model,
+        "model": one_of("The model that answers.", models, default_model),
         "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": _TEMPERATURE},
-        "permission_mode": mode,
+        "permission_mode": one_of(MODES, [mode.value for mode in PermissionMode], PermissionMode.DEFAULT.value),
         **({"persona": persona} if personas else {}),
         "starter": buttons("How would you like to start?", starters),
     }

@@ -144,13 +144,8 @@ def _rag_tool(
         vectors=vectors,
         model=chat_model,
         options=RagOptions(
-            k=rag.k,
-            context_tokens=rag.context_tokens,
-            whole_tokens=rag.whole_tokens,
-            seconds=rag.seconds,
+            **rag.model_dump(include={"k", "context_tokens", "whole_tokens", "seconds", "reranker", "max_chunks"}),
             counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
-            reranker=rag.reranker,
-            max_chunks=rag.max_chunks,
         ),
     )
 
@@ -221,14 +216,8 @@ def policy_of(settings: Settings) -> Policy:
     chosen, bash = settings.permissions, settings.teps.bash
     rules = [
         Rule(
-            rule.action,
-            rule.tool,
-            frozenset(map(Effect, rule.effects)) if rule.effects is not None else None,
-            rule.path,
-            rule.command,
-            rule.host,
-            rule.known_url,
-            rule.trusted,
+            **rule.model_dump(exclude={"effects"}),
+            effects=frozenset(map(Effect, rule.effects)) if rule.effects is not None else None,
         )
         for rule in chosen.rules
     ]

@@ -88,7 +88,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    line = key.start_mark.line + 1
+                    line = key.start_mark.line + 1 if key.start_mark else 0
                     raise SettingsError(f"names {key.value[:60]!r} twice, again in line {line}. Remove one.")
                 seen.add(key.value)
         return node

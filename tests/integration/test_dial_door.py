@@ -378,18 +378,6 @@ async def test_a_rating_in_dial_chat_is_kept_with_the_trace_of_its_answer(kept: 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sees", [True, False])
-async def test_a_picture_reaches_models_that_see_and_others_get_a_sentence(sees: bool, tmp_path: Path) -> None:
-    async with product(says("A cat."), tmp_path=tmp_path, sees=sees) as p:
-        picture = await p.reader.upload("cat.png", b"\x89PNG....", "image/png")
-        await p.reader.ask("What is this?", picture)
-    content = p.upstream.requests[0].messages[-1]["content"]
-    if sees:
-        assert content[-1] == {"type": "image_url", "image_url": {"url": picture["url"]}}
-    else:
-        assert "cannot see pictures" in content
-
-
 @pytest.mark.parametrize("sent_back", [False, True])
 async def test_a_generated_picture_reaches_a_model_that_sees_in_the_next_turn(sent_back: bool, tmp_path: Path) -> None:
     turns = [wants("image_generation_tool", prompt="a cat"), says("Here."), says("A cat.")]

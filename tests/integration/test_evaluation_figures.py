@@ -9,16 +9,14 @@ import pytest
 import pytest_asyncio
 
 from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
-from evaluation.engines import engines
 from evaluation.library import library_questions, measured, places, prepare_library
 from evaluation.measures import difference, figure
 from evaluation.report import answerable, english
 from evaluation.run import all_modes, prepare
 from task.embedding.client import Embedder
 from task.search.ranking import SearchOptions
-from tests.support.postgres_server import pgvector_server
 
-# The model is loaded from a cold, busy disk, hundreds of answers are checked, and documents are embedded twice.
+# The model is loaded from a cold, busy disk, and hundreds of answers are checked.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
@@ -47,16 +45,3 @@ async def test_many_files_at_once_are_searched_as_well_as_the_settings_promise(e
     first, third, _ = measured([place.rank for place in places(corpus, asked, SearchOptions())])
     assert figure(first).mean >= 0.58
     assert figure(third).mean >= 0.72
-
-
-async def test_every_engine_for_vectors_finds_the_same(embedder: Embedder) -> None:
-    texts = dict(sorted(documents().items())[:3])  # `python -m evaluation --part engines` asks about all of them
-    asked = [item for item in half_of(questions(), "development") if item.answer and item.document in texts]
-    async with pgvector_server() as server:
-        found = await engines(texts, asked, embedder, server.url)
-    assert list(found) == ["in memory", "pgvector", "in memory, embedded by HTTP"]
-    memory = found["in memory"]
-    assert memory.first > 0.5
-    for other in found.values():
-        assert other.first == pytest.approx(memory.first, abs=0.01)
-        assert other.third == pytest.approx(memory.third, abs=0.01)

@@ -243,32 +243,27 @@ def changed(path: Path, content: str) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-@pytest.mark.parametrize("options", [ContextOptions(), ContextOptions(cached_documents=0)], ids=["cached", "uncached"])
-def test_a_changed_document_is_read_again(tmp_path: Path, options: ContextOptions) -> None:
-    context = whole(tmp_path, options)
+@pytest.mark.fault("context: a definition that vanishes while the server runs")
+@pytest.mark.parametrize("cached", [100, 0])
+def test_edits_new_documents_and_fixes_are_taken_up_and_a_vanished_definition_stays_in_use(
+    tmp_path: Path, cached: int
+) -> None:
+    options = ContextOptions(cached_documents=cached)
+    context = manager(tmp_path, DEFINITION, options, docs__notes_md="Notes.", critic_md="Doubt.")
+    assert not context.reload()
+    written(tmp_path, {"docs/guide.md": "Guide."})
+    assert context.reload()
+    assert (context.warnings, context.get_document_content("guide")) == ((), "Guide.")
     changed(tmp_path / "docs/guide.md", "Better guide.")
     assert context.get_document_content("guide") == "Better guide."
     (tmp_path / "docs/guide.md").unlink()
     assert context.get_document_content("guide") is None
-
-
-def test_reloading_picks_up_edits_new_documents_and_fixes(tmp_path: Path) -> None:
-    context = manager(tmp_path, DEFINITION, docs__notes_md="Notes.", critic_md="Doubt.")
-    assert not context.reload()
-    written(tmp_path, {"docs/guide.md": "Guide."})
-    assert context.reload()
-    assert context.warnings == ()
     changed(tmp_path / "FRAMEWORK_CONTEXT.md", "notes: @docs/notes.md\n")
     assert context.reload()
     assert (context.get_initial_prompt(), list(context.documents)) == (None, ["notes"])
-
-
-@pytest.mark.fault("context: a definition that vanishes while the server runs")
-def test_the_last_version_of_a_vanished_definition_stays_in_use(tmp_path: Path) -> None:
-    context = whole(tmp_path)
     (tmp_path / "FRAMEWORK_CONTEXT.md").unlink()
     assert not context.reload()
-    assert context.get_initial_prompt() == "You help the team."
+    assert list(context.documents) == ["notes"]
 
 
 def test_the_prompt_holds_first_words_persona_sections_and_documents_and_names_what_has_no_room(tmp_path: Path) -> None:
@@ -304,7 +299,7 @@ def test_the_initial_prompt_is_in_the_prompt_once(tmp_path: Path, definition: st
     assert context_prompt(manager(tmp_path, definition)).text == "You help the team."
 
 
-async def test_a_running_server_takes_up_edits_within_two_seconds(tmp_path: Path) -> None:
+async def test_a_running_server_takes_up_edits_and_new_personas_within_two_seconds(tmp_path: Path) -> None:
     clock = FakeClock()
     live = LiveContext(whole(tmp_path), clock=clock.now)
     before = await live.prompt()
@@ -312,11 +307,6 @@ async def test_a_running_server_takes_up_edits_within_two_seconds(tmp_path: Path
     assert await live.prompt() == before
     await clock.advance(CHECK_SECONDS)
     assert "Better guide." in (await live.prompt()).text
-
-
-async def test_a_running_server_takes_up_new_personas(tmp_path: Path) -> None:
-    clock = FakeClock()
-    live = LiveContext(whole(tmp_path), clock=clock.now)
     assert await live.personas() == {"critic": "Doubt."}
     with pytest.raises(InvalidRequest, match=r"no persona .poet.\. There are: critic\."):
         await live.prompt("poet")
