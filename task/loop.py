@@ -205,16 +205,8 @@ class _Run:
         lost = {call.id for call in self._open} - {message.tool_call_id for message in resumed}
         self._messages[self._base :] = repaired(self._messages[self._base :], ids | lost)
         added = (*resumed, *repaired(self._added[len(resumed) :], ids))
-        return RunOutcome(
-            status,
-            added,
-            self._usage,
-            tuple(pending),
-            limit=limit,
-            error=error,
-            tool_usage=dict(self._tool_usage),
-            cut=self._cut,
-        )
+        waiting, by_tools = tuple(pending), dict(self._tool_usage)
+        return RunOutcome(status, added, self._usage, waiting, limit, error, by_tools, self._cut)
 
     async def outcome(self) -> RunOutcome:
         loop, limits, spent = self._loop, self._loop.limits, self._loop.limits.spent or Spent()

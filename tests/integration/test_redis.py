@@ -17,8 +17,6 @@ from redis.asyncio import Redis
 from sqlalchemy import select
 
 from task.cli.doctor import results
-from task.dial.request import CallerLimit
-from task.errors import TooManyRuns
 from task.product import opened
 from task.product.health import Health
 from task.settings import Settings
@@ -339,27 +337,3 @@ def person(name: str) -> Caller:
 
 async def names(hub: MCPHub, name: str) -> list[str]:
     return [tool.name for tool in (await hub.discover(person(name))).tools]
-
-
-@pytest.mark.fault("search in documents: Redis gone and back")
-async def test_requests_of_a_caller_are_counted_over_agents_and_by_each_without_redis() -> None:
-    async def ann() -> str:
-        return "ann"
-
-    async def bob() -> str:
-        return "bob"
-
-    async with redis_server() as redis, agents(redis) as stores, AsyncExitStack() as stack:
-        one, other = (CallerLimit(2, store) for store in stores)
-        await stack.enter_async_context(one.admitted(ann))
-        async with other.admitted(ann):
-            with pytest.raises(TooManyRuns):
-                await stack.enter_async_context(one.admitted(ann))
-            async with one.admitted(bob), other.admitted(bob):
-                pass
-        async with other.admitted(ann):
-            pass
-        await redis.stop()
-        async with other.admitted(ann), other.admitted(ann):
-            with pytest.raises(TooManyRuns):
-                await stack.enter_async_context(other.admitted(ann))
