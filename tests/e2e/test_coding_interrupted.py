@@ -93,20 +93,6 @@ async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path
         assert (finished.code, tree(found.folder)) == (0, before), finished.err
 
 
-@pytest.mark.fault("coding: Ctrl-C or a kill while a run plans, codes, runs a command or verifies")
-@pytest.mark.system
-@pytest.mark.timeout(300)
-async def test_all_that_a_killed_run_did_is_undone_although_it_was_resumed_as_a_dry_run(tmp_path: Path) -> None:
-    phase = PHASES["a command"]
-    async with project(tmp_path, *phase.answers, files=FILES) as found:
-        before = tree(found.folder)
-        run_id = await interrupted(found, phase, "SIGKILL")
-        dry = await found.agent("run", "--resume", run_id)
-        assert dry.code == 0, dry.err
-        finished = await found.agent("tasks", "undo", run_id)
-        assert (finished.code, tree(found.folder)) == (0, before), finished.err
-
-
 async def interrupted(found: Project, phase: Phase, name: str) -> str:
     """The id of a run that was interrupted in this phase."""
     verify = ("--verify", "python check.py")

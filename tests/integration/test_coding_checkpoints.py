@@ -56,6 +56,11 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
     delete(folder)  # pytest could not, if a test left a deep tree, and would fail in every later session that tries to
 
 
+@pytest.fixture
+def snapshots(workspace: Path, tmp_path: Path) -> Snapshots:
+    return Snapshots(workspace, tmp_path / "kept")
+
+
 async def started(store: Store, workspace: Path, tmp_path: Path) -> Checkpoints:
     run = await store.runs.start(OWNER, folder=str(workspace))
     record(store, run, TaskStarted("do it", str(workspace), "planner", "coder", True, {"verify": None}))
@@ -133,8 +138,7 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.fault("coding: names that are no text, pipes, links and closed folders in an undone workspace")
 @pytest.mark.fault("coding: a file or a folder with the name of undo's own")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_undo_makes_the_tree_what_it_was(workspace: Path, tmp_path: Path, change: Change) -> None:
-    snapshots = Snapshots(workspace, tmp_path / "kept")
+def test_undo_makes_the_tree_what_it_was(workspace: Path, snapshots: Snapshots, change: Change) -> None:
     before = snapshots.take()
     change(workspace)
     after = snapshots.take(before)
@@ -311,9 +315,8 @@ def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspa
 
 
 @pytest.mark.fault("coding: what undo cannot make again")
-def test_what_cannot_be_made_again_is_named(workspace: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_made_again_is_named(workspace: Path, snapshots: Snapshots) -> None:
     (workspace / "node_modules").mkdir()
-    snapshots = Snapshots(workspace, tmp_path / "kept")
     before = snapshots.take()
     (workspace / "node_modules").rmdir()
     after = snapshots.take(before)
@@ -344,11 +347,10 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
 
 
 @pytest.mark.fault("coding: a link in place of a folder while undo works")
-def test_a_link_in_place_of_a_folder_leads_neither_snapshot_nor_undo_outside(workspace: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_folder_leads_nowhere(workspace: Path, snapshots: Snapshots, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "one.py").write_text("canary")
-    snapshots = Snapshots(workspace, tmp_path / "kept")
     before = snapshots.take()
     (workspace / "pkg" / "one.py").write_text("one = 2\n")
     after = snapshots.take(before)

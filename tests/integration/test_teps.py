@@ -15,15 +15,13 @@ import pytest
 
 from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER, decided_approval
+from task.console.conversation import OWNER
 from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 from task.conversation.inputs import Answer
-from task.conversation.message_manager import MessageManager
 from task.errors import TEPSInitError, ToolExecutionError
 from task.permissions.decisions import Effect
-from task.store.records import Approval
 from task.store.trace_records import Trace
 from tests.support.command_console import Person
 
@@ -394,24 +392,18 @@ def test_a_name_that_is_taken_is_refused(teps: Teps) -> None:
             manager.register_handler(name, Lamp())
 
 
-def test_a_card_of_a_programs_own_is_put_to_the_person(teps: Teps) -> None:
+def test_the_handler_makes_messages_of_results_and_a_card_of_a_programs_own_is_put_to_the_person(teps: Teps) -> None:
     person = Person(YES, NO)
     manager = teps(person)
-    card = {"intent": "Greet", "command": "say hello", "expected_outcome": "Joy", "risk_assessment": {"level": "low"}}
-    assert manager.request_permission(card) is True
-    assert manager.request_permission(card) is False
-    assert (manager.answer, person.asked[0].card["command"]) == (NO, "say hello")
-
-
-def test_the_handler_processes_requests_and_makes_messages_of_results(teps: Teps) -> None:
-    handler = ToolRequestHandler(teps())
-    result = handler.process_tool_request(request("file_read", file_path="notes.txt"))
-    message = handler.format_tool_result_as_message(result)
+    handler = ToolRequestHandler(manager)
+    message = handler.format_tool_result_as_message(
+        handler.process_tool_request(request("file_read", file_path="notes.txt"))
+    )
     assert (message["role"], message["tool_name"], message["tool_call_id"]) == ("tool_result", "file_read", "req123")
-    assert json.loads(message["content"]) == result["content"]
-    history = MessageManager()
-    history.add_tool_result_message(message["tool_name"], message["content"], message["tool_call_id"])
-    assert history.get_messages(for_llm=True)[-1]["tool_call_id"] == "req123"
+    assert json.loads(message["content"]) == {"file_path": "notes.txt", "content": "It rains.\n"}
+    card = {"intent": "Greet", "command": "say hello", "expected_outcome": "Joy", "risk_assessment": {"level": "low"}}
+    assert [manager.request_permission(card) for _ in range(2)] == [True, False]
+    assert (manager.answer, person.asked[0].card["command"]) == (NO, "say hello")
 
 
 @pytest.mark.fault("teps: a request or a result in the shape of the framework's first version")
@@ -429,20 +421,6 @@ def test_the_handler_processes_requests_and_makes_messages_of_results(teps: Teps
 def test_results_of_either_version_become_messages(result: dict[str, Any], content: str) -> None:
     message = ToolRequestHandler(TEPSManager({})).format_tool_result_as_message(result)
     assert message["content"] == content
-
-
-def test_the_question_of_a_suspended_run_is_asked_under_the_documented_names(teps: Teps) -> None:
-    person = Person(Answer(True, arguments={"command": "ls -l"}))
-    card = {"intent": "Look", "command": "ls", "expected_outcome": "", "risk_assessment": {}, "grant_description": "ls"}
-    approval = Approval("a1", OWNER, "c1", "shell_run", {"cmd": "ls"}, "d", 0, 1, card, code="k7f3")
-    product = teps(person).product
-    assert product is not None
-    answer = decided_approval(person, product, approval)
-    [question] = person.asked
-    assert (question.code, question.grant) == ("k7f3", "ls")
-    assert (question.request["tool_name"], question.request["parameters"]) == ("bash", {"command": "ls"})
-    assert answer is not None
-    assert answer.arguments == {"cmd": "ls -l"}
 
 
 def test_calls_of_several_threads_are_asked_one_after_the_other_and_get_their_own_answers(

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import termios
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 FRAME_SECONDS = 0.05  # between two pictures of an answer
 WORK_SECONDS = 0.004  # of one turn of the loop that may go into an answer before keys are read again
 IDLE_SECONDS = 0.25  # between two pictures of the clock in the live area
-LOST_SECONDS = 1.0  # until it is noticed that the terminal is gone, where no signal says so
 RESIZE_SECONDS = 0.2
 KEPT_ROWS = 8  # of the screen, which an unfinished answer leaves to the rest
 LEAVE = "Ctrl-C again, or Ctrl-D, ends the program."
@@ -193,22 +191,10 @@ class Terminal:
     # From here on: in the terminal's thread
 
     def _run(self) -> None:
-        def leave_if_lost() -> None:
-            try:
-                termios.tcgetattr(sys.stdin)
-            except termios.error:
-                self._app.exit(exception=EOFError())
-            else:
-                self._loop.call_later(LOST_SECONDS, leave_if_lost)
-
-        def started() -> None:
-            self._running.set()
-            self._loop.call_later(LOST_SECONDS, leave_if_lost)
-
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(
-                self._app.run_async(pre_run=started, handle_sigint=False, set_exception_handler=False)
+                self._app.run_async(pre_run=self._running.set, handle_sigint=False, set_exception_handler=False)
             )
         except (EOFError, OSError):
             pass  # the terminal is gone
