@@ -16,9 +16,9 @@ from task.cli import Exit
 from task.cli.store import Config, on_store, read_settings
 
 if TYPE_CHECKING:
+    from task.coding.checkpoints import UndoPlan
     from task.coding.diffs import FileDiff
     from task.coding.state import TaskState
-    from task.coding.undo import UndoPlan
     from task.settings import Settings
     from task.store.store import Store
 

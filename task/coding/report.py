@@ -14,7 +14,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from task.coding.coder import deny_all
+from task.coding.executor import deny_all
 from task.conversation.inputs import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.runs.events import (

@@ -11,8 +11,8 @@ from time import monotonic, time_ns
 from task.approvals.approvals import ApprovalRules
 from task.closing import run_to_completion
 from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.coder import CODER_PROMPT, Ask, Coder, Progress
 from task.coding.diffs import FileDiff, unseen_changes, whole
+from task.coding.executor import CODER_PROMPT, Ask, Coder, Progress
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import Snapshot, SnapshotError
 from task.coding.state import STATUSES, TaskState, conversation, record

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from task.coding.coder import Progress
+from task.coding.executor import Progress
 from task.coding.planner import Plan
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound

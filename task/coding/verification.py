@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Literal
 
 from task.approvals.approvals import ApprovalRules
-from task.coding.coder import Ask
+from task.coding.executor import Ask
 from task.errors import InvalidRequest
 from task.permissions.coding import setup_request
 from task.permissions.decisions import Deferred, Denied, PermissionMode

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from task.coding.checkpoints import Checkpoints, held_alone
+from task.coding.checkpoints import Checkpoints, held_alone, planned_undo, undo, with_tail
 from task.coding.diffs import file_diffs, whole
 from task.coding.snapshots import SnapshotError, SnapshotLimits, Snapshots, changed
 from task.coding.state import TaskState, record, resumed, task_of
-from task.coding.undo import planned_undo, undo, with_tail
 from task.errors import Conflict, NotFound
 from task.runs.events import Checkpoint, TaskStarted
 from task.store import tables
@@ -419,7 +418,9 @@ def test_a_snapshot_and_an_undo_that_were_killed_are_completed_by_the_next_ones(
         (workspace / f"{number}.txt").write_text("changed\n")
         (workspace / f"{number}.new").write_text("new\n")
     after = snapshots.take(before)
-    undoing = "from task.coding.undo import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+    undoing = (
+        "from task.coding.checkpoints import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+    )
     undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nnow = s.take(a, keeps=False)\n"
     undoing += "undo(planned_undo([(b, a)], now, s), s)"
     command = program(undoing, workspace, kept, Path(before.id), Path(after.id))

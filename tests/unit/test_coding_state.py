@@ -5,12 +5,12 @@ from __future__ import annotations
 from task.api.identity import LOCAL_OWNER
 from task.cli.run import OWNER
 from task.cli.tasks import details, listing, undone
-from task.coding.coder import Progress
+from task.coding.checkpoints import UndoPlan
 from task.coding.diffs import FileDiff
+from task.coding.executor import Progress
 from task.coding.planner import Plan
 from task.coding.snapshots import Entry
 from task.coding.state import TaskState, conversation
-from task.coding.undo import UndoPlan
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
 from task.loop import Spent

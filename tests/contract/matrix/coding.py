@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from task.coding.coder import Coder, Progress
+from task.coding.executor import Coder, Progress
 from task.conversation.inputs import Answer, user_message
 from task.conversation.messages import Attachment, Message, Role
 from task.loop import Spent
