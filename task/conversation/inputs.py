@@ -16,7 +16,6 @@ from task.conversation.messages import (
     Attachment,
     Message,
     Role,
-    closed,
     frozen_data,
     repaired,
     with_turn,
@@ -86,7 +85,7 @@ def conversation(
         if turn.turn:
             answers = decision_of(incoming[position + 1], turn.codes) if position + 1 < len(incoming) else None
             result = PERHAPS_RUN if any(answer.allowed for answer in answers or ()) else NOT_APPROVED
-            messages += closed(turn.history, {call.call_id for call in turn.pending}, result)
+            messages += repaired(turn.history, missing={call.call_id: result for call in turn.pending})
         elif turn.history:
             messages += with_turn(turn.history, item.text())
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.conversation.messages import (
     TOOL_RESULT,
-    FunctionCall,
     Message,
     Role,
     ToolCall,
@@ -99,20 +97,14 @@ class MessageManager:
     def conversation(self) -> list[Message]:
         """The history, valid for a model: every result has its call, every call its result.
 
-        A result that was added without its call gets one without arguments.
+        A result that was added without its call becomes a sentence of the assistant.
         """
         result: list[Message] = []
-        asking: int | None = None  # place of the message whose calls the next results answer
+        called: set[str | None] = set()
         for message in (entry.message for entry in self._entries):
-            if message.role is not Role.TOOL:
-                asking = len(result) if message.role is Role.ASSISTANT else None
-            elif asking is None or all(call.id != message.tool_call_id for call in result[asking].tool_calls):
-                if asking is None:
-                    asking = len(result)
-                    result.append(assistant())
-                name = re.sub(r"[^a-zA-Z0-9_-]+", "_", message.name or "")[:64] or "tool"
-                call, asked = ToolCall(message.tool_call_id or "", FunctionCall(name)), result[asking]
-                result[asking] = replace(asked, content=asked.content or None, tool_calls=(*asked.tool_calls, call))
+            called |= {call.id for call in message.tool_calls}
+            if message.role is Role.TOOL and message.tool_call_id not in called:
+                message = assistant(f"Result of {message.name}:\n{message.text()}")
             result.append(message)
         return repaired(result)
 

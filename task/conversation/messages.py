@@ -247,10 +247,13 @@ PERHAPS_RUN = (
 _ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL  # enum members are slow to look up, and histories are long
 
 
-def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list[Message]:
+def repaired(
+    messages: Sequence[Message], pending: Collection[str] = (), missing: Mapping[str, str] | None = None
+) -> list[Message]:
     """The messages with every tool call answered exactly once, directly after it and in call order.
 
-    An unanswered call gets the result "interrupted", unless its id is in `pending`; a tool message without a call
+    An unanswered call gets the result that `missing` has for its id, else "interrupted", unless its id is in
+    `pending`; a tool message without a call
     and an assistant message without text and calls are left out; ids that repeat within one message become unique.
     """
     result: list[Message] = []
@@ -264,13 +267,15 @@ def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list
             while position < len(messages) and messages[position].role is _TOOL:
                 answers.append(messages[position])
                 position += 1
-            result += _paired(message, answers, pending)
+            result += _paired(message, answers, pending, missing or {})
         elif role is not _TOOL and (role is not _ASSISTANT or message.content):
             result.append(message)
     return result
 
 
-def _paired(message: Message, answers: Sequence[Message], pending: Collection[str]) -> list[Message]:
+def _paired(
+    message: Message, answers: Sequence[Message], pending: Collection[str], missing: Mapping[str, str]
+) -> list[Message]:
     ids = [call.id for call in message.tool_calls]
     if ids == [answer.tool_call_id for answer in answers] and len(set(ids)) == len(ids):
         return [message, *answers]
@@ -286,7 +291,7 @@ def _paired(message: Message, answers: Sequence[Message], pending: Collection[st
         if found := waiting[call.id]:
             results.append(replace(found.popleft(), tool_call_id=unique))
         elif unique not in pending:
-            results.append(tool_message(calls[unique], INTERRUPTED, failed=True))
+            results.append(tool_message(calls[unique], missing.get(unique, INTERRUPTED), failed=True))
     return [replace(message, tool_calls=tuple(calls.values())), *results]
 
 
@@ -301,12 +306,6 @@ def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         answered = {answer.tool_call_id for answer in messages[position + 1 :]}
         return tuple(call for call in message.tool_calls if call.id not in answered)
     return ()
-
-
-def closed(history: Sequence[Message], waiting: Collection[str], text: str) -> list[Message]:
-    """The history of a suspended turn that is not resumed: its waiting calls get `text` as their result."""
-    calls = [call for call in unanswered(history) if call.id in waiting]
-    return repaired([*history, *(tool_message(call, text, failed=True) for call in calls)])
 
 
 def with_turn(history: Sequence[Message], answer: str) -> list[Message]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -240,30 +239,16 @@ def digest(dropped: Sequence[Message], tokens: int) -> str:
 
     Deterministic; results of tools are not repeated.
     """
-    lines, called = list[str](), Counter[str]()
-
-    def add(speaker: str, text: str) -> None:
-        line = " ".join(text.split())
-        lines.append(f"- {speaker}: {line if len(line) <= _LINE else f'{line[: _LINE - 2]} …'}")
-
-    def add_calls() -> None:
-        if called:
-            names = (f"{name} ×{times}" if times > 1 else name for name, times in called.items())
-            lines.append("- Tools called: " + ", ".join(names))
-            called.clear()
-
+    lines: list[str] = []
     for message in dropped:
-        if message.role is Role.USER:
-            add_calls()
-        called.update(call.name for call in message.tool_calls)
-        text = message.text()
+        text = " ".join(message.text().split())
         if message.role is Role.ASSISTANT and text.startswith(HEADER):
-            lines += text.splitlines()[1:]
-        elif message.role is Role.USER:
-            add("The user", text)
-        elif message.role is Role.ASSISTANT and text.strip():
-            add("The assistant", text)
-    add_calls()
+            lines += message.text().splitlines()[1:]
+        elif text and message.role in (Role.USER, Role.ASSISTANT):
+            shown = text if len(text) <= _LINE else f"{text[: _LINE - 2]} …"
+            lines.append(f"- The {message.role.value}: {shown}")
+        if message.tool_calls:
+            lines.append(f"- Tools called: {', '.join(call.name for call in message.tool_calls)}")
     left = tokens - text_tokens(EARLIER)
     for place in range(len(lines) - 1, -1, -1):
         left -= text_tokens(lines[place]) + 1

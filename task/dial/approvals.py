@@ -12,7 +12,7 @@ from uuid import uuid4
 from task.approvals.approvals import EXPIRED, ApprovalRules
 from task.approvals.questions import form_schema, label, question
 from task.conversation.inputs import Incoming, codes_of, decision_of, new_code
-from task.conversation.messages import Message, Role, closed
+from task.conversation.messages import Message, Role, repaired
 from task.conversation.state import TurnState, WaitingCall, waits
 from task.output.sinks import ChoiceSink, StageProcessor
 from task.permissions.gate import Grant, Grants
@@ -97,7 +97,7 @@ class DialApprovals:
         else:
             return None
         waiting = {call.call_id for call in self.resumed.pending}
-        history = closed(self.resumed.history, waiting, result)
+        history = repaired(self.resumed.history, missing=dict.fromkeys(waiting, result))
         return DirectAnswer(f"{text} {ASK_AGAIN}", self.state(history, (), grants.lasting()))
 
     def show_grants(self, granted: Sequence[Grant], choice: ChoiceSink) -> None:

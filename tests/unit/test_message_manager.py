@@ -56,15 +56,16 @@ def test_messages_have_the_documented_form() -> None:
     ]  # fmt: skip
 
 
-def test_for_a_model_a_result_without_its_call_gets_one() -> None:
+def test_for_a_model_a_result_without_its_call_is_a_sentence() -> None:
     made = manager()
     made.add_user_message("Read it")
     made.add_tool_result_message("file_read", "text", "call-1")
     made.add_tool_result_message("look it up!", "more", "")
-    assert [message["role"] for message in made.get_messages(for_llm=True)] == ["user", "assistant", "tool", "tool"]
-    assert made.get_messages(for_llm=True)[2] == {
-        "role": "tool", "content": "text", "tool_call_id": "call-1", "name": "file_read",
-    }  # fmt: skip
+    assert [(message["role"], message["content"]) for message in made.get_messages(for_llm=True)] == [
+        ("user", "Read it"),
+        ("assistant", "Result of file_read:\ntext"),
+        ("assistant", "Result of look it up!:\nmore"),
+    ]
     assert valid(made)
 
 
