@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -52,17 +52,3 @@ class ConversationInput:
 def tools_of(inputs: Iterable[ConversationInput]) -> list[ToolSchema]:
     """The tools that the inputs carry together; of two with one name the later one."""
     return list({tool["function"]["name"]: tool for each in inputs for tool in each.tools or ()}.values())
-
-
-def inputs_of(messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[ConversationInput]:
-    """The messages as inputs, the last of the user's with the tools."""
-    inputs = [
-        ConversationInput.from_dict(
-            message.as_dict() | {"content": message.text() or None, "scrub_pii": message.scrub_pii or None}
-        )
-        for message in messages
-    ]
-    asking = [each for each in inputs if each.role == Role.USER]
-    if tools and asking:
-        asking[-1].tools = [dict(tool) for tool in tools]
-    return inputs

@@ -21,7 +21,7 @@ from task.llm.dapr import DaprServer
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
-from task.reference.conversation_input import ConversationInput, inputs_of
+from task.reference.conversation_input import ConversationInput
 from task.tools.toolset import ToolSet
 from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, in_openais_shape, scripted_peer
 from tests.support.documented import tool_calling_examples
@@ -187,13 +187,12 @@ def test_every_role_has_its_message_and_scrubbing_is_marked_for_each() -> None:
         tool_message(call, "sunny"),
         assistant("Sun."),
     ]
-    inputs = inputs_of(history, TOOLS)
-    inputs[1].scrub_pii = True
+    inputs = [ConversationInput.from_dict(message.as_dict()) for message in history]
+    inputs[1].tools, inputs[1].scrub_pii = list(TOOLS), True
     converted, tools = alpha2(inputs)
     kinds = [each.messages[0].to_proto().WhichOneof("message_types") for each in converted]
     assert kinds == ["of_system", "of_user", "of_assistant", "of_tool", "of_assistant"]
     assert [each.scrub_pii for each in converted] == [None, True, None, None, None]
-    assert inputs_of([inputs[1].message()])[0].scrub_pii is True
     assert [tool.function.name for tool in tools] == ["get_weather", "calculate_distance"]
     calling = converted[2].messages[0].to_proto().of_assistant
     assert (list(calling.content), calling.tool_calls[0].function.name) == ([], "get_weather")

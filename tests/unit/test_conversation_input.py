@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import assistant, system, tool_message, user
-from task.reference.conversation_input import ConversationInput, inputs_of, tools_of
+from task.reference.conversation_input import ConversationInput, tools_of
 from tests.support.documented import tool_calling_examples
-from tests.support.tool_calls import call_of
 
 EXAMPLES = tool_calling_examples()
 MESSAGES = {title: example for title, example in EXAMPLES.items() if isinstance(example, dict) and "role" in example}
@@ -30,7 +29,6 @@ def test_the_examples_are_one_conversation_of_ours() -> None:
     assert result == tool_message(call, '{"temp": 75, "condition": "sunny"}')
     assert answer == assistant("The weather in New York is sunny with a temperature of 75°F.")
     assert tools_of(inputs) == MESSAGES["Tool Call Request Message"]["tools"]
-    assert inputs_of([question, asked, result, answer], tools_of(inputs)) == inputs
 
 
 def test_an_input_of_three_fields_or_one_works_as_before() -> None:
@@ -46,15 +44,6 @@ def test_an_input_of_three_fields_or_one_works_as_before() -> None:
 def test_of_two_tools_with_one_name_the_later_one_counts() -> None:
     other = {"type": "function", "function": {**WEATHER["function"], "description": "Ask the weather service"}}
     assert tools_of([ConversationInput("a", tools=[WEATHER]), ConversationInput("b", tools=[other])]) == [other]
-
-
-def test_a_history_without_a_question_carries_no_tools_and_parts_become_text() -> None:
-    call = call_of("get_weather", {"location": "Rome"})
-    history = [system("Be brief."), assistant(None, [call]), tool_message(call, "sunny")]
-    assert tools_of(inputs_of(history, [WEATHER])) == []
-    assert [each.message() for each in inputs_of(history)] == history
-    parts = user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}])
-    assert [each.message() for each in inputs_of([parts])] == [user("one\ntwo")]
 
 
 @pytest.mark.fault("tool calling: a message of the design that is incomplete, or of an unknown role")
