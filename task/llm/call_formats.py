@@ -117,7 +117,6 @@ class OfferedTools:
         self._shapes: dict[str, _Json] = {
             tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools
         }
-        self._validators: dict[str, Any] = {}
         names = sorted(self._shapes, key=len, reverse=True)
         objects = [f'{{"{key}":"{name}"' for key in _NAMES for name in names]
         objects += [f'{{"{key}":{{' for key in (*_ARGUMENTS, "function", "tool_call", "function_call")]
@@ -196,29 +195,12 @@ class OfferedTools:
             if isinstance(value, str) and kinds is not None and "string" not in kinds:
                 with suppress(*_WRONG):
                     typed[key] = _loaded(value)
-        checked = {key: value for key, value in typed.items() if key in properties or key not in _BRIEF}
         # A record that happens to be named like a tool has other fields.
-        if properties and not checked.keys() <= properties.keys() and not shape.get("additionalProperties"):
+        foreign = given.keys() - properties.keys() - _BRIEF
+        lacking = set(shape.get("required") or ()) - given.keys()
+        if properties and (lacking or (foreign and not shape.get("additionalProperties"))):
             return None
-        return TextCall(name, json.dumps(typed, ensure_ascii=False)) if self._is_valid(name, checked) else None
-
-    def _is_valid(self, name: str, arguments: _Json) -> bool:
-        from jsonschema import Draft202012Validator, SchemaError
-        from jsonschema.validators import extend
-        from referencing import Registry
-        from referencing.exceptions import Unresolvable
-
-        try:
-            if name not in self._validators:
-                self._validators[name] = None
-                Draft202012Validator.check_schema(self._shapes[name])
-                # A caller's schema may refer to any address: with a registry of its own the validator fetches nothing.
-                # It may also contain a pattern that takes forever.
-                quick = extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
-                self._validators[name] = quick(self._shapes[name], registry=Registry())
-            return self._validators[name] is not None and self._validators[name].is_valid(arguments)
-        except (SchemaError, Unresolvable, RecursionError):
-            return False
+        return TextCall(name, json.dumps(typed, ensure_ascii=False))
 
 
 def _loaded(text: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
@@ -134,8 +134,8 @@ def reported(error: ProviderError, model: str) -> tuple[str, str]:
     return reference, with_reference(error.display_message or explained(error, model), reference)
 
 
-def explained(error: ProviderError, model: str, now: datetime | None = None) -> str:
-    """What went wrong, where, and what to do next; `now` is for the hour at which a spent limit opens again."""
+def explained(error: ProviderError, model: str) -> str:
+    """What went wrong, where, and what to do next."""
     server = error.server or MODEL_SERVER
     again = f"in {duration(error.retry_after)}" if error.retry_after else "in a minute"
     match error.status_code:
@@ -149,7 +149,7 @@ def explained(error: ProviderError, model: str, now: datetime | None = None) -> 
         case 404:
             problem = f"The server of the model {model} answers, but has no chat at its address."
             return f"{problem} An operator has to correct it."
-        case 429 if sentence := spent_limit(error, model, now):
+        case 429 if sentence := spent_limit(error, model):
             return sentence
         case 429 if error.code == INSUFFICIENT_QUOTA:
             return f"The account behind the model {model} has used up its quota. An operator has to renew it."
@@ -173,7 +173,7 @@ def explained(error: ProviderError, model: str, now: datetime | None = None) -> 
             return f"The model {model} did not answer properly. Try again, or choose another model."
 
 
-def spent_limit(error: ProviderError, model: str, now: datetime | None = None) -> str | None:
+def spent_limit(error: ProviderError, model: str) -> str | None:
     """Which of the caller's limits at DIAL Core is used up, and when it opens again; None for any other failure."""
     found = _CORE_LIMIT.findall(error.text)
     limits = ((window, int(used), int(allowed), unit) for window, used, allowed, unit in found)
@@ -185,13 +185,7 @@ def spent_limit(error: ProviderError, model: str, now: datetime | None = None) -
     if not spent:
         return None
     sentence = f"Your limit for the model {model} is used up: {' and '.join(spent)}."
-    if (seconds := error.retry_after) is None:
-        return sentence
-    day = ""
-    if seconds >= _TWICE * 3_600:
-        at = (now or datetime.now(UTC)) + timedelta(seconds=seconds)
-        day = f", on {at.day} {at:%B at %H:%M} UTC"
-    return f"{sentence} It opens again in {duration(seconds)}{day}."
+    return sentence if error.retry_after is None else f"{sentence} It opens again in {duration(error.retry_after)}."
 
 
 def duration(seconds: float) -> str:

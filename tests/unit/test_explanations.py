@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 
 from task.errors import ProviderError
 from task.llm.failures import CORE, explained, http_failure, spent_limit
 
-NOW = datetime(2026, 11, 23, 13, 30, tzinfo=UTC)
 NONE = 2**63 - 1  # what Core writes where there is no limit
 
 
@@ -34,13 +32,10 @@ def tokens(minute: str, day: str, week: str = f"58 / {NONE}", month: str = f"58 
     [
         (tokens("58 / 50", "58 / 10000"), 44, "58 of 50 tokens in the last minute", "in 44 seconds"),
         (tokens("0 / 50", "10000 / 10000"), 5_400, "10,000 of 10,000 tokens in the last day", "in 90 minutes"),
-        (tokens("0 / 50", "5 / 9", "58 / 40"), 172_800, "58 of 40 tokens in the last week",
-         "in 2 days, on 25 November at 13:30 UTC"),
-        (tokens("0 / 50", "5 / 9", "9 / 40", "70 / 60"), 1_728_000, "70 of 60 tokens in the last month",
-         "in 20 days, on 13 December at 13:30 UTC"),
+        (tokens("0 / 50", "5 / 9", "58 / 40"), 172_800, "58 of 40 tokens in the last week", "in 2 days"),
+        (tokens("0 / 50", "5 / 9", "9 / 40", "70 / 60"), 1_728_000, "70 of 60 tokens in the last month", "in 20 days"),
         (tokens("58 / 50", "58 / 40"), 7_200,
-         "58 of 50 tokens in the last minute and 58 of 40 tokens in the last day",
-         "in 2 hours, on 23 November at 15:30 UTC"),
+         "58 of 50 tokens in the last minute and 58 of 40 tokens in the last day", "in 2 hours"),
         (f"Hit request rate limit. Hour limit: 3 / 3 requests. Day limit: 3 / {NONE} requests.", 600,
          "3 of 3 requests in the last hour", "in 10 minutes"),
     ],
@@ -49,7 +44,7 @@ def tokens(minute: str, day: str, week: str = f"58 / {NONE}", month: str = f"58 
 def test_a_spent_limit_of_a_person_is_named_with_what_is_used_and_when_it_opens(
     message: str, wait: int, spent: str, opens: str
 ) -> None:
-    sentence = explained(core_answers(message, wait), "gpt-4o", NOW)
+    sentence = explained(core_answers(message, wait), "gpt-4o")
     assert sentence == f"Your limit for the model gpt-4o is used up: {spent}. It opens again {opens}."
 
 

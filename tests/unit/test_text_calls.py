@@ -104,18 +104,10 @@ def test_the_purpose_of_a_call_is_no_foreign_argument() -> None:
 
 
 @pytest.mark.fault("calls: a caller's schema that refers to another host")
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"$ref": "http://127.0.0.1:9/schema"},
-        {"type": "nonsense"},
-        {"$ref": "#"},
-        {"properties": {"x": {"pattern": "("}}},
-    ],
-)
-def test_a_callers_unusable_schema_fits_nothing_and_is_not_fetched(parameters: dict[str, Any]) -> None:
+@pytest.mark.parametrize("parameters", [{"$ref": "http://127.0.0.1:9/schema"}, {"type": "nonsense"}, {"$ref": "#"}])
+def test_a_callers_schema_is_not_resolved_to_recognise_a_call(parameters: dict[str, Any]) -> None:
     tool = {"type": "function", "function": {"name": "calculator", "parameters": parameters}}
-    assert found_in(['{"name": "calculator", "arguments": {"x": "1"}}'], tools=[tool])[1] == ()
+    assert found_in([CALL], tools=[tool]) == ("", (CALCULATED,))
 
 
 # What stands in the answer, without any call, and how much of it may be waiting for its decision at any time.
@@ -263,13 +255,6 @@ async def test_a_model_that_repeats_its_call_is_stopped() -> None:
 def test_values_that_json_does_not_have_fail_no_answer(value: str) -> None:
     tool = {"type": "function", "function": {"name": "calculator"}}
     found_in([f'{{"name": "calculator", "arguments": {{"expression": {value}}}}}'], tools=[tool])
-
-
-def test_a_pattern_that_takes_forever_is_not_tried() -> None:
-    parameters = {"properties": {"expression": {"type": "string", "pattern": "^(a+)+$"}}}
-    tool = {"type": "function", "function": {"name": "calculator", "parameters": parameters}}
-    text = json.dumps({"name": "calculator", "arguments": {"expression": "a" * 60 + "b"}})
-    assert found_in([text], tools=[tool])[1] != ()
 
 
 @pytest.mark.fault("calls: a thousand-line fence")
