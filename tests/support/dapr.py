@@ -64,24 +64,10 @@ class DaprPeer:
         self.port, self.address = grpc_port, f"127.0.0.1:{grpc_port}"
         self.start, self.kill = process.start, process.kill
 
-    async def script(
-        self,
-        *answers: Scripted,
-        components: Mapping[str, str] | None = None,
-        endpoints: Mapping[str, Mapping[str, str]] | None = None,
-        token: str | None = None,
-        version: str | None = None,
-        metadata: bool | None = None,
-        reset: bool = False,
-    ) -> None:
-        given = {
-            "components": components, "endpoints": endpoints, "token": token, "version": version, "metadata": metadata,
-        }  # fmt: skip
-        body = {
-            "answers": [item if isinstance(item, dict) else _spoken(item) for item in answers],
-            "reset": reset,
-            **{name: value for name, value in given.items() if value is not None},
-        }
+    async def script(self, *answers: Scripted, reset: bool = False, **given: Any) -> None:
+        """Further answers; `given` are `components`, `endpoints`, `token`, `version` and `metadata` of the peer."""
+        spoken = [item if isinstance(item, dict) else _spoken(item) for item in answers]
+        body = {"answers": spoken, "reset": reset, **given}
         async with self._session.post(f"{self.url}/peer/script", json=body) as response:
             assert response.status == 200, await response.text()
 

@@ -65,15 +65,10 @@ class OllamaPeer:
         self.url = f"http://127.0.0.1:{process.port}"
         self.start, self.kill = process.start, process.kill
 
-    async def script(
-        self,
-        *answers: Scripted,
-        models: Mapping[str, dict[str, Any] | None] | None = None,
-        key: str | None = None,
-        reset: bool = False,
-    ) -> None:
+    async def script(self, *answers: Scripted, reset: bool = False, **given: Any) -> None:
+        """Further answers; `given` are the `models` by name (None: it is gone) and the `key` of the peer."""
         spoken = [item if isinstance(item, dict) else parts_of(item) for item in answers]
-        body = {"answers": spoken, "models": models or {}, "reset": reset} | ({"key": key} if key else {})
+        body = {"answers": spoken, "reset": reset, **given}
         async with self._session.post(f"{self.url}/peer/script", json=body) as response:
             assert response.status == 200, await response.text()
 

@@ -102,12 +102,6 @@ async def test_the_request_carries_key_headers_model_and_messages(session: aioht
     }  # fmt: skip
 
 
-async def test_a_server_without_keys_gets_none(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(says("ok")) as peer:
-        assert [d async for d in OpenAIChatModel(session, peer.url, "", "m").stream([user("hi")], [], ModelOptions())]
-    assert "authorization" not in peer.requests[0].headers
-
-
 async def test_azure_gets_its_key_header_and_api_version(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("ok"), framing=Framing(filter_chunk_first=True)) as peer:
         model = OpenAIChatModel(session, f"{peer.endpoint}/openai/deployments/gpt-4o", "k", "gpt-4o", profile=AZURE)

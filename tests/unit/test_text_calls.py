@@ -274,10 +274,3 @@ async def test_a_fence_with_a_call_that_never_ends_is_given_up() -> None:
     assert answer.text == ""
     assert "cut off by the length limit" in (call.problem or "")
     assert read < LONGEST // 1000 + 10
-
-
-async def test_a_very_long_answer_that_begins_like_a_call_is_sent_whole() -> None:
-    text = '{"parameters": {"rows": "' + "x" * (LONGEST * 2) + '"}} That is all.'
-    deltas, _ = await received([*streamed(text, 1000), Finish("stop")])
-    assert folded(deltas).text == text
-    assert deltas[-1] == Finish("stop")
