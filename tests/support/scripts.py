@@ -6,7 +6,7 @@ A YAML file holds a list of conversations:
       turns:
         - user: What is 25 * 47?
           attachments: [{title: report.csv, type: text/csv, file: report.csv}]     # optional, handed through as it is
-          model:                                    # one item per model request: task.llm.scripted.ReplyData
+          model:                                    # one item per model request
             - call: [{tool: calculator, arguments: {expression: 25*47}}]
             - text: ["11", "75"]
               breaks: the server is gone            # optional: the provider's error that interrupts the answer
@@ -21,24 +21,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from task.errors import ProviderError
-from task.llm.scripted import CallData, Reply, ReplyData
+from task.llm.scripted import Reply, says, wants
 
 
-class ScriptedAnswer(ReplyData):
-    """`note` is what the request for it holds after the conversation; a `last` one offers no tools."""
+class Call(BaseModel):
+    """One call; `$name` in its arguments stands for a value that the row fills in."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class ScriptedAnswer(BaseModel):
+    """Text, whole or in pieces, then calls.
+
+    `note` is what the request for it holds after the conversation; a `last` one offers no tools.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str | list[str] = ""
+    call: list[Call] = []
     breaks: str | None = None
     note: str | None = None
     last: bool = False
 
     def reply(self, values: Mapping[str, str] | None = None) -> Reply:
-        reply = super().reply(values)
+        def fill(value: Any) -> Any:
+            return Template(value).safe_substitute(values) if isinstance(value, str) and values is not None else value
+
+        pieces = [self.text] if isinstance(self.text, str) else self.text
+        reply = says(*(fill(piece) for piece in pieces if piece))
+        for call in self.call:
+            reply &= wants(call.tool, **{name: fill(value) for name, value in call.arguments.items()})
         return reply & Reply((ProviderError(self.breaks, status_code=500),)) if self.breaks is not None else reply
 
 
@@ -53,7 +76,7 @@ class Turn(BaseModel):
     stages: list[str] = []  # what DIAL Chat shows of the calls
     closes: str | None = None  # the result of waiting calls, if `user` is not a decision about them
     unstreamed: str | None = None  # `answer` of a backend that does not stream; None: the same
-    tool_calls: list[CallData] = []
+    tool_calls: list[Call] = []
     answer: str
     waits: list[str] = []
 

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.contract.matrix.backends import MODEL, Backend, Peer
 from tests.contract.matrix.cells import RENAMING
-from tests.contract.matrix.coding import CodingDoor, coding_process
+from tests.contract.matrix.coding import CodingDoor, coding_product
 from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Door, StreamingDoor
 from tests.contract.matrix.projection import documented_names, expected, projected, stored
 from tests.contract.matrix.terminal import ConsoleDoor, console_process
@@ -90,8 +90,9 @@ class Row:
         return door(self.session, await self.agent())
 
     async def coding_door(self) -> Door:
-        process = await self._once("coding", lambda: coding_process(self.folder / "coding", self.variables))
-        return CodingDoor(process, self.reader())
+        opened = await self._once("coding", lambda: coding_product(self.folder / "coding", self.variables))
+        services, profile = opened
+        return CodingDoor(services, profile, self.reader())
 
     async def console(self) -> Door:
         process = await self._once("console", lambda: console_process(self.folder / "console", self.variables))
