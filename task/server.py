@@ -7,8 +7,8 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +75,24 @@ def create_app(
     metrics = metrics or metrics_of(settings)
     application = GeneralPurposeAgentApplication(settings=settings, metrics=metrics)
     services, profile = application.opened
-    api = HttpApi(services, profile, _http_options(settings))
+    http: dict[str, Any] = {**settings.http.model_dump(), "transcription": settings.http.transcription or ""}
+    key = settings.dial_api_key
+    options = HttpOptions(
+        **http,
+        core_key=key.get_secret_value() if key else "",
+        upload_bytes=settings.limits.max_upload_bytes,
+        behind_core=BACKENDS[settings.backend].of_core,
+        dial_bytes=settings.dial_body_bytes,
+        heartbeat_seconds=settings.heartbeat_seconds,
+    )
+    api = HttpApi(services, profile, options)
 
     app = dial_app(
         fast=settings.fast_chunks,
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,
-        lifespan=_lifespan(services, api, warmed_up, shared, metrics, refuse),
+        lifespan=lambda _: _lifespan(services, api, shared, _warm_up(services, metrics, warmed_up, refuse)),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -134,65 +144,41 @@ def _add_routes(
         app.add_api_route("/metrics", figures, methods=["GET"])
 
 
-def _lifespan(
+@asynccontextmanager
+async def _lifespan(
+    services: Services, api: HttpApi, shared: SharedPort | None, warm_up: Coroutine[Any, Any, None]
+) -> AsyncGenerator[None]:
+    warming = asyncio.create_task(warm_up)
+    if shared is not None:
+        shared.joined()
+    yield
+    warming.cancel()
+    await asyncio.wait({warming})
+    await api.close()
+    await services.close()
+
+
+async def _warm_up(
     services: Services,
-    api: HttpApi,
-    warmed_up: Callable[[], None],
-    shared: SharedPort | None,
     metrics: PrometheusMetrics | None,
+    warmed_up: Callable[[], None],
     refuse: Callable[[str], None],
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    async def warm_up() -> None:
-        try:
-            await services.warm_up()
-        finally:
-            warmed_up()
-        while not services.store.refused:
-            store = await services.store.get_if_available()
-            if store is not None and metrics is not None:
-                with suppress(StoreUnavailable):
-                    metrics.waiting(await store.approvals.waiting())
-            await asyncio.sleep(COUNTING_SECONDS)
-        refuse(services.store.refused)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        warming = asyncio.create_task(warm_up())
-        if shared is not None:
-            shared.joined()
-        yield
-        warming.cancel()
-        await asyncio.wait({warming})
-        await api.close()
-        await services.close()
-
-    return lifespan
+) -> None:
+    try:
+        await services.warm_up()
+    finally:
+        warmed_up()
+    while not services.store.refused:
+        store = await services.store.get_if_available()
+        if store is not None and metrics is not None:
+            with suppress(StoreUnavailable):
+                metrics.waiting(await store.approvals.waiting())
+        await asyncio.sleep(COUNTING_SECONDS)
+    refuse(services.store.refused)
 
 
 async def _failed(_: Request, error: Exception) -> Response:
     return failure_of(error).response()
-
-
-def _http_options(settings: Settings) -> HttpOptions:
-    http, key = settings.http, settings.dial_api_key
-    return HttpOptions(
-        http.mode,
-        key.get_secret_value() if key else "",
-        http.hosts,
-        http.origins,
-        http.body_bytes,
-        settings.limits.max_upload_bytes,
-        BACKENDS[settings.backend].of_core,
-        settings.dial_body_bytes,
-        http.requests_per_minute,
-        http.runs_per_caller,
-        http.ui,
-        http.steps,
-        http.detach_seconds,
-        settings.heartbeat_seconds,
-        http.titles,
-        http.transcription or "",
-    )
 
 
 def keep_what_is_loaded() -> None:

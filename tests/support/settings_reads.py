@@ -11,7 +11,7 @@ from task.settings.sources import settings_of
 TASK = Path(__file__).parents[2] / "task"
 # It shows all settings in the documented shape, whether they have an effect or not.
 VIEW = TASK / "console" / "configuration.py"
-PASSED_ON = {("interpreter",), ("store",), ("context",)}  # as a whole
+PASSED_ON = {("interpreter",), ("store",), ("context",), ("http",)}  # as a whole
 
 
 def read_keys() -> set[str]:
