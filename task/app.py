@@ -81,7 +81,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         if not self.tools:
             self.tools = await self._create_tools()
         deployment = parsed.configuration.model or profile.model
-        warnings = profile.without_effect(deployment, parsed.options, parsed.unused)
+        warnings = profile.without_effect(deployment, parsed.options)
         # Of our own making, because a rating names it: knowing the id is enough to rate the answer.
         response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
         start = TraceStart(

@@ -35,8 +35,6 @@ MODES = (
 )
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
 _ASKING = (Role.USER, *INSTRUCTIONS)  # a system message alone is a question too, as for OpenAI
-_ELSEWHERE = {"messages", "model", "stream", "stream_options", "n", "custom_fields", "custom_content"}
-_READ = _FROM_HEADERS | REQUEST_FIELDS | _ELSEWHERE
 _OPTIONS = {*REQUEST_FIELDS, "tool_choice"}
 _NO_OPTIONS = ModelOptions()
 _PLAIN = {"role", "content"}
@@ -135,9 +133,8 @@ def identified(request: FromRequestDeploymentMixin) -> RunCaller | None:
 class DialRequest:
     """A DIAL request, parsed and checked once.
 
-    `options` are the model's, `unused` names what has no effect here, `headers` are those that travel on;
-    `conversation_id` is the client's own, or empty. `owner` is the caller where the guard has identified it; the bucket
-    of `api_key` is, where DIAL Core does.
+    `options` are the model's, `headers` are those that travel on; `conversation_id` is the client's own, or empty.
+    `owner` is the caller where the guard has identified it; the bucket of `api_key` is, where DIAL Core does.
     """
 
     incoming: Sequence[Incoming]
@@ -147,7 +144,6 @@ class DialRequest:
     conversation_id: str
     headers: Mapping[str, str]
     owner: str = ""
-    unused: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, request: Request) -> DialRequest:
@@ -166,26 +162,21 @@ class DialRequest:
                 faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
                 known = ", ".join(AgentConfiguration.model_fields)
                 raise InvalidRequest(f"The configuration does not fit: {faults}. Known are: {known}.") from error
-        own_tools, options = bool(request.tools or request.functions), _NO_OPTIONS
+        options = _NO_OPTIONS
         if not request.model_fields_set.isdisjoint(_OPTIONS):
             fields = request.model_dump(mode="json", include=_OPTIONS, exclude_none=True)
-            choice = None if own_tools else fields.get("tool_choice")
+            # The caller's own functions are not called here, and so not chosen either.
+            choice = None if request.tools or request.functions else fields.get("tool_choice")
             options = ModelOptions.requested(fields)
             options = options if choice in (None, "auto") else replace(options, tool_choice=choice)
         if configuration.temperature is not None:
             options = replace(options, temperature=configuration.temperature)
-        # Fields that nothing reads; those that are off or empty ask for nothing.
-        used = _READ if own_tools else _READ | {"tool_choice"}
-        unused = [name for name in request.model_fields_set - used if getattr(request, name)]
-        if custom is not None:
-            inner = custom.model_fields_set - {"configuration"}
-            unused += [f"custom_fields.{name}" for name in inner if getattr(custom, name)]
         conversation_id, headers = request.conversation_id or "", forwarded(request.headers)
         if conversation_id:
             headers["X-CONVERSATION-ID"] = conversation_id
         caller = identified(request)
         key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
-        return cls(incoming, configuration, options, key, conversation_id, headers, owner, tuple(sorted(unused)))
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner)
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:

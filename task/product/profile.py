@@ -131,7 +131,7 @@ class Profile:
         """
         return _over(self.options if documented is None else _over(documented, self.options), given)
 
-    def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str]) -> tuple[str, ...]:
+    def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str] = ()) -> tuple[str, ...]:
         """The warnings for a request's trace: the names of its fields that nothing reads, and of the options that the
         model's provider does not take."""
         unsent = self.backend.dialect(model).dropped(given)
