@@ -18,7 +18,7 @@ from task.api.failures import ErrorBody, add_failure_handlers, failure_of
 from task.api.files import FileShelf
 from task.api.guard import Guard, HttpOptions
 from task.api.identity import ApiCaller, Identity
-from task.api.responses_schemas import ResponseEvent
+from task.api.responses import ResponseEvent
 from task.api.runs import RunEvent
 from task.api.schemas import SCHEMA_REFERENCE
 from task.api.service import Service

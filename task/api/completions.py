@@ -22,18 +22,12 @@ from task.store.records import RunStatus, json_bytes
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class CustomContentBody(ResponseModel):
-    """DIAL's field beside a message's text; absent where it would be empty."""
-
-    attachments: list[AttachmentBody]
-
-
 class AnswerBody(ResponseModel):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None
     tool_calls: list[ToolCallBody] | None = None
-    custom_content: CustomContentBody | None = None
+    custom_content: dict[Literal["attachments"], list[AttachmentBody]] | None = None  # DIAL's field
 
 
 class ChoiceBody(ResponseModel):
@@ -57,28 +51,9 @@ class CompletionBody(ResponseModel):
     trace: TraceBody | None
 
 
-class CallDelta(ToolCallBody):
-    index: int
-
-
-class AttachmentDelta(AttachmentBody):
-    index: int
-
-
-class CustomContentDelta(ResponseModel):
-    attachments: list[AttachmentDelta]
-
-
-class DeltaBody(ResponseModel):
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    tool_calls: list[CallDelta] | None = None
-    custom_content: CustomContentDelta | None = None
-
-
 class DeltaChoice(ResponseModel):
     index: int
-    delta: DeltaBody
+    delta: dict[str, Any] = Field(description="OpenAI's, with `custom_content.attachments` in the last chunk.")
     logprobs: None
     finish_reason: FinishReason | None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -44,7 +45,6 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_
 _PROVIDER_STATUSES = {n: n for n in (400, 404, 429, 503, 504)} | {413: 400, 422: 400, 408: 504}
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR = {"content": {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}}
-RETRY_AFTER = "Retry-After"
 _REFUSALS: dict[type, tuple[int, str]] = {
     InvalidRequest: (400, "invalid_request"),
     NotFound: (404, "not_found"),
@@ -98,52 +98,43 @@ class Refused(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a caller receives: a sentence, a status, OpenAI's code, and a reference into the log; of a run its ids."""
+    """What a caller receives: OpenAI's error with a reference into the log, its status, the seconds after which to try
+    again, and of a run its ids."""
 
     status: int
-    message: str
-    code: str | None = None
-    param: str | None = None
-    reference: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    error: Mapping[str, Any]
+    retry_after: int | None = None
     ids: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
     def body(self) -> dict[str, Any]:
         """The data of an `ErrorBody`."""
-        error = {
-            "message": self.message,
-            "type": _TYPES.get(self.status, "api_error"),
-            "param": self.param,
-            "code": self.code,
-            "display_message": with_reference(self.message, self.reference),
-            "reference": self.reference or None,
-        }
-        return {"error": error, **self.ids}
+        return {"error": {**self.error, "type": _TYPES.get(self.status, "api_error")}, **self.ids}
 
     def event(self) -> RunError:
         """The `error` event of a run that ended with this failure."""
-        retry = int(self.headers[RETRY_AFTER]) if RETRY_AFTER in self.headers else None
-        return RunError(self.body()["error"], self.status, retry)
+        return RunError(self.body()["error"], self.status, self.retry_after)
 
     @classmethod
     def of_run(cls, state: RunState) -> Failure:
         """The failure that the run's `error` event has recorded, for the run's caller."""
         assert state.failure is not None
-        error, retry = state.failure["error"], state.failure.get("retry_after")
-        headers = {RETRY_AFTER: str(retry)} if retry is not None else {}
-        headers |= {"X-Run-Id": state.run.run_id, "X-Trace-Id": state.run.trace_id or ""}
-        given = error["message"], error.get("code"), error.get("param"), error.get("reference") or ""
-        return cls(state.failure.get("status", 500), *given, headers, state.ids)
+        recorded = state.failure
+        return cls(recorded.get("status", 500), recorded["error"], recorded.get("retry_after"), state.ids)
 
-    def response(self) -> Response:
-        return JsonResponse(self.body(), self.status, self.headers)
+    def response(self, headers: Mapping[str, str] | None = None) -> Response:
+        given = dict(headers or {})
+        if self.retry_after is not None:
+            given["Retry-After"] = str(self.retry_after)
+        if self.ids:
+            given |= {"X-Run-Id": self.ids["run_id"] or "", "X-Trace-Id": self.ids["trace_id"] or ""}
+        return JsonResponse(self.body(), self.status, given)
 
 
 class RunFailed(AgentError):
     """A run has failed before it had an answer."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
+        super().__init__(failure.error["message"])
         self.failure = failure
 
 
@@ -154,16 +145,16 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case RunFailed():
             return error.failure
         case Refused():
-            headers = _retry(error.retry_after)
-            return refused(error.status, str(error), error.code, error.param, headers, reference, error.detail)
+            given = error.code, error.param, error.retry_after
+            return refused(error.status, str(error), *given, reference=reference, detail=error.detail)
         case InvalidRequest() | StoreUnavailable():
             status, code = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-            param = "Idempotency-Key" if isinstance(error, KeyReused) else None
-            return refused(status, str(error), code, param, _retry(5 if status >= 429 else None), reference)
+            param, retry = "Idempotency-Key" if isinstance(error, KeyReused) else None, 5 if status >= 429 else None
+            return refused(status, str(error), code, param, retry, reference=reference)
         case ProviderError():
             reference, text = reported(error, model)
-            status, headers = _PROVIDER_STATUSES.get(error.status_code or 0, 502), _retry(error.retry_after)
-            return Failure(status, text, error.code, reference=reference, headers=headers)
+            status = _PROVIDER_STATUSES.get(error.status_code or 0, 502)
+            return _failure(status, text, error.code, None, reference, error.retry_after)
         case _:
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
             return internal_failure(reference)
@@ -174,7 +165,8 @@ def refused(
     message: str,
     code: str | None = None,
     param: str | None = None,
-    headers: Mapping[str, str] | None = None,
+    retry_after: float | None = None,
+    *,
     reference: str = "",
     detail: str = "",
 ) -> Failure:
@@ -183,17 +175,21 @@ def refused(
     level = logging.WARNING if status >= 500 else logging.INFO
     why = f": {detail}" if detail else ""
     logger.log(level, "a request was refused (reference %s, status %s, code %s)%s", reference, status, code, why)
-    return Failure(status, message, code, param, reference, headers or {})
+    return _failure(status, message, code, param, reference, retry_after)
 
 
 def internal_failure(reference: str) -> Failure:
     """A fault of ours, which the log explains under this reference."""
     text = with_reference("Something went wrong on our side. Try again.", reference)
-    return Failure(500, text, "internal_error", reference=reference)
+    return _failure(500, text, "internal_error", None, reference)
 
 
-def _retry(seconds: float | None) -> dict[str, str]:
-    return {RETRY_AFTER: str(max(1, round(seconds + 0.499)))} if seconds is not None else {}
+def _failure(
+    status: int, message: str, code: str | None, param: str | None, reference: str, retry_after: float | None = None
+) -> Failure:
+    error = {"message": message, "param": param, "code": code, "reference": reference or None}
+    seconds = max(1, ceil(retry_after)) if retry_after is not None else None
+    return Failure(status, {**error, "display_message": with_reference(message, reference)}, seconds)
 
 
 _OF_TYPES = frozenset("([")  # tagged-union[…], function-after[…], (text)
@@ -234,7 +230,7 @@ def add_failure_handlers(app: FastAPI) -> None:
             headers["Allow"] = ", ".join(sorted({name for route in matching for name in route.methods or ()}))
             code = "method_not_allowed"
             text = "This address does not accept that method; /openapi.json lists those it accepts."
-        return refused(error.status_code, text, code, headers=headers).response()
+        return refused(error.status_code, text, code).response(headers)
 
     app.add_exception_handler(AgentError, failed)
     app.add_exception_handler(500, failed)

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from task.api.failures import FILE_TOO_LARGE, Refused, failures
 from task.api.identity import ApiCaller
-from task.api.schemas import UNKNOWN_TYPE, ResponseModel
+from task.api.schemas import UNKNOWN_TYPE, DeletedBody, ResponseModel
 from task.api.service import ByteStream, CurrentService, router
 from task.core_client.files import file_id_of, file_url, in_reach
 from task.errors import NotFound, ToolError
@@ -110,15 +110,6 @@ class FileShelf:
         items.sort(key=_created, reverse=True)
         return [_body(item) for item in items if item.get("nodeType") == "ITEM"]
 
-    @asynccontextmanager
-    async def opened(self, caller: ApiCaller, file_id: str) -> AsyncGenerator[tuple[FileBody, aiohttp.ClientResponse]]:
-        """The file, and Core's answer with its content as it arrives. Raises `NotFound`."""
-        file = await self.find(caller, file_id)
-        # However long the caller takes to read it, Core sends the next part soon.
-        timeout = aiohttp.ClientTimeout(sock_connect=5, sock_read=SECONDS)
-        async with self._request(caller, "GET", f"/v1/{file.url}", missing=_missing(file_id), timeout=timeout) as found:
-            yield file, found
-
     async def delete(self, caller: ApiCaller, file_id: str) -> None:
         file = await self.find(caller, file_id)
         await self._call(caller, "DELETE", f"/v1/{file.url}", missing=_missing(file_id))
@@ -129,13 +120,14 @@ class FileShelf:
 
     async def _call(self, caller: ApiCaller, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
         timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
-        async with self._request(caller, method, path, missing=missing, data=data, timeout=timeout) as response:
+        async with self.request(caller, method, path, missing=missing, data=data, timeout=timeout) as response:
             return await response.read()
 
     @asynccontextmanager
-    async def _request(
+    async def request(
         self, caller: ApiCaller, method: str, path: str, *, missing: str, **options: Any
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Core's answer to the caller's request, as it arrives; with `missing`, the sentence of `NotFound`."""
         url, headers = f"{self.services.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
         try:
             async with self.services.session.request(
@@ -188,12 +180,6 @@ class FileList(ResponseModel):
     has_more: bool
 
 
-class FileDeleted(ResponseModel):
-    id: str
-    object: Literal["file"]
-    deleted: bool
-
-
 routes = router("OpenAI", "/v1")
 
 
@@ -242,8 +228,12 @@ async def get_file(file_id: str, service: CurrentService) -> Any:
 
 
 async def _opened(file_id: str, service: CurrentService) -> AsyncGenerator[tuple[FileBody, aiohttp.ClientResponse]]:
-    async with service.shelf.opened(service.caller, file_id) as file:
-        yield file
+    file = await service.shelf.find(service.caller, file_id)
+    # However long the caller takes to read it, Core sends the next part soon.
+    timeout = aiohttp.ClientTimeout(sock_connect=5, sock_read=SECONDS)
+    where = service.caller, "GET", f"/v1/{file.url}"
+    async with service.shelf.request(*where, missing=_missing(file_id), timeout=timeout) as found:
+        yield file, found
 
 
 @routes.get(
@@ -260,7 +250,7 @@ async def read_file(opened: Annotated[tuple[FileBody, aiohttp.ClientResponse], D
     return ByteStream(found.content.iter_any(), 200, headers, UNKNOWN_TYPE)
 
 
-@routes.delete("/files/{file_id}", response_model=FileDeleted, responses=failures(404))
+@routes.delete("/files/{file_id}", response_model=DeletedBody, responses=failures(404))
 async def delete_file(file_id: str, service: CurrentService) -> Any:
     """Remove a file."""
     await service.shelf.delete(service.caller, file_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -101,11 +101,11 @@ def _rendered(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
 TAGS = frozenset(
     [
         *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul"),
-        *("ol", "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td", "input", "sup", "section"),
+        *("ol", "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td", "input"),
     ]
 )
 ATTRIBUTES = {
-    "a": {"href", "title", "class"},
+    "a": {"href", "title"},
     "img": {"src", "alt", "title"},
     "code": {"class"},
     "span": {"class", "title"},
@@ -113,13 +113,10 @@ ATTRIBUTES = {
     "th": {"align"},
     "td": {"align"},
     "input": {"type", "checked", "disabled"},
-    "section": {"class"},
 }
-_CLASSES = {"span": {"unloaded", "math", "math display"}, "a": {"note"}, "section": {"notes"}}
 _LINK = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
 _FILE = re.compile(r"files/[^\s\"'<>\\]+\Z")
 _BARE_FILE = re.compile(r"[^\s/]{1,200}/[^\s\"'<>\\]{0,500}[^\s\"'<>\\.,;:!?()\[\]{}*_]")
-_NOTE = re.compile(r"#note-\d+\Z")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
 _ALIGNED = re.compile(r' style="text-align:(left|right|center)"')
 
@@ -166,7 +163,6 @@ def _grouped(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 @cache
 def _reader() -> MarkdownIt:
     from markdown_it import MarkdownIt
-    from mdit_py_plugins.footnote import footnote_plugin
     from mdit_py_plugins.tasklists import tasklists_plugin
 
     reader = MarkdownIt("commonmark", {"html": False, "linkify": True}).enable(["table", "strikethrough", "linkify"])
@@ -176,11 +172,7 @@ def _reader() -> MarkdownIt:
     reader.validateLink = lambda url: bool(_LINK.match(url) or _FILE.match(url) or _PICTURE.match(url))
     reader.add_render_rule("image", _image)
     formula_rules(reader)
-    reader.use(tasklists_plugin)
-    reader.use(footnote_plugin, inline=False)
-    for name, rule in _NOTES.items():
-        reader.add_render_rule(name, rule)
-    return reader
+    return reader.use(tasklists_plugin)
 
 
 def _file_length(_: Any, text: str, place: int) -> int:
@@ -209,17 +201,6 @@ def _image(
     return f'<span class="unloaded" title="{escape(address)}">{escape(text)}</span>'
 
 
-_NOTE_MARK = '<sup><a class="note" href="#note-{0}">{0}</a></sup>'
-# The ids of the plugin's own HTML would meet those of other messages; the page finds a note by its place.
-_NOTES: dict[str, Callable[..., str]] = {
-    "footnote_ref": lambda _, tokens, place, *__: _NOTE_MARK.format(tokens[place].meta["id"] + 1),
-    "footnote_block_open": lambda *_: '<section class="notes"><ol>',
-    "footnote_block_close": lambda *_: "</ol></section>",
-    "footnote_open": lambda *_: "<li>",
-    "footnote_anchor": lambda *_: "",
-}
-
-
 def _clean(html: str) -> str:
     import nh3
 
@@ -235,11 +216,11 @@ def _clean(html: str) -> str:
 
 def _allowed(tag: str, name: str, value: str) -> str | None:
     if name == "href":
-        return value if _LINK.match(value) or _FILE.match(value) or _NOTE.match(value) else None
+        return value if _LINK.match(value) or _FILE.match(value) else None
     if name == "src":
         return value if _PICTURE.match(value) else None
     if tag == "input" and name == "type":
         return "checkbox"
-    if name == "class" and tag in _CLASSES:
-        return value if value in _CLASSES[tag] else None
+    if name == "class" and tag == "span":
+        return value if value in ("unloaded", "math", "math display") else None
     return value

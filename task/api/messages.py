@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Mode = Literal["default", "ask", "read_only"]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 SessionId = Annotated[str, Field(min_length=1, max_length=100)]
-Persona = Annotated[str, Field(min_length=1, max_length=200)]
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -144,36 +143,28 @@ class StreamOptions(RequestModel):
     include_usage: bool | None = None
 
 
-class OpenRequest(RequestModel):
-    """A request that may have fields we do not know: its trace warns of those without effect."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @property
-    def unknown(self) -> list[str]:
-        """The names of the fields that we do not know; those that are off or empty ask for nothing."""
-        return sorted(name for name, value in (self.model_extra or {}).items() if value)
-
-
-class AnswerRequest(OpenRequest):
-    """The fields of every request for an answer.
+class AnswerRequest(RequestModel):
+    """The fields of every request for an answer. It may have others that we do not know: its trace warns of those
+    without effect.
 
     Ours are `experiment` (a label), `permission_mode`, `persona` (one of `GET /personas`), and `scrub_pii`, which
     removes personal data from the model's answers where its provider can.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     model: str | None = Field(default=None, max_length=200)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     experiment: Label | None = None
     permission_mode: Mode = "default"
-    persona: Persona | None = None
+    persona: Label | None = None
     scrub_pii: bool | None = None
 
     @property
-    def chat_messages(self) -> Sequence[ChatMessage]:
-        """The request's messages as those of chat completions."""
-        return ()
+    def unknown(self) -> list[str]:
+        """The names of the fields that we do not know; those that are off or empty ask for nothing."""
+        return sorted(name for name, value in (self.model_extra or {}).items() if value)
 
 
 class ChatFields(AnswerRequest):
@@ -186,10 +177,6 @@ class ChatFields(AnswerRequest):
     max_tokens: Tokens | None = None
     session_id: SessionId | None = None
     system_prompt: Text | None = None
-
-    @property
-    def chat_messages(self) -> Sequence[ChatMessage]:
-        return self.messages
 
 
 class ProviderFields(RequestModel):
@@ -230,10 +217,12 @@ class ChatCompletionRequest(ChatFields, ProviderFields):
 
 @dataclass(frozen=True, slots=True)
 class IncomingMessages:
-    """A request's messages without the system prompt that stood in front, which is `prompt`."""
+    """A request's messages without the system prompt that stood in front, which is `prompt`; personal data is never
+    removed from that one, also where the request wants it (`scrubs_prompt`)."""
 
     messages: tuple[Message, ...]
     prompt: str | None = None
+    scrubs_prompt: bool = False
 
 
 async def read_messages(shelf: FileShelf, caller: ApiCaller, bodies: Sequence[ChatMessage]) -> IncomingMessages:
@@ -242,11 +231,11 @@ async def read_messages(shelf: FileShelf, caller: ApiCaller, bodies: Sequence[Ch
     Raises:
         InvalidRequest: they end with an answer, or a file in them cannot be read.
     """
-    first, prompt, messages = bodies[0], None, list[Message]()
+    first, prompt, scrubs, messages = bodies[0], None, False, list[Message]()
     if isinstance(bodies[-1], AssistantMessage):
         raise InvalidRequest("The last message must be the user's, a system's, or the result of a tool of yours.")
     if isinstance(first, SystemMessage) and len(bodies) > 1:
-        prompt, bodies = _text(first.content), bodies[1:]
+        prompt, scrubs, bodies = _text(first.content), bool(first.scrub_pii), bodies[1:]
     for body in bodies:
         match body:
             case SystemMessage():
@@ -262,7 +251,7 @@ async def read_messages(shelf: FileShelf, caller: ApiCaller, bodies: Sequence[Ch
                 is_text = isinstance(sent, str)
                 message = Message(Role.USER, sent) if is_text else await _with_files(shelf, caller, sent)
         messages.append(replace(message, scrub_pii=bool(body.scrub_pii)))
-    return IncomingMessages(tuple(messages), prompt)
+    return IncomingMessages(tuple(messages), prompt, scrubs)
 
 
 async def _with_files(shelf: FileShelf, caller: ApiCaller, content: Sequence[Part]) -> Message:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -15,7 +14,6 @@ from task.api.messages import ChatFields, UserMessage
 from task.api.schemas import AttachmentBody, RequestModel, ResponseModel, Text
 from task.api.service import CurrentKey, CurrentService, router
 from task.api.traces import TraceBody
-from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.llm.window import schema_tokens
 from task.product.profile import offered
 from task.store.records import Prompt, RunStatus
@@ -63,17 +61,15 @@ async def chat(body: ChatRequest, key: CurrentKey, service: CurrentService) -> A
     async with service.runner.once(service.owner, key) as run:
         if run is None:
             received = await service.read(body.messages)
-            fields = REQUEST_FIELDS & ChatRequest.model_fields.keys()
-            asked = ModelOptions.requested(body.model_dump(include=set(fields)))
-            asked = replace(asked, max_tokens=asked.max_tokens or CHAT_TOKENS)
-            prompt = body.system_prompt if received.prompt is None else received.prompt
-            if prompt is None:
+            prompt = body.system_prompt
+            if prompt is None and received.prompt is None:
                 # The documented prompt, which promises only tools that are there, and the agent's own.
                 tools = named((await offered(service.services, service.profile))[0])
                 found = " and ".join(words for name, words in CHAT_TOOLS.items() if name in tools)
                 promised = f" with access to {found} tools" if found else ""
                 prompt = f"{CHAT_PROMPT}{promised}.\n\n{service.profile.prompt}"
-            options = await service.run_options("chat", body, asked, prompt)
+            given = {"max_tokens": body.max_tokens or CHAT_TOKENS}
+            options = await service.run_options("chat", body, received, prompt, given)
             prepared = await service.preparing.in_session(service.caller, received.messages, options, body.session_id)
             run = await service.runner.start(prepared, key)
     live = await service.runner.follow(service.owner, run.run_id)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
+
+from pydantic import Field
 
 from task.api.failures import Refused, failures
 from task.api.responses_input import NamedResponseTool, ResponseRequest, messages_of, options_of
-from task.api.responses_schemas import ResponseBody, ResponseDeleted, ResponseEvent
+from task.api.schemas import AttachmentBody, DeletedBody, ResponseModel
 from task.api.service import CurrentKey, CurrentService, Service, router, sse, stream_of
 from task.conversation.messages import Attachment, Message
 from task.conversation.sources import marker_of, number_of
@@ -25,6 +27,60 @@ if TYPE_CHECKING:
     from task.store.store import Store
 
 DOOR = "responses"
+
+
+class ResponseBody(ResponseModel):
+    """OpenAI's response, whose reference describes it, with our `attachments` and where to find the rest."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete", "failed", "cancelled", "in_progress"]
+    model: str
+    output: list[dict[str, Any]]
+    attachments: list[AttachmentBody] = Field(description="All that the answer carries beside its text.")
+    usage: dict[str, Any] | None
+    error: dict[str, str] | None
+    incomplete_details: dict[str, str] | None
+    instructions: str | None
+    previous_response_id: str | None
+    store: bool
+    temperature: float | None
+    top_p: float | None
+    max_output_tokens: int | None
+    tools: list[dict[str, Any]]
+    tool_choice: str | dict[str, str]
+    parallel_tool_calls: bool
+    text: dict[str, Any]
+    reasoning: dict[str, str | None]
+    background: bool
+    metadata: dict[str, str]
+    session_id: str | None
+    run_id: str
+    trace_id: str
+
+
+class ResponseEvent(ResponseModel):
+    """One of OpenAI's events of a streamed response, whose reference describes each `type`. The first ones hold the
+    response as it starts, the last one as it ended."""
+
+    type: str
+    sequence_number: int
+    response: ResponseBody | None = None
+    output_index: int | None = None
+    item: dict[str, Any] | None = None
+    item_id: str | None = None
+    content_index: int | None = None
+    part: dict[str, Any] | None = None
+    delta: str | None = None
+    text: str | None = None
+    logprobs: list[None] | None = None
+    annotation_index: int | None = None
+    annotation: dict[str, Any] | None = None
+    name: str | None = None
+    arguments: str | None = None
+
+
 routes = router("OpenAI", "/v1")
 
 
@@ -53,7 +109,7 @@ async def get_response(response_id: str, service: CurrentService, stream: bool =
     return response_body(await stored_response(await service.store(), service.owner, response_id))
 
 
-@routes.delete("/responses/{response_id}", response_model=ResponseDeleted, responses=failures(404, 409))
+@routes.delete("/responses/{response_id}", response_model=DeletedBody, responses=failures(404, 409))
 async def delete_response(response_id: str, service: CurrentService) -> Any:
     """Remove a response with its trace; what later responses continue stays in their conversation."""
     store = await service.store()
@@ -64,15 +120,14 @@ async def delete_response(response_id: str, service: CurrentService) -> Any:
 
 async def _run_request(service: Service, body: ResponseRequest) -> RunRequest:
     received, choice, previous = await service.read(messages_of(body)), body.tool_choice, body.previous_response_id
-    if isinstance(choice, NamedResponseTool):
-        choice = {"type": "function", "function": {"name": choice.name}}
+    named = isinstance(choice, NamedResponseTool)
     options = await service.run_options(
         DOOR,
         body,
-        options_of(body),
-        received.prompt,
+        received,
+        given=options_of(body),
         tools=tuple(tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()),
-        choice=choice,
+        choice={"type": "function", "function": {"name": choice.name}} if named else choice,
         previous=previous,
         metadata=body.metadata or {},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -10,9 +10,8 @@ from pydantic import Discriminator, Field, Tag
 from task.api import messages as chat
 from task.api.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
 from task.errors import InvalidRequest
-from task.llm.base import REQUEST_FIELDS, ModelOptions
 
-UNREAD = "[A picture or a file stands here; of a tool's result only the text is read.]"
+UNREAD = "[A picture or a file stands here; only the text is read.]"
 
 
 class InputText(RequestModel):
@@ -93,18 +92,20 @@ class Reasoning(RequestModel):
     summary: Text | None = None
 
 
-class TextFormat(RequestModel):
-    """`text`, `json_object`, or `json_schema` with `name` and `schema`."""
+class PlainFormat(RequestModel):
+    type: Literal["text", "json_object"]
 
-    type: Literal["text", "json_object", "json_schema"]
-    name: chat.Name | None = None
+
+class SchemaFormat(RequestModel):
+    type: Literal["json_schema"]
+    name: chat.Name
     description: Text | None = None
-    given: Json | None = Field(default=None, alias="schema")
+    given: Json = Field(alias="schema")
     strict: bool | None = None
 
 
 class TextConfig(RequestModel):
-    format: TextFormat | None = None
+    format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
     verbosity: Text | None = None
 
 
@@ -133,38 +134,25 @@ class ResponseRequest(chat.AnswerRequest, chat.ProviderFields):
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
 
     @property
-    def chat_messages(self) -> Sequence[chat.ChatMessage]:
-        return messages_of(self)
-
-    @property
     def unknown(self) -> list[str]:
         summary = self.reasoning is not None and self.reasoning.summary is not None
         return sorted([*super().unknown, *(["reasoning.summary"] if summary else [])])
 
 
-def options_of(body: ResponseRequest) -> ModelOptions:
-    """The options that the request gives.
-
-    Raises:
-        InvalidRequest: a JSON schema without a name or without the schema.
-    """
-    wanted = body.text.format if body.text is not None else None
-    form: dict[str, Any] | None = None
-    if wanted is not None and wanted.type == "json_object":
-        form = {"type": "json_object"}
-    elif wanted is not None and wanted.type == "json_schema":
-        if wanted.name is None or wanted.given is None:
-            raise InvalidRequest("A format of the type json_schema needs name and schema.")
-        schema = wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})
+def options_of(body: ResponseRequest) -> dict[str, Any]:
+    """The request's options that chat completions call otherwise, as they call them."""
+    text, form = body.text or TextConfig(), None
+    if isinstance(text.format, SchemaFormat):
+        schema = text.format.model_dump(by_alias=True, exclude_none=True, exclude={"type"})
         form = {"type": "json_schema", "json_schema": schema}
-    given = body.model_dump(include=set(REQUEST_FIELDS & ResponseRequest.model_fields.keys()))
-    named = {
+    elif text.format is not None and text.format.type == "json_object":
+        form = {"type": "json_object"}
+    return {
         "max_tokens": body.max_output_tokens,
         "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
         "response_format": form,
-        "verbosity": body.text.verbosity if body.text is not None else None,
+        "verbosity": text.verbosity,
     }
-    return ModelOptions.requested({**given, **named})
 
 
 def messages_of(body: ResponseRequest) -> list[chat.ChatMessage]:
@@ -174,37 +162,36 @@ def messages_of(body: ResponseRequest) -> list[chat.ChatMessage]:
         messages.append(chat.SystemMessage(role="system", content=body.instructions))
     if isinstance(body.input, str):
         return [*messages, chat.UserMessage(role="user", content=body.input)]
-    calls: list[chat.CallBody] = []
-    for item in body.input:
-        if isinstance(item, InputCall):
-            function = chat.CalledFunction(name=item.name, arguments=item.arguments)
-            calls.append(chat.CallBody(id=item.call_id, function=function))
-            continue
-        if calls:
-            messages.append(chat.AssistantMessage(role="assistant", tool_calls=calls))
-            calls = []
-        messages.append(_message(item))
-    return [*messages, chat.AssistantMessage(role="assistant", tool_calls=calls)] if calls else messages
+    for are_calls, items in groupby(body.input, lambda item: isinstance(item, InputCall)):
+        if are_calls:
+            messages.append(chat.AssistantMessage(role="assistant", tool_calls=[_call(item) for item in items]))
+        else:
+            messages += map(_message, items)
+    return messages
 
 
-def _message(item: InputMessage | InputResult) -> chat.ChatMessage:
+def _call(item: Any) -> chat.CallBody:
+    return chat.CallBody(id=item.call_id, function=chat.CalledFunction(name=item.name, arguments=item.arguments))
+
+
+def _message(item: Any) -> chat.ChatMessage:
     scrub = item.scrub_pii
-    if isinstance(item, InputResult):
-        parts = (
-            [item.output]
-            if isinstance(item.output, str)
-            else [part.text if isinstance(part, InputText) else UNREAD for part in item.output]
-        )
-        return chat.ToolMessage(role="tool", content="\n".join(parts), tool_call_id=item.call_id, scrub_pii=scrub)
-    if item.role == "user":
-        content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
-        return chat.UserMessage(role="user", content=content, scrub_pii=scrub)
-    text = item.content
-    if not isinstance(text, str):
-        text = "\n".join(part.text for part in text if isinstance(part, InputText | chat.RefusalPart))
-    if item.role == "assistant":
-        return chat.AssistantMessage(role="assistant", content=text, scrub_pii=scrub)
-    return chat.SystemMessage(role=item.role, content=text, scrub_pii=scrub)
+    match item:
+        case InputResult():
+            return chat.ToolMessage(role="tool", content=_text(item.output), tool_call_id=item.call_id, scrub_pii=scrub)
+        case InputMessage(role="user", content=content):
+            sent = content if isinstance(content, str) else [_part(part) for part in content]
+            return chat.UserMessage(role="user", content=sent, scrub_pii=scrub)
+        case InputMessage(role="assistant"):
+            return chat.AssistantMessage(role="assistant", content=_text(item.content), scrub_pii=scrub)
+        case _:
+            return chat.SystemMessage(role=item.role, content=_text(item.content), scrub_pii=scrub)
+
+
+def _text(content: str | list[Any]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(UNREAD if isinstance(part, InputImage | InputFile) else part.text for part in content)
 
 
 def _part(part: MessagePart) -> chat.Part:
@@ -215,8 +202,7 @@ def _part(part: MessagePart) -> chat.Part:
             return chat.ImagePart(type="image_url", image_url=chat.ImageUrl(url=url, detail=part.detail))
         case InputImage(file_id=None):
             raise InvalidRequest("A picture needs image_url or file_id.")
-        case InputImage():
-            return chat.FilePart(type="file", file=chat.FileContent(file_id=part.file_id))
-        case InputFile():
-            content = chat.FileContent(file_id=part.file_id, file_data=part.file_data, filename=part.filename)
-            return chat.FilePart(type="file", file=content)
+        case _:
+            return chat.FilePart(
+                type="file", file=chat.FileContent(**part.model_dump(exclude={"type", "detail", "image_url"}))
+            )

@@ -115,6 +115,12 @@ Cursor = Annotated[str | None, Query(max_length=200), _OF_A_PAGE]
 QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]
 
 
+class DeletedBody(ResponseModel):
+    id: str
+    object: Literal["file", "response"]
+    deleted: bool
+
+
 class PageBody(ResponseModel):
     """`cursor` is for the next page and null on the last one."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,6 @@ from task.api.messages import (
     ChatMessage,
     IncomingMessages,
     NamedTool,
-    SystemMessage,
     read_messages,
 )
 from task.api.schemas import SCHEMA_REFERENCE, JsonResponse
@@ -72,25 +71,34 @@ class Service:
         return await read_messages(self.shelf, self.caller, bodies)
 
     async def run_options(
-        self, door: str, body: AnswerRequest, asked: ModelOptions, *prompts: str | None, **more: Any
+        self,
+        door: str,
+        body: AnswerRequest,
+        received: IncomingMessages,
+        prompt: str | None = None,
+        given: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> RunOptions:
-        """How to answer with the options that are `asked` for; the system prompt is the first of `prompts`.
+        """How to answer with the options in the request, which those `given` replace; `prompt` is for messages that
+        bring none of their own.
 
         Raises:
             InvalidRequest: there is no such persona.
         """
-        profile, persona, messages = self.profile, body.persona or "", body.chat_messages
+        profile, persona = self.profile, body.persona or ""
         await profile.context_prompt(persona)
         model = profile.model if body.model in (None, "", AGENT) else body.model
+        fields = body.model_dump(include=set(REQUEST_FIELDS & type(body).model_fields.keys()))
+        asked = ModelOptions.requested({**fields, **(given or {})})
         warnings = [*profile.without_effect(model, asked, body.unknown)]
-        if len(messages) > 1 and isinstance(messages[0], SystemMessage) and messages[0].scrub_pii:
+        if received.scrubs_prompt:
             warnings.append("scrub_pii had no effect on the system prompt")
         if (tokens := asked.max_tokens or 0) > DOCUMENTED_TOKENS:
             warnings.append(f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
         return RunOptions(
             door,
             model,
-            next((prompt for prompt in prompts if prompt is not None), None),
+            prompt if received.prompt is None else received.prompt,
             profile.options_for(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P)),
             mode=PermissionMode(body.permission_mode),
             experiment=body.experiment,
@@ -102,11 +110,10 @@ class Service:
     async def completion_options(
         self, door: str, body: ChatCompletionRequest, received: IncomingMessages
     ) -> RunOptions:
-        choice, asked = body.tool_choice, ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS)))
-        prompts = received.prompt, body.system_prompt
+        choice = body.tool_choice
         tools = tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools])
         choice = choice.model_dump() if isinstance(choice, NamedTool) else choice
-        return await self.run_options(door, body, asked, *prompts, tools=tools, choice=choice)
+        return await self.run_options(door, body, received, body.system_prompt, tools=tools, choice=choice)
 
     async def wait(self, live: LiveRun) -> None:
         """Wait for the end of the run; the SDK's middleware cancels this when the client leaves.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from task.shared.redis_store import RedisStore
 
@@ -12,26 +11,22 @@ MOST_BUCKETS = 10_000
 LEAST_WAIT = 0.001  # seconds: never 0, which would read as "now"
 
 
-class Buckets(Protocol):
-    """Buckets by name, each full at first and refilled at a steady rate."""
-
-    async def take(self, name: str, per_minute: int) -> float | None:
-        """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
-        ...
+# Takes one request of `per_minute` out of the bucket of a name; when it is empty, the seconds until it is not.
+Take = Callable[[str, int], Awaitable[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """The limits of all replicas in Redis; while it cannot be used, those of `own`, which start full."""
+    """The limits of all replicas in Redis; while it cannot be used, those of `own`, whose buckets start full."""
 
-    own: Buckets
+    own: Take
     redis: RedisStore | None = None
 
     async def take(self, name: str, per_minute: int) -> float | None:
-        """As `Buckets.take`."""
+        """As `Take`."""
         if self.redis is not None and (wait := await self.redis.take(name, per_minute)) is not None:
             return wait or None
-        return await self.own.take(name, per_minute)
+        return await self.own(name, per_minute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,7 @@ class MemoryBuckets:
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     async def take(self, name: str, per_minute: int) -> float | None:
-        """As `Buckets.take`."""
+        """As `Take`."""
         now = self.clock()
         level, wait = taken(self._buckets.get(name), per_minute, now)
         if wait is None:

@@ -108,12 +108,11 @@ class RedisStore:
 
     async def get(self, key: str) -> bytes | None:
         """What is stored for documents under the key."""
-        found = await self._run("read", lambda redis: redis.get(PREFIX + key))
-        return found if isinstance(found, bytes) else None
+        return (await self.get_many([key]))[0]
 
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         if len(value) <= MAX_BYTES:
-            await self._run("write", lambda redis: redis.set(PREFIX + key, value, ex=seconds))
+            await self.put_many({key: value}, seconds)
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """One value for each key."""
@@ -137,8 +136,8 @@ class RedisStore:
 
         async def command(redis: Redis) -> list[Any]:
             pipeline = redis.pipeline(transaction=False)
-            pipeline.get(_listing(key))
-            pipeline.pttl(_listing(key))
+            pipeline.get(f"{SHARED}mcp:{key}")
+            pipeline.pttl(f"{SHARED}mcp:{key}")
             return await pipeline.execute()
 
         found = await self._run("read", command, self._short)
@@ -147,7 +146,8 @@ class RedisStore:
         return found[0], max(seconds - found[1] / 1000, 0.0)
 
     async def put_listing(self, key: str, value: bytes, seconds: float) -> None:
-        await self._run("write", lambda redis: redis.set(_listing(key), value, px=int(seconds * 1000)), self._short)
+        kept = int(seconds * 1000)
+        await self._run("write", lambda redis: redis.set(f"{SHARED}mcp:{key}", value, px=kept), self._short)
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one of `per_minute` requests: 0, or the seconds until there is one; None: Redis cannot be used."""
@@ -166,7 +166,7 @@ class RedisStore:
         if count != 0:
             self._held.add((place, holder))
             if self._beating is None:
-                self._beating = asyncio.create_task(self._renew_for_ever())
+                self._beating = asyncio.create_task(self._renew_repeatedly())
         return count
 
     async def release(self, place: str, holder: str) -> None:
@@ -201,7 +201,7 @@ class RedisStore:
         if self._redis is not None:
             await self._redis.aclose()
 
-    async def _renew_for_ever(self) -> None:
+    async def _renew_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(self._beat_seconds)
             await self.renew()
@@ -223,8 +223,7 @@ class RedisStore:
                 await self.release(place, holder)
 
     def _holding(self, redis: Redis, place: str, holder: str, most: int | None) -> Awaitable[int]:
-        limit = _UNLIMITED if most is None else most
-        return cast("Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, limit, self._lease))
+        return cast("Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, most or _UNLIMITED, self._lease))
 
     async def _run(
         self, kind: Kind, command: Callable[[Redis], Awaitable[_Answer]], seconds: float | None = None
@@ -234,7 +233,10 @@ class RedisStore:
                 return None
             if scope in self._faults:  # this command tries it, and no other meanwhile
                 self._resting_until[scope] = self._clock() + self._rest
-        await _loaded()
+        if (
+            "redis.asyncio" not in sys.modules
+        ):  # which takes a quarter of a second, in which other requests must not wait
+            await asyncio.to_thread(import_module, "redis.asyncio")
         from redis.exceptions import RedisError
 
         try:
@@ -296,31 +298,16 @@ def _wrong(url: str) -> str:
             return f"{name} needs rediss://"
         if name == "ssl_cert_reqs" and value not in _VERIFICATIONS:
             return f"{name} is none, optional or required"
-        if name in _FILES and (fault := _file_fault(name, value)):
-            return f"{name} {value}: {fault}"
+        try:
+            if name == "ssl_ca_certs":
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(value)
+            elif name in _FILES:
+                Path(value).read_bytes()
+        except ssl.SSLError:
+            return f"{name} {value}: it contains no certificate"
+        except OSError as error:
+            return f"{name} {value}: {error.strerror or 'it cannot be read'}"
     return ""
-
-
-def _file_fault(name: str, path: str) -> str:
-    try:
-        Path(path).read_bytes()
-        if name == "ssl_ca_certs":
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except ssl.SSLError:
-        return "it contains no certificate"
-    except OSError as error:
-        return error.strerror or "it cannot be read"
-    return ""
-
-
-async def _loaded() -> None:
-    # Its import takes a quarter of a second, in which other requests must not wait.
-    if "redis.asyncio" not in sys.modules:
-        await asyncio.to_thread(import_module, "redis.asyncio")
-
-
-def _listing(key: str) -> str:
-    return f"{SHARED}mcp:{key}"
 
 
 def _place(place: str) -> str:
@@ -330,35 +317,24 @@ def _place(place: str) -> str:
 def _reason(error: BaseException) -> str:
     from redis import exceptions as redis
 
-    match _tls_fault(error) or error:
-        case ssl.SSLCertVerificationError():
-            return "The certificate of Redis is not trusted; add ?ssl_ca_certs=/path/of/its/ca.crt to AGENT_REDIS_URL"
-        case ssl.SSLError():
-            return "Redis does not speak TLS at this address; correct the scheme or the port of AGENT_REDIS_URL"
-        case redis.AuthenticationError() | redis.AuthorizationError():
-            return "Redis refuses the user name or the password of AGENT_REDIS_URL"
-        case redis.ResponseError() if _lacks_rights(error):
-            return "Redis does not let the user of AGENT_REDIS_URL run a command that is needed; extend its ACL"
-        case redis.ReadOnlyError():
-            return "This Redis is a read-only replica; AGENT_REDIS_URL must lead to the primary"
-        case redis.OutOfMemoryError():
-            return "Redis is full; raise its maxmemory, or set its maxmemory-policy to allkeys-lru"
-        case redis.BusyLoadingError():
-            return "Redis is still loading its data"
-        case redis.TimeoutError() | TimeoutError():
-            return "Redis does not answer in time"
-        case redis.ConnectionError() | OSError():
-            return "Redis cannot be reached"
-        case _:
-            return f"Redis refuses a command ({type(error).__name__})"
-
-
-def _lacks_rights(error: BaseException) -> bool:
-    from redis.exceptions import NoPermissionError
-
+    tls = _tls_fault(error)
     # What a script may not do is reported as a general error, in other words since version 7.2.
-    in_script = "can't run this command", "ACL failure in script"
-    return isinstance(error, NoPermissionError) or any(words in str(error) for words in in_script)
+    in_script = any(words in str(error) for words in ("can't run this command", "ACL failure in script"))
+    if tls is not None and isinstance(tls, ssl.SSLCertVerificationError):
+        return "The certificate of Redis is not trusted; add ?ssl_ca_certs=/path/of/its/ca.crt to AGENT_REDIS_URL"
+    if isinstance(error, redis.AuthenticationError | redis.AuthorizationError):
+        return "Redis refuses the user name or the password of AGENT_REDIS_URL"
+    if isinstance(error, redis.NoPermissionError) or in_script:
+        return "Redis does not let the user of AGENT_REDIS_URL run a command that is needed; extend its ACL"
+    if isinstance(error, redis.ReadOnlyError):
+        return "This Redis is a read-only replica; AGENT_REDIS_URL must lead to the primary"
+    if isinstance(error, redis.OutOfMemoryError):
+        return "Redis is full; raise its maxmemory, or set its maxmemory-policy to allkeys-lru"
+    if isinstance(error, redis.TimeoutError | TimeoutError):
+        return "Redis does not answer in time"
+    if isinstance(error, redis.ConnectionError | OSError):
+        return "Redis cannot be reached"
+    return f"Redis refuses a command ({type(error).__name__})"
 
 
 def _tls_fault(error: BaseException | None) -> ssl.SSLError | None:

@@ -199,7 +199,7 @@ def _assembled(
         StoredApprovals(database, now),
         StoredGrants(database, now),
         Keys(database, now),
-        RateLimits(StoredBuckets(database, now) if shared_limits else MemoryBuckets(now), redis),
+        RateLimits((StoredBuckets(database, now) if shared_limits else MemoryBuckets(now)).take, redis),
         Prompts(database),
         database,
         writer,

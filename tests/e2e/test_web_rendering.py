@@ -37,15 +37,13 @@ flowchart LR
 no diagram
 ```
 
-- [x] Read the file[^1]
+- [x] Read the file
 - [ ] Draw it
-
-[^1]: It had *three* pages.
 """
 
 
 @pytest.mark.fault("web page: a formula or a diagram with an error")
-async def test_formulas_code_diagrams_tasks_and_footnotes_are_shown(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_formulas_code_diagrams_and_tasks_are_shown(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says(TEXT), tmp_path=tmp_path, size=size) as p:
         assert await p.page.evaluate(VENDORED) == []
         await p.asks("Is $e^{i\\pi} + 1$ zero?\nIt is in:\n```py\nreturn 1\n```")
@@ -61,7 +59,6 @@ async def test_formulas_code_diagrams_tasks_and_footnotes_are_shown(tmp_path: Pa
             await expect(p.prose.get_by_role("checkbox")).to_have_count(2)
             await expect(p.prose.get_by_role("checkbox", name="Done")).to_be_checked()
             await shows_the_diagram(p)
-            await goes_to_the_note_and_back(p)
             copied = await p.prose.locator("p").first.evaluate(COPIED)
             assert r"identity $e^{i\pi} + 1 = 0$ costs $5" in copied
             assert await p.fits()
@@ -78,15 +75,6 @@ async def shows_the_diagram(p: Person) -> None:
     await expect(image).to_be_visible()
     await expect(p.prose.get_by_text("no diagram")).to_be_visible()
     await expect(p.prose.get_by_text("This diagram cannot be drawn.")).to_be_visible()
-
-
-async def goes_to_the_note_and_back(p: Person) -> None:
-    await p.prose.get_by_role("link", name="1", exact=True).click()
-    note = p.prose.locator(".notes li")
-    await expect(note).to_be_focused()
-    await expect(note).to_contain_text("It had three pages.")
-    await p.button("Back to the text").click()
-    await expect(p.prose.get_by_role("link", name="1", exact=True)).to_be_focused()
 
 
 VENDORED = (

@@ -186,7 +186,7 @@ async def test_a_tool_choice_names_a_tool_that_there_is(tmp_path: Path) -> None:
 
 
 REFUSAL = {"type": "refusal", "refusal": "I cannot do that."}
-UNREAD = "[A picture or a file stands here; of a tool's result only the text is read.]"
+UNREAD = "[A picture or a file stands here; only the text is read.]"
 
 
 def called(**more: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
             "CompletionBody": completion,
             "ChatBody": chat,
             "ResponseBody": response,
-            "ResponseDeleted": (await api.call("DELETE", path)).json,
+            "DeletedBody": (await api.call("DELETE", path)).json,
             "SessionStarted": (await api.post("/session/start")).json,
             "SessionBody": (await api.get(session)).json,
             "MessageList": (await api.get(f"{session}/messages")).json,
@@ -124,7 +124,7 @@ async def test_files_fit_the_document(tmp_path: Path) -> None:
         files = (await api.get("/v1/files")).json
         deleted = (await api.call("DELETE", f"/v1/files/{file['id']}")).json
     assert len(files["data"]) == 1
-    assert undescribed(document, {"FileBody": file, "FileList": files, "FileDeleted": deleted}) == []
+    assert undescribed(document, {"FileBody": file, "FileList": files, "DeletedBody": deleted}) == []
 
 
 CALCULATION = (wants("calculator", expression="25*47"), says("11", "75", reasoning="Let me see."))

@@ -82,13 +82,6 @@ def test_tasks_are_boxes_that_nobody_can_tick() -> None:
     assert '<input checked="checked" disabled="disabled" type="checkbox"> two &lt;input' in html
 
 
-def test_footnotes_stand_below_the_text_and_are_numbered() -> None:
-    html = html_of("A[^x], B[^1] and [^2].\n\n[^1]: One *note*\n[^x]: Two")
-    assert re.findall(r'<a class="note" href="(#note-\d)"[^>]*>(\d)</a>', html) == [("#note-1", "1"), ("#note-2", "2")]
-    assert html.index("[^2]") < html.index('<section class="notes"><ol><li><p>Two</p>')
-    assert "<em>note</em>" in html
-
-
 def test_files_of_the_answer_are_links_and_other_relative_addresses_are_not() -> None:
     html = html_of("[r](<files/b/a b.csv>) ![p](files/b/p.png) [x](runs/1) [y](#/traces) [z](#note-1)")
     assert re.findall(r'href="([^"]*)"', html) == ["files/b/a%20b.csv", "files/b/p.png"]

@@ -6,7 +6,6 @@ import { typeset } from "./typeset.js";
 
 const PAUSE = 60; // milliseconds between two requests while an answer is written
 const AT_ONCE = 50;
-const NOTES = /^ {0,3}\[\^[^\]\s]+\]:/m;
 const waiting = new Set();
 let busy = false;
 
@@ -37,9 +36,6 @@ export class Markdown {
 
   show(text) {
     if (!text.startsWith(this.text.slice(0, this.from))) this.begin();
-    // A footnote changes the blocks that refer to it: such a text is rendered as a whole.
-    this.noted = NOTES.test(text);
-    if (this.noted) [this.from, this.settled] = [0, 0];
     this.text = text;
     if (this.blocks.length > 0) {
       ask(this);
@@ -57,7 +53,7 @@ export class Markdown {
     this.blocks.length = this.settled + blocks.length;
     while (this.element.children.length > this.blocks.length) this.element.lastElementChild.remove();
     const last = blocks.at(-2); // what follows can still become a part of the last two
-    if (last === undefined || this.noted) return;
+    if (last === undefined) return;
     this.from += lines.slice(0, last.line).reduce((sum, line) => sum + line.length + 1, 0);
     this.settled += blocks.length - 2;
   }
@@ -109,7 +105,6 @@ function finished(html) {
   body.querySelectorAll("a").forEach(link);
   body.querySelectorAll(".unloaded").forEach((picture) => picture.prepend(icon("file")));
   body.querySelectorAll("input").forEach((box) => box.setAttribute("aria-label", box.checked ? t("Done") : t("To do")));
-  body.querySelectorAll(".notes > ol > li").forEach(returning);
   body.querySelectorAll("table").forEach(scrollable);
   body.querySelectorAll("pre").forEach(framed);
   block.append(...body.childNodes);
@@ -119,9 +114,7 @@ function finished(html) {
 
 function link(element) {
   const address = element.getAttribute("href") ?? "";
-  if (element.className === "note") {
-    element.addEventListener("click", (event) => { event.preventDefault(); toNote(element); });
-  } else if (address.startsWith("files/")) {
+  if (address.startsWith("files/")) {
     element.replaceWith(fileLink(address, element.textContent));
   } else {
     element.target = "_blank";
@@ -134,23 +127,6 @@ function fileLink(url, text) {
   const name = text.startsWith("files/") ? text.split("/").pop().replace(/^[0-9a-f]{16}_/, "") : text;
   const open = async ({ currentTarget }) => (await import("./viewer.js")).openFile({ url, title: name }, currentTarget);
   return h("button", { type: "button", class: "file-link", title: url, onclick: open }, icon("file"), name);
-}
-
-function toNote(mark) {
-  const number = Number(mark.hash.replace("#note-", ""));
-  focused(mark.closest(".prose").querySelectorAll(".notes > ol > li")[number - 1]);
-}
-
-/** A way back from a footnote to the text. */
-function returning(note, place) {
-  const back = () => focused(note.closest(".prose").querySelector(`a.note[href="#note-${place + 1}"]`));
-  note.tabIndex = -1;
-  note.append(h("button", { type: "button", class: "back", "aria-label": t("Back to the text"), onclick: back }, "↩"));
-}
-
-function focused(element) {
-  element?.scrollIntoView({ block: "center" });
-  element?.focus();
 }
 
 function scrollable(table) {
