@@ -17,8 +17,8 @@ The product is one thing behind all its front doors and before all its model pro
 [conversations](../tests/contract/matrix/conversations.yaml) are held in every cell, and every cell must give what the
 conversation says.
 
-The product and the provider's peer, which speaks the provider's protocol, are processes of their own; the coder gets the
-product's own toolbox in the test's process. A conversation is driven from outside, over HTTP or in a terminal.
+The product and the provider's peer, which speaks the provider's protocol, are processes of their own; the coder
+gets the product's own toolbox in the test's process. A conversation is driven from outside, over HTTP or in a terminal.
 `make test-system` holds all of them, `make test` a sample. The columns of the HTTP doors (DIAL, /v1, /v1 streaming,
 /chat) are held once more through [one address](operations.md#replicas): nginx in front of two agents that share a
 PostgreSQL, which divides the turns of each conversation between them.
