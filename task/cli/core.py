@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from task.cli.addresses import local_core_key, usable_port
 from task.cli.core_config import OWN_CONFIG, dotenv_environment
-from task.errors import SettingsError
 from task.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
@@ -43,13 +42,9 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
     from task.local.core.app import CoreSettings
 
     core = settings.core
-    config_files = tuple(core.config_files) or (OWN_CONFIG,)
-    for path in config_files:
-        if not path.is_file():
-            raise SettingsError(f"AGENT_CORE__CONFIG_FILES: there is no file {path}. Name an existing one.")
     return CoreSettings(
         data_folder=core.data_dir or settings.data_dir / "core",
-        config_files=config_files,
+        config_files=tuple(core.config_files) or (OWN_CONFIG,),
         host=core.host,
         port=settings.core_port,
         allow_public=core.allow_public,

@@ -108,24 +108,9 @@ async def state_secret_check(inspection: Inspection) -> Finding:
 
 @ROWS.row("tools")
 async def tools_check(inspection: Inspection) -> Finding:
+    check_workspaces(inspection.settings)
     policy = policy_of(inspection.settings)
     return "ok", ", ".join(tool.name for tool in own_tools(inspection.settings) if policy.offers(tool.name))
-
-
-@ROWS.row("workspaces")
-async def workspaces_check(inspection: Inspection) -> Finding | None:
-    settings, chosen = inspection.settings, inspection.settings.coding
-    if not chosen.workspaces:
-        return None
-    check_workspaces(settings)
-    found = "; ".join(f"{item.path} for {', '.join(item.owners)}" for item in chosen.workspaces)
-    others = {owner for item in chosen.workspaces for owner in item.owners} - {"local"}
-    if settings.http.mode == "open" and others:
-        fix = "Callers of the HTTP API are `local` in the mode `open`; through DIAL Core they are buckets."
-        return "note", f"{found}; {', '.join(sorted(others))}: no key of the HTTP API", fix
-    if chosen.apply:
-        return "note", f"{found}; changes run without a question", "Unset AGENT_CODING__APPLY."
-    return "ok", f"{found}; every change asks"
 
 
 @ROWS.row("search in documents")

@@ -242,9 +242,8 @@ def overview(
 
 def example(core_url: str, model: ChosenModel) -> str:
     """Commands to try; they are printed below the table, which would wrap them so that they cannot be copied."""
-    command, beside = "dial-agent", Path(sys.executable).with_name("dial-agent")
-    if not shutil.which("dial-agent") and beside.exists():
-        command = shlex.quote(os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside))
+    beside = str(Path(sys.executable).with_name("dial-agent"))
+    command = "dial-agent" if shutil.which("dial-agent") else shlex.quote(beside)
     usual = model.rule == "dial" or core_url == "http://127.0.0.1:8080"
     ask = f"{command} {QUESTION}" if usual else f"{command} {QUESTION} --endpoint {core_url}"
     return ask if REPORT.exists() else f"{MAKE_REPORT}\n{ask}"

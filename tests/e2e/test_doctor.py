@@ -35,7 +35,7 @@ async def rows(home: Path, environ: Mapping[str, str] | None = None) -> dict[str
     ports = {"AGENT_PORT": str(free_port()), "AGENT_CORE_PORT": str(free_port())}
     variables = {"HOME": str(home), "OLLAMA_LOCAL": NO_OLLAMA, **ports, **(environ or {})}
     settings = load_settings(environ=variables, directory=home)
-    return {row.name: row for row in await results(settings, *BEFORE, "workspaces", "ollama")}
+    return {row.name: row for row in await results(settings, *BEFORE, "ollama")}
 
 
 async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how_to_start(tmp_path: Path) -> None:
@@ -210,20 +210,3 @@ async def test_an_unreachable_store_is_reported_without_its_password(tmp_path: P
     found = await row(tmp_path, url)
     assert (found.state, "AGENT_STORE__URL" in found.fix) == ("bad", True)
     assert "hush-hush" not in f"{found.found} {found.fix}"
-
-
-async def test_workspaces_are_listed_with_their_owners_or_refused(tmp_path: Path) -> None:
-    shop = tmp_path / "shop"
-    shop.mkdir()
-
-    async def listed(path: str, owner: str, **environ: str) -> tuple[str, str]:
-        given = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": path, "owners": [owner]}]), **environ}
-        row = (await rows(tmp_path, given))["workspaces"]
-        return row.state, row.found
-
-    assert "workspaces" not in await rows(tmp_path)
-    assert await listed(str(shop), "local") == ("ok", f"{shop} for local; every change asks")
-    applied = await listed(str(shop), "local", AGENT_CODING__APPLY="true")
-    assert applied == ("note", f"{shop} for local; changes run without a question")
-    assert "anna: no key" in (await listed(str(shop), "anna"))[1]
-    assert (await listed("/", "local"))[0] == "bad"

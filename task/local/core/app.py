@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
 import ipaddress
 import logging
@@ -240,20 +239,13 @@ def _principal_of(core: Core, headers: Mapping[str, str]) -> Principal:
 
 
 def serve(settings: CoreSettings) -> None:
-    """Serve until interrupted. Raises: SettingsError when the settings are bad or the port is taken."""
+    """Serve until interrupted. Raises: SettingsError when the settings are bad."""
     app, options = create_app(settings), runner_options(settings)
     if sys.platform != "win32":
         import uvloop
 
         options["loop"] = uvloop.new_event_loop()
-    try:
-        web.run_app(app, host=settings.host, port=settings.port, print=None, **options)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise SettingsError(
-            f"port {settings.port} is in use; stop the process that listens there or choose another"
-        ) from None
+    web.run_app(app, host=settings.host, port=settings.port, print=None, **options)
 
 
 def runner_options(settings: CoreSettings) -> dict[str, Any]:

@@ -53,7 +53,6 @@ class Features(_Part):
     system_prompt_supported: bool = True
     temperature_supported: bool = True
     allow_resume: bool = True
-    accessible_by_per_request_key: bool = True
 
 
 class ListedEntry(_Part):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import BadHttpMessage
@@ -15,7 +16,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from task.local.core.access import PRINCIPAL, Access, FileUrl, parse
 from task.local.core.core import CORE
 from task.local.core.responses import PlainResponse, Refusal, json_object, json_response
-from task.local.core.storage import StoredFile, Upload
+from task.local.core.storage import StoredFile
 
 MAX_LIMIT = 1000
 
@@ -41,12 +42,12 @@ async def write(request: web.Request) -> web.Response:
     """Store the file that comes in a form."""
     core, resource = request.app[CORE], _requested(request, "READ_WRITE", "File name is missing")
     _check_new_name(resource)
-    with core.store.upload() as upload:
-        kind = await receive_file(request, upload, core.settings.max_upload)
+    author = request[PRINCIPAL].owner.partition("/")[2].removesuffix("/")
+    check = partial(check_conditions, request.headers)
+    with tempfile.TemporaryFile() as content:
+        kind = await receive_file(request, content, core.settings.max_upload)
         kind = kind or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
-        author = request[PRINCIPAL].owner.partition("/")[2].removesuffix("/")
-        check = partial(check_conditions, request.headers)
-        stored = await asyncio.to_thread(core.store.keep, resource.url, upload, kind, author, check)
+        stored = await asyncio.to_thread(core.store.keep, resource.url, content, kind, author, check)
     return json_response(item_node(stored), headers={"ETag": stored.etag})
 
 
@@ -112,12 +113,9 @@ async def transfer(request: web.Request) -> web.Response:
     if (opened := await asyncio.to_thread(store.open, source.url)) is None:
         raise Refusal(404, f"Not found: {source.url}")
     stored, content = opened
-    with content, store.upload() as upload:
-        while chunk := await asyncio.to_thread(content.read, _CHUNK_BYTES):
-            await upload.write(chunk)
-        await upload.finish()
+    with content:
         kind, author = stored.content_type, stored.author
-        await asyncio.to_thread(store.keep, destination.url, upload, kind, author, check)
+        await asyncio.to_thread(store.keep, destination.url, content, kind, author, check)
     if move:
         await asyncio.to_thread(store.delete, source.url, lambda _: None)
     return PlainResponse(200)
@@ -220,8 +218,8 @@ def check_conditions(headers: Mapping[str, str], stored: StoredFile | None, *, d
         raise Refusal(412, f"If-none-match condition is failed for etag: {stored.etag}")
 
 
-async def receive_file(request: web.Request, upload: Upload, max_size: int) -> str | None:
-    """Write the request's one part that has a file name into `upload`; returns the part's own content type.
+async def receive_file(request: web.Request, content: BinaryIO, max_size: int) -> str | None:
+    """Write the request's one part that has a file name into `content`; returns the part's own content type.
 
     The name of the form field does not matter, parts without a file name are ignored.
 
@@ -240,12 +238,12 @@ async def receive_file(request: web.Request, upload: Upload, max_size: int) -> s
             given = part.headers.get("Content-Type", "")
             content_types.append(given if given.isascii() else None)
             while chunk := await part.read_chunk(_CHUNK_BYTES):
-                await upload.write(chunk)
-                if upload.size > max_size:
+                if content.tell() + len(chunk) > max_size:
                     raise Refusal(413, "Request body is too large")
+                await asyncio.to_thread(content.write, chunk)
     except _MALFORMED as error:
         raise Refusal(400, "Failed to decode a multipart request") from error
     if not content_types:
         raise Refusal(400, "No file is found in the request")
-    await upload.finish()
+    content.seek(0)
     return content_types[0]

@@ -31,8 +31,6 @@ async def complete(request: web.Request) -> web.StreamResponse:
     deployment = usable(request, found, f"Unknown application: {name}", f"Forbidden deployment: {name}")
     if not deployment.endpoint and served is None:
         raise Refusal(503)
-    if caller.key is not None and not deployment.features.accessible_by_per_request_key:
-        raise Refusal(403, f"Deployment {name} is not accessible by {caller.key.deployment}")
 
     body = await request.read()
     document = json_object(body)

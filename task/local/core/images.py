@@ -89,10 +89,7 @@ class ImageServer:
             raise Refusal(500, openai_error("The image model did not answer with a picture", "500"))
         home = f"files/{self.access.appdata_of(caller.owner, self.name)}/"
         url = f"{home}images/{uuid4().hex}.{kind.rpartition('/')[2]}"
-        with self.store.upload() as upload:
-            await upload.write(picture.content)
-            await upload.finish()
-            await asyncio.to_thread(self.store.keep, url, upload, kind, self.name, lambda _: None)
+        await asyncio.to_thread(self.store.keep, url, io.BytesIO(picture.content), kind, self.name, lambda _: None)
         if caller.key is not None:
             self.keys.add_rights(caller.key, home, [url])
         return {"type": kind, "url": url}

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from task.local.core.access import FileUrl, parse
 
 logger = logging.getLogger(__name__)
 
-_ABANDONED_SECONDS = 3600
-_FLUSH_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18
 
 Check = Callable[["StoredFile | None"], None]
 """Inspects what is stored before it is changed, and raises when it must not be."""
@@ -41,55 +38,13 @@ class StoredFile:
     path: Path
 
 
-class Upload:
-    """Collects one file's bytes on disk, off the event loop; memory holds at most about 1 MiB of it.
-
-    After `finish`, `path`, `size` and `etag` (md5 hex) describe the whole file. Keeping it renames `path`; leaving the
-    context removes what is still there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115 - closed by finish or __exit__
-        self._digest = hashlib.md5(usedforsecurity=False)
-        self._waiting = bytearray()
-        self.path = Path(self._file.name)
-        self.size = 0
-
-    async def write(self, chunk: bytes) -> None:
-        self._waiting += chunk
-        self.size += len(chunk)
-        if len(self._waiting) >= _FLUSH_BYTES:
-            await self._flush()
-
-    async def finish(self) -> None:
-        await self._flush()
-        await asyncio.to_thread(self._file.close)
-
-    @property
-    def etag(self) -> str:
-        return self._digest.hexdigest()
-
-    async def _flush(self) -> None:
-        data, self._waiting = self._waiting, bytearray()
-        await asyncio.to_thread(self._digest.update, data)
-        await asyncio.to_thread(self._file.write, data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
-
-
 class FileStore:
     """Files by canonical URL, in `root`.
 
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
     never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
     old file or the new one and nothing in between. Names never come from a URL and symbolic links are not followed, so
-    nothing outside `root` can be reached. All methods except `upload` block: call them in a thread.
+    nothing outside `root` can be reached. All methods block: call them in a thread.
 
     Raises:
         PermissionError: by every method, when the folder of a bucket turns out to be a symbolic link.
@@ -97,35 +52,34 @@ class FileStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        self._uploads = self._root / "uploads"
         # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
         # thread is done. What is done under it is a few renames, never a copy of content.
         self._changing = threading.Lock()
-        for left in self._uploads.glob("*"):  # by a crash, or by another process that is still receiving it
-            if left.lstat().st_mtime < time.time() - _ABANDONED_SECONDS:
-                left.unlink(missing_ok=True)
 
-    def upload(self) -> Upload:
-        """Where the bytes of a file are collected before it is kept."""
-        return Upload(self._uploads)
-
-    def keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
-        """Store a finished upload under `url`, replacing what is there, if `check` agrees."""
-        with self._changing:
-            current, sidecar = self.read(url), self._sidecar(url)
-            check(current)
-            sidecar.parent.mkdir(parents=True, exist_ok=True)
-            path = sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
-            now = int(time.time() * 1000)
-            created = current.created_at if current else now
-            kept = StoredFile(url, content_type, upload.etag, upload.size, created, now, author, path)
-            upload.path.replace(path)
-            draft = path.with_suffix(".draft")
-            draft.write_text(json.dumps(asdict(kept) | {"path": path.name}), encoding="utf-8")
-            draft.replace(sidecar)
-            if current:
-                current.path.unlink(missing_ok=True)
-            return kept
+    def keep(self, url: str, content: BinaryIO, content_type: str, author: str, check: Check) -> StoredFile:
+        """Store the content under `url`, replacing what is there, if `check` agrees."""
+        sidecar, digest, size = self._sidecar(url), hashlib.md5(usedforsecurity=False), 0
+        sidecar.parent.mkdir(parents=True, exist_ok=True)
+        path = sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
+        try:
+            with path.open("xb") as file:
+                while chunk := content.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+                    size += file.write(chunk)
+            with self._changing:
+                current, now = self.read(url), int(time.time() * 1000)
+                check(current)
+                created = current.created_at if current else now
+                kept = StoredFile(url, content_type, digest.hexdigest(), size, created, now, author, path)
+                draft = path.with_suffix(".draft")
+                draft.write_text(json.dumps(asdict(kept) | {"path": path.name}), encoding="utf-8")
+                draft.replace(sidecar)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        if current:
+            current.path.unlink(missing_ok=True)
+        return kept
 
     def delete(self, url: str, check: Check) -> bool:
         """Delete if `check` agrees; False when there is nothing."""

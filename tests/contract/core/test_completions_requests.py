@@ -107,21 +107,6 @@ async def test_a_model_is_called_with_its_first_upstream(tmp_path: Path) -> None
     assert (seen["X-UPSTREAM-ENDPOINT"], seen["X-UPSTREAM-KEY"]) == ("http://first", "k1")
 
 
-async def test_an_application_may_refuse_other_applications(tmp_path: Path) -> None:
-    async def calls_inner(request: web.Request) -> web.Response:
-        async with calling(core, request.headers["Api-Key"]) as session:
-            answer = await ask(session, "inner")
-        return web.json_response([answer.status, answer.text])
-
-    async with peer(answers()) as inner, peer(calls_inner) as outer:
-        closed = {"endpoint": inner.url, "features": {"accessibleByPerRequestKey": False}}
-        applications = {"outer": outer.url, "inner": closed}
-        async with local_core(config(applications), tmp_path) as core, calling(core) as session:
-            refused = await ask(session, "outer")
-            assert refused.json == [403, "Deployment inner is not accessible by outer"]
-            assert (await ask(session, "inner")).status == 200
-
-
 async def status_of(core: RunningCore, key: str, path: str = "/v1/bucket") -> int:
     async with calling(core, key) as session, session.get(path) as answer:
         return answer.status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 
 from task.errors import SettingsError
-from task.local.core.app import create_app, installation_key, serve
+from task.local.core.app import create_app, installation_key
 from task.local.core.core import CoreSettings
 from tests.support.core import API_KEY, RunningCore, local_core
 from tests.support.core_peers import KEYS, answers, ask, calling, config, peer
@@ -141,12 +140,3 @@ async def test_hosts_of_the_file_are_replaced_by_the_host_map(tmp_path: Path, wi
         ):
             assert (await ask(session)).json == {"found": True}
     assert app.last.url == "/chat"
-
-
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"port {port} is in use"):
-            serve(CoreSettings(tmp_path, port=port))
