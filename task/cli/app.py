@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from task.cli import MEANINGS, Exit
-from task.cli.store import Config, keys, read_settings
+from task.cli.store import Config, JsonLines, keys, read_settings
 from task.cli.store import app as store
 from task.cli.tasks import UnsafeNoSandbox, UnsafeWorkspace
 from task.cli.tasks import app as tasks
@@ -148,11 +148,7 @@ def core(config: Config = None, port: OwnPort = None) -> None:
 
 
 @app.command()
-def duckduckgo(
-    config: Config = None,
-    host: LoopbackHost = "127.0.0.1",
-    port: ServerPort = None,
-) -> None:
+def duckduckgo(config: Config = None, host: LoopbackHost = "127.0.0.1", port: ServerPort = None) -> None:
     """Run the search server alone: web search and the text of pages, over MCP."""
     from task.cli.companions import become_search_server
 
@@ -193,7 +189,7 @@ def ask(
     model: Annotated[str, typer.Option(help="Deployment to ask.")] = "general-purpose-agent",
     save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the answer's files there.")] = None,
     endpoint: Annotated[str | None, typer.Option(metavar="URL", help="DIAL Core to ask.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    as_json: JsonLines = False,
     config: Config = None,
 ) -> None:
     """Ask one question: the answer goes to standard output, the steps to standard error."""
@@ -211,12 +207,9 @@ def chat(
         str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Ask this, print the answer, and end.")
     ] = None,
     resume: Annotated[str | None, typer.Option(metavar="SESSION", help="Continue this conversation.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    as_json: JsonLines = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show requests and the details of errors.")] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml."),
-    ] = None,
+    config: Config = None,
 ) -> None:
     """Chat at the terminal: the agent with the files of the working directory."""
     from task.cli.chat import run
@@ -247,7 +240,7 @@ def run(
     yes: Annotated[
         bool, typer.Option("--yes", help="Approve --setup and what the coding rules leave to the user.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    as_json: JsonLines = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Continue this run instead of a new task.")] = None,
     unsafe_no_sandbox: UnsafeNoSandbox = False,
     unsafe_workspace: UnsafeWorkspace = False,

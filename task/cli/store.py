@@ -31,8 +31,9 @@ app = typer.Typer(help="Back up, restore, migrate and check the store.", no_args
 keys = typer.Typer(help="Create, list and revoke keys of the HTTP API.", no_args_is_help=True)
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
 ]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")]
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long it may take, waiting included.")]
 

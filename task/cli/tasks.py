@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task.cli import Exit
-from task.cli.store import Config, on_store, read_settings
+from task.cli.store import Config, JsonLines, on_store, read_settings
 
 if TYPE_CHECKING:
     from task.coding.checkpoints import UndoPlan
@@ -97,7 +97,7 @@ def resume(
     apply: Annotated[bool, typer.Option("--apply", help="Carry out what so far is only a plan.")] = False,
     max_steps: Annotated[int | None, typer.Option(min=1, max=1000, help="Model requests with tools, in all.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve what the coding rules leave to the user.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    as_json: JsonLines = False,
     unsafe_no_sandbox: UnsafeNoSandbox = False,
     unsafe_workspace: UnsafeWorkspace = False,
     config: Config = None,

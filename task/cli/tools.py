@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -27,28 +26,17 @@ if TYPE_CHECKING:
 LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # a user waits at the terminal
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTool:
-    """A tool as it is shown to users."""
-
-    name: str
-    description: str
-    effects: list[str]
-    source: str
-    aliases: list[str]
-
-
 def show(settings: Settings, as_json: bool) -> None:
     """Print the tools as a table, or as one JSON array."""
     tools, sentences = asyncio.run(list_with_servers(settings))
     if as_json:
-        _print_json([asdict(tool) for tool in tools])
+        _print_json(tools)
         return
     rows = list[Sequence[Text]]()
     for tool in tools:
-        names, summary = "\nalso ".join([tool.name, *tool.aliases]), tool.description.strip().split("\n\n")[0]
-        effects = ", ".join(tool.effects) or "none"
-        rows.append([*map(Text, (names, tool.source, effects, " ".join(summary.split())))])
+        names, summary = "\nalso ".join([tool["name"], *tool["aliases"]]), tool["description"].strip().split("\n\n")[0]
+        effects = ", ".join(tool["effects"]) or "none"
+        rows.append([*map(Text, (names, tool["source"], effects, " ".join(summary.split())))])
     print_table(("Tool", "From", "Effects", "Description"), rows, sentences)
 
 
@@ -81,8 +69,10 @@ def _print_json(items: list[dict[str, Any]]) -> None:
     print(json.dumps(items, ensure_ascii=False, separators=(",", ":")))
 
 
-async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[str]]:
+async def list_with_servers(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
     """All tools that are offered, those of MCP servers too, and sentences about the servers that do not answer.
+
+    A tool is what `--json` prints of it: `name`, `description`, `effects`, `source`, `aliases`.
 
     Raises:
         SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
@@ -92,12 +82,12 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
-    inspection, tools = Inspection(settings), list[ListedTool]()
+    inspection, tools = Inspection(settings), list[dict[str, Any]]()
     for tool in await inspection.offered():
         source = f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
         source = "python interpreter" if isinstance(tool, PythonCodeInterpreterTool) else source
-        aliases = sorted(names_of(tool.name) - {tool.name})
-        tools.append(ListedTool(tool.name, tool.description, sorted(tool.effects), source, aliases))
+        listed = {"name": tool.name, "description": tool.description, "effects": sorted(tool.effects)}
+        tools.append({**listed, "source": source, "aliases": sorted(names_of(tool.name) - {tool.name})})
     [python] = await interpreter_check.checks(inspection)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in (await inspection.of_servers()).issues]

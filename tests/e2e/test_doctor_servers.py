@@ -149,10 +149,9 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
         {"name": "library", "url": "toolset:library"},
     ]
     tools, sentences = await list_with_servers(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)))
-    sources = {tool.name: tool.source for tool in tools}
+    sources = {tool["name"]: tool["source"] for tool in tools}
     assert (sources["calculator"], sources["read_file_lines"], sources["echo"]) == ("agent", "agent", "MCP peer")
-    assert all(tool.aliases == [] for tool in tools)
-    assert next(tool for tool in tools if tool.name == "write").effects == ["network", "read", "write"]
+    assert next(tool for tool in tools if tool["name"] == "write")["effects"] == ["network", "read", "write"]
     assert sentences == [
         "The server gone cannot be reached.",
         "The tools of library depend on each caller's own key.",

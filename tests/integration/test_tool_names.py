@@ -80,7 +80,7 @@ async def test_the_list_of_tools_names_the_alias_beside_the_tool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings.model_validate({"tool_paths": [search_tool(tmp_path)]})
-    aliases = {tool.name: tool.aliases for tool in (await list_with_servers(settings))[0]}
+    aliases = {tool["name"]: tool["aliases"] for tool in (await list_with_servers(settings))[0]}
     assert (aliases[SEARCH], aliases["calculator"], ALIAS in aliases) == ([ALIAS], [], False)
     await asyncio.to_thread(show, settings, False)
     assert f"also {ALIAS}" in capsys.readouterr().out
