@@ -39,14 +39,6 @@ async def chat(folder: Path, *options: str, lines: str = "", **environ: str) -> 
     return Finished(process.returncode or 0, out.decode(), err.decode())
 
 
-@pytest.mark.fault("console: input that is not UTF-8")
-async def test_one_question_prints_the_answer_alone(tmp_path: Path) -> None:
-    async with openai_upstream(CALL, says("It is 1175.")) as upstream:
-        done = await chat(tmp_path, "-p", "25*47\udcff?", **openai(upstream.url))
-    assert (done.code, done.out) == (Exit.DONE, "It is 1175.\n")
-    assert "calculator" in done.err
-
-
 @pytest.mark.fault("teps: settings in the folder that switch questions off")
 @pytest.mark.system
 async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_are_named(tmp_path: Path) -> None:

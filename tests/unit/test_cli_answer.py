@@ -18,13 +18,12 @@ from rich.console import Console
 from task.cli.addresses import free_port, holder_of, usable_port
 from task.cli.ask import AnswerReader
 from task.cli.checks import PICTURES, Check, missing_pictures
-from task.cli.companions import companions
 from task.cli.model_choice import ChosenModel, Rule
-from task.cli.up import StartPlan, example, overview
+from task.cli.up import StartPlan, overview
 from task.cli.workers import Place
 from task.errors import SettingsError
 from task.runs.events import Attached, RunError, RunEvent, RunFinished, RunText, StageClosed, StageOpened, StageText
-from task.settings import Settings, load_settings
+from task.settings import Settings
 
 END = RunFinished("finished", "", None, None, "stop")
 
@@ -128,15 +127,6 @@ def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> Non
     assert ("Warning" in lines, "Needed" in lines) == (False, False)
 
 
-def test_the_command_to_try_has_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    model = ChosenModel("demo", "scripted-demo", "nothing else is there")
-    make_file, ask = example("http://127.0.0.1:8080", model).splitlines()
-    subprocess.run(["sh", "-ec", make_file], check=True, timeout=10)
-    assert (tmp_path / "report.csv").read_text().splitlines() == ["Category,Sales", "A,1200", "A,1700", "B,1100"]
-    assert example("http://127.0.0.1:8080", model) == ask
-
-
 @pytest.mark.fault("start: a port in use")
 def test_a_port_in_use_names_the_process_and_the_setting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -151,16 +141,6 @@ def test_a_port_in_use_names_the_process_and_the_setting() -> None:
     assert holder_of(free) is None
     with pytest.raises(SettingsError, match=r"Nothing can listen on 192\.0\.2\.1"):  # another machine's
         usable_port("192.0.2.1", 5030, "--port", "AGENT_PORT")
-
-
-@pytest.mark.parametrize("variable", ["AGENT_SEARCH_PORT", "AGENT_INTERPRETER__PORT"])
-def test_a_companions_port_in_use_names_its_variable_alone(variable: str, tmp_path: Path) -> None:
-    free = {"AGENT_SEARCH_PORT": "0", "AGENT_INTERPRETER__PORT": "0", "AGENT_INTERPRETER__PYTHON": sys.executable}
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        settings = load_settings(environ={**free, variable: str(port)}, directory=tmp_path)
-        with pytest.raises(SettingsError, match=rf"^Port {port} is in use by .*; choose another with {variable}\.$"):
-            companions(settings)
 
 
 def test_a_worker_counts_while_its_process_is_alive(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.errors import ProviderError
-from task.llm.base import Accumulator, ChatModel, Delta, Finish, ModelOptions, TextDelta, Usage, Waiting
+from task.llm.base import Accumulator, ChatModel, Finish, ModelOptions, Usage, Waiting
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
 from task.local.model.process import PAUSES, server_model
@@ -25,7 +25,6 @@ from tests.support.upstream import (
     Answer,
     Received,
     Upstream,
-    broken_off,
     hanging,
     http_error,
     openai_upstream,
@@ -169,22 +168,6 @@ async def test_a_request_is_retried_when_the_process_dies_before_the_first_word(
     async with openai_upstream(LOST, calls(SUM)) as peer:
         answer = await answered(served_by(peer, session))
     assert len(answer.message().tool_calls) == 1
-
-
-async def test_a_process_that_dies_during_the_answer_is_an_error_after_the_partial_text(
-    session: aiohttp.ClientSession,
-) -> None:
-    received: list[Delta] = []
-
-    async def receive(peer: Upstream) -> None:
-        async for delta in served_by(peer, session).stream([user("?")], DEFAULT_TOOLS, ModelOptions()):
-            received.append(delta)  # noqa: PERF401
-
-    async with openai_upstream(REPLY, broken_off(says("One", "Two", "Three"), chunks=2)) as peer:
-        with pytest.raises(ProviderError, match="connection to the model provider was lost"):
-            await receive(peer)
-    assert TextDelta("One") in received
-    assert len(peer.requests) == 2
 
 
 @pytest.mark.fault("local model: a cancel in the middle")

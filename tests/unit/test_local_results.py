@@ -57,13 +57,8 @@ async def test_what_is_kept_is_the_users_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "results/../secret.txt",
-        "../secret.txt",
-        "/etc/hostname",
-        "results/",
-        "",
-        "results/0123456789abcdef-missing",
-        "results/0123456789abcdef-\0",
+        *("results/../secret.txt", "../secret.txt", "/etc/hostname", "results/", ""),
+        *("results/0123456789abcdef-missing", "results/0123456789abcdef-\0"),
     ],
 )
 async def test_no_other_file_is_read(tmp_path: Path, url: str) -> None:

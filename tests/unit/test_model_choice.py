@@ -111,17 +111,6 @@ async def test_a_loaded_model_with_tools_comes_before_a_larger_one(process: Serv
     assert "DEPLOYMENT_NAME chooses another: large:latest" in model.reason
 
 
-async def test_a_named_model_that_ollama_lacks_is_replaced_and_the_reason_says_so(
-    process: ServerProcess, tmp_path: Path
-) -> None:
-    async with scripted_peer(process) as peer:
-        model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "DEPLOYMENT_NAME": "missing:8b"})
-        unnamed = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
-    assert model.name == unnamed.name == "test-model:latest"
-    assert f"Ollama runs at {peer.url} without missing:8b, and of its models it suits best" in f"{model.reason}"
-    assert "without" not in unnamed.reason
-
-
 async def test_an_ollama_without_any_model_is_named_with_the_command_that_gets_one(
     process: ServerProcess, tmp_path: Path
 ) -> None:

@@ -155,18 +155,6 @@ def _sleep(hooks: dict[str, Any]) -> int:
     return int(seconds)
 
 
-def test_every_folder_that_is_written_is_a_volume() -> None:
-    written = {"agent": {"/data"}, "search": set[str](), "interpreter": {"/data", "/work"}}
-    for alias, folders in written.items():
-        mounts = {each["mountPath"]: each["name"] for each in values()[alias].get("extraVolumeMounts", [])}
-        volumes = {each["name"]: each for each in values()[alias].get("extraVolumes", [])}
-        assert mounts.keys() == folders
-        assert all("emptyDir" in volumes[name] for name in mounts.values())
-        assert values()[alias]["env"]["HOME"] == "/tmp"
-    mounted = {mount["name"] for mount in ROUTING["volumeMounts"]}
-    assert mounted <= {each["name"] for each in AGENT["extraVolumes"]}
-
-
 def test_a_conversation_has_its_server_and_code_is_never_sent_twice() -> None:
     [cluster] = ENVOY["static_resources"]["clusters"]
     [listener] = ENVOY["static_resources"]["listeners"]

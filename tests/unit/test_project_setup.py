@@ -97,17 +97,3 @@ def test_the_environment_is_made_once_and_again_only_when_the_requirements_chang
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
     assert asked.count(installation) == 2
     assert asked.count("-m venv .venv") == 1
-
-
-def test_run_installs_neither_the_tests_nor_the_search_in_documents_and_the_tests_install_all(project: Path) -> None:
-    python = interpreter(project, "ok")
-    assert make(project, "run", python, "TORCH_INDEX=https://torch.example/cpu").returncode == 0
-    asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
-    assert asked[-1] == "up, torch from https://torch.example/cpu"
-    assert not any("dev" in line or "embedding" in line for line in asked)
-
-    assert make(project, "test", python).returncode == 0
-    asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()[len(asked) :]
-    assert asked[:2] == ["-m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev]",
-                         "embedding, torch from "]  # fmt: skip
-    assert not any("venv" in line for line in asked)

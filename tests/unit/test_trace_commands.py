@@ -66,13 +66,6 @@ def test_traces_are_listed_with_what_distinguishes_them(home: Path) -> None:
     assert len(ids(home, "--status", "failed", "--door", "dial")) == 1
 
 
-def test_a_listing_continues_at_its_cursor(home: Path) -> None:
-    first = dial_agent(home, "traces", "list", "--limit", "2")
-    cursor = first.stderr.split()[-1]
-    rest = ids(home, "--cursor", cursor)
-    assert sorted([*rest, *re.findall(r"trace_\w+", first.stdout)]) == sorted(ids(home))
-
-
 @pytest.mark.fault("store: a terminal's commands in a trace")
 def test_a_trace_is_shown_turn_by_turn_and_cannot_control_the_terminal(home: Path) -> None:
     traces = ids(home)

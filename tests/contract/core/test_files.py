@@ -262,15 +262,6 @@ async def test_13_14_pages_put_together_are_the_whole_listing(tree: CoreFiles, r
     assert paged == [node["url"] for node in whole["items"]]
 
 
-async def test_13_14_a_missing_or_emptied_folder_is_a_404(files: CoreFiles) -> None:
-    for path in ("nothing/", "nothing.txt", ""):
-        answer = await files.metadata(path)
-        assert (answer.status, answer.body) == (404, b"")
-    await files.put("dir/a")
-    await files.delete("dir/a")
-    assert (await files.metadata("dir/")).status == 404
-
-
 @pytest.mark.local_core
 async def test_13_14_an_empty_root_is_an_empty_list(files: CoreFiles) -> None:
     root = await files.metadata(f"files/{files.bucket}/")

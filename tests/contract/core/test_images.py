@@ -16,7 +16,7 @@ from PIL import Image
 from task.local.core.models import ModelChoice, UpstreamModel, scripted_demo
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles
-from tests.support.core_peers import DONE, Handler, answers, ask, calling, config, peer
+from tests.support.core_peers import Handler, answers, ask, calling, config, peer
 from tests.support.image_deployment import NAME, PNG
 from tests.support.replies import Reply
 
@@ -88,17 +88,6 @@ async def test_an_upstream_makes_the_picture_with_its_own_key(tmp_path: Path) ->
     assert "Api-Key" not in upstream.last.headers
     wishes = {"size": "1792x1024", "style": "natural", "response_format": "b64_json"}
     assert upstream.last.json == {"model": NAME, "prompt": PROMPT, "n": 1} | wishes
-
-
-async def test_a_stream_contains_the_attachments_and_ends_like_every_stream(tmp_path: Path) -> None:
-    async with core_with(tmp_path) as (_, session, _):
-        answer = await ask(session, NAME, wanted(stream=True))
-    events = answer.chunks
-    _, delta, _ = [event["choices"][0]["delta"] for event in events]
-    assert answer.body.endswith(DONE)
-    assert [item["title"] for item in delta["custom_content"]["attachments"]] == ["Revised prompt", "Image"]
-    assert events[-1]["choices"][0]["finish_reason"] == "stop"
-    assert {event["object"] for event in events} == {"chat.completion.chunk"}
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -71,21 +71,6 @@ async def test_13_9_a_malformed_url_is_an_empty_400(tmp_path: Path, url: str, ki
         assert (answer.status, answer.text) == (400, "")
 
 
-async def test_13_9_a_folder_gives_access_to_its_contents_only(tmp_path: Path) -> None:
-    names = ["dir/a.csv", "dir/sub/b.csv", "dir2/c.csv", "d.csv"]
-
-    async def reads_all(request: web.Request) -> web.Response:
-        async with CoreFiles.of(core.url, request.headers["Api-Key"]) as files:
-            return web.json_response([(await files.get(mine.url(name))).status for name in names])
-
-    async with asking(reads_all, tmp_path) as (core, session, mine, _):
-        for name in names:
-            await mine.put(name)
-        folder = {"type": FOLDER, "url": f"metadata/files/{mine.bucket}/dir/"}
-        assert (await ask(session, body=attaching(folder))).json == [200, 200, 403, 403]
-        assert (await ask(session)).json == [403, 403, 403, 403]
-
-
 @pytest.mark.parametrize(
     "odd",
     [
