@@ -19,8 +19,8 @@ from task.errors import AgentError
 from task.llm.embeddings import openai_embeddings
 from task.llm.transport import new_session
 from task.search.chunks import ChunkedDocument
-from task.search.embeddings import Embeddings, RemoteEmbeddings, digest
-from task.search.index_store import MemoryVectors, NewVectors, VectorStore
+from task.search.embeddings import Embeddings, RemoteEmbeddings
+from task.search.index_store import MemoryVectors
 from task.search.pgvector import PgVectors
 from task.search.ranking import DocumentIndex, Lexical, StoredVectors, indexed_texts, ranked
 from task.search.readings import Readings
@@ -46,17 +46,18 @@ async def engines(
     documents: Mapping[str, ChunkedDocument], asked: Sequence[Question], packaged: Embeddings, index_url: str = ""
 ) -> dict[str, EngineFigures]:
     """The figures by engine; PostgreSQL is left out where no `index_url` names one."""
-    memory = MemoryVectors(Readings(UnpooledFiles("")))  # nothing is read through it
+    readings = Readings(UnpooledFiles(""))  # nothing is read through them
+    memory = MemoryVectors(readings)
     rows = await _embedded(documents, packaged)
     found = {"in memory": await _figures(documents, rows, asked, packaged, memory)}
     if index_url:
-        database = PgVectors(index_url, memory, seconds=SECONDS)
+        database = PgVectors(index_url, readings, seconds=SECONDS)
         try:
             found["pgvector"] = await _figures(documents, rows, asked, packaged, database)
         finally:
             await database.close()
     async with new_session() as session, served(packaged) as url:
-        remote = RemoteEmbeddings(openai_embeddings(session, url, packaged.model_name), memory)
+        remote = RemoteEmbeddings(openai_embeddings(session, url, packaged.model_name))
         rows = await _embedded(documents, remote)
         found["in memory, embedded by HTTP"] = await _figures(documents, rows, asked, remote, memory)
     return found
@@ -100,10 +101,9 @@ async def _figures(
     rows: Rows,
     asked: Sequence[Question],
     model: Embeddings,
-    store: VectorStore,
+    store: MemoryVectors,
 ) -> EngineFigures:
-    name = model.model_name
-    indexes = {key: await _indexed(document, rows[key], name, store) for key, document in documents.items()}
+    indexes = {key: await _indexed(document, rows[key], store) for key, document in documents.items()}
     ranks: list[int | None] = []
     for question in asked:
         [vector] = await model.embed([question.question])
@@ -113,11 +113,9 @@ async def _figures(
     return EngineFigures(*(figure(values).mean for values in measured(ranks)))
 
 
-async def _indexed(
-    document: ChunkedDocument, rows: NDArray[np.float32], model: str, store: VectorStore
-) -> DocumentIndex:
+async def _indexed(document: ChunkedDocument, rows: NDArray[np.float32], store: MemoryVectors) -> DocumentIndex:
     texts = indexed_texts(document)
-    dense = await store.keep(uuid4().hex, NewVectors(model, [digest(text) for text in texts], rows))
+    dense = await store.keep(uuid4().hex, rows)
     if isinstance(store, PgVectors) and not isinstance(dense, StoredVectors):
         raise AgentError("The PostgreSQL cannot be used: see the log.")
     return DocumentIndex(document, dense, Lexical(texts))

@@ -30,7 +30,6 @@ from task.permissions.names import names_of
 from task.permissions.policy import DEFAULT_RULES, dead_commands, dead_rules
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
 from task.prompts import SYSTEM_PROMPT
-from task.search.index_store import MemoryVectors
 from task.search.pgvector import PgVectors
 from task.search.readings import Readings
 from task.settings import Settings, load_settings
@@ -192,8 +191,8 @@ async def document_index_check(inspection: Inspection) -> Finding | None:
     rag = inspection.settings.rag
     if not rag.enabled or rag.index_url is None:
         return None
-    memory = MemoryVectors(Readings(UnpooledFiles(inspection.settings.dial_endpoint)))
-    vectors = PgVectors(rag.index_url.get_secret_value(), memory, seconds=rag.cache_seconds)
+    readings = Readings(UnpooledFiles(inspection.settings.dial_endpoint))
+    vectors = PgVectors(rag.index_url.get_secret_value(), readings, seconds=rag.cache_seconds)
     try:
         reason = await vectors.fault()
     finally:

@@ -25,7 +25,7 @@ from task.permissions.names import own_name
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings, RemoteEmbeddings
-from task.search.index_store import MemoryVectors, VectorStore
+from task.search.index_store import MemoryVectors
 from task.search.pgvector import PgVectors
 from task.search.readings import Readings
 from task.settings import McpServerSettings, Settings, process_environment
@@ -119,9 +119,9 @@ def _rag_tool(
     session: aiohttp.ClientSession | None,
     chat_model: Callable[[str, Caller], ChatModel] | None,
 ) -> RagTool:
-    rag, memory = settings.rag, MemoryVectors(readings)
+    rag = settings.rag
     url = rag.index_url.get_secret_value() if rag.index_url else ""
-    vectors: VectorStore = PgVectors(url, memory, seconds=rag.cache_seconds) if url else memory
+    vectors = PgVectors(url, readings, seconds=rag.cache_seconds) if url else MemoryVectors(readings)
     embedder: Embeddings
     if not rag.embeddings:
         environment, installed = process_environment(), EmbeddingEnvironment(rag.python)
@@ -134,7 +134,7 @@ def _rag_tool(
             endpoint = openai_embeddings(session, rag.embeddings, rag.embeddings_model, key)
         else:
             endpoint = core_embeddings(session, settings.dial_endpoint, rag.embeddings)
-        embedder = RemoteEmbeddings(endpoint, vectors, batch=rag.embeddings_batch, seconds=rag.cache_seconds)
+        embedder = RemoteEmbeddings(endpoint, batch=rag.embeddings_batch)
     return RagTool(
         settings.dial_endpoint,
         rag.deployment or settings.deployment_name,

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -181,14 +181,6 @@ class Readings:
     async def put(self, key: str, value: bytes) -> None:
         if self._store is not None:
             await self._store.put(key, value, self._seconds)
-
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """What is stored under each of the keys."""
-        return await self._store.get_many(keys) if self._store is not None else [None] * len(keys)
-
-    async def put_many(self, values: Mapping[str, bytes]) -> None:
-        if self._store is not None:
-            await self._store.put_many(values, self._seconds)
 
     async def drop(self, key: str) -> None:
         if self._store is not None:

@@ -16,8 +16,8 @@ from task.embedding.client import Progress
 from task.embedding.model import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.search.document_cache import DocumentCache
-from task.search.embeddings import Embeddings, KeyRefused, digest
-from task.search.index_store import MemoryVectors, NewVectors, VectorsGone, VectorStore
+from task.search.embeddings import Embeddings, KeyRefused
+from task.search.index_store import MemoryVectors, VectorsGone
 from task.search.ranking import Dense, DocumentIndex, Lexical, indexed_texts
 from task.search.readings import FileReading, Readings, Requester, SharedWork
 from task.telemetry.operations import count
@@ -53,7 +53,7 @@ class Shelf:
         embeddings: Embeddings,
         cache: DocumentCache,
         *,
-        vectors: VectorStore | None = None,
+        vectors: MemoryVectors | None = None,
         max_chunks: int = MAX_CHUNKS,
     ) -> None:
         self._readings = readings
@@ -141,13 +141,8 @@ class Shelf:
     async def _made(
         self, key: str, document: ChunkedDocument, observer: Observer, caller: Caller | None
     ) -> DocumentIndex:
-        async with self._vectors.making(key) as shared:
-            dense = await self._vectors.find(key, len(document.chunks)) if shared else None
-            if dense is None:
-                texts = await asyncio.to_thread(indexed_texts, document)
-                rows = await self._embeddings.embed(texts, observer, caller)
-                digests = await asyncio.to_thread(lambda: [digest(text) for text in texts])
-                dense = await self._vectors.keep(key, NewVectors(self._embeddings.model_name, digests, rows))
+        texts = await asyncio.to_thread(indexed_texts, document)
+        dense = await self._vectors.keep(key, await self._embeddings.embed(texts, observer, caller))
         return await self._indexed(key, document, dense)
 
     async def _indexed(self, key: str, document: ChunkedDocument, dense: Dense) -> DocumentIndex:

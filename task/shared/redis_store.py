@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -113,20 +113,6 @@ class RedisStore:
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         if len(value) <= MAX_BYTES:
             await self.put_many({key: value}, seconds)
-
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """One value for each key."""
-        found = await self._run("read", lambda redis: redis.mget([PREFIX + key for key in keys]))
-        return [value if isinstance(value, bytes) else None for value in found or [None] * len(keys)]
-
-    async def put_many(self, values: Mapping[str, bytes], seconds: int) -> None:
-        def stored(redis: Redis) -> Awaitable[object]:
-            pipeline = redis.pipeline(transaction=False)
-            for key, value in values.items():
-                pipeline.set(PREFIX + key, value, ex=seconds)
-            return pipeline.execute()
-
-        await self._run("write", stored)
 
     async def drop(self, key: str) -> None:
         await self._run("write", lambda redis: redis.delete(PREFIX + key))

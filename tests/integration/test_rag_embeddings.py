@@ -23,7 +23,6 @@ from task.llm.transport import Retries
 from task.product.parts import default_tools
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import RemoteEmbeddings
-from task.search.index_store import MemoryVectors
 from task.search.ranking import DocumentIndex
 from task.search.readings import Readings, Requester
 from task.search.shelf import Shelf
@@ -50,11 +49,11 @@ class Waits:
         self.seconds.append(seconds)
 
 
-def of(found: EmbeddingsPeer, *, store: MemoryStore | None = None, waits: Waits | None = None, **options: Any) -> Any:
+def of(found: EmbeddingsPeer, *, waits: Waits | None = None, **options: Any) -> Any:
     endpoint = EmbeddingsEndpoint(
         None, found.url, MODEL, "here", MODEL, "sk-word", retries=Retries(sleep=waits or Waits())
     )
-    return RemoteEmbeddings(endpoint, MemoryVectors(readings(store)), **options)
+    return RemoteEmbeddings(endpoint, **options)
 
 
 def readings(store: MemoryStore | None = None) -> Readings:
@@ -162,7 +161,7 @@ async def test_an_index_of_another_length_is_made_again_when_the_model_has_chang
     async with embeddings_peer() as found:
         for dimensions in (64, 32):
             found.dimensions = dimensions
-            model = of(found, store=store)
+            model = of(found)
             shelf = Shelf(readings(store), model, DocumentCache.create())
             opened = await shelf.open("files/b/manual.txt", Requester("key", "ann", "chat"))
             index = await shelf.indexed(opened, lambda _: None, caller)
@@ -189,7 +188,7 @@ async def test_a_caller_who_may_not_use_the_deployment_is_refused_and_others_go_
     ann, bob = Caller("key-ann", nobody), Caller("key-bob", nobody)
     async with embeddings_peer(open_keys={"key-bob"}) as found:
         endpoint = EmbeddingsEndpoint(None, found.url, MODEL, MODEL)
-        shelf = Shelf(readings(), RemoteEmbeddings(endpoint, MemoryVectors(readings())), DocumentCache.create())
+        shelf = Shelf(readings(), RemoteEmbeddings(endpoint), DocumentCache.create())
         opened = await shelf.open("files/b/manual.txt", Requester("key-ann", "ann", "chat"))
         refused, index = await asyncio.gather(
             *(shelf.indexed(opened, lambda _: None, caller) for caller in (ann, bob)), return_exceptions=True

@@ -164,8 +164,8 @@ async def test_the_documented_rights_of_a_user_are_enough_and_a_full_one_can_be_
         assert await store.take("ann", 100) == 0
         assert await store.hold(REPLICAS, "me", 2) == 1
         assert await store.replicas() == 1
-        await store.put_many({"text": b"content"}, 60)
-        assert await store.get_many(["text"]) == [b"content"]
+        await store.put("text", b"content", 60)
+        assert await store.get("text") == b"content"
         await store.drop("text")
         await store.put_listing("server", b"[]", 60)
         assert await store.listing("server", 60) is not None

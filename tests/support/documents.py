@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
 
@@ -126,12 +126,6 @@ class MemoryStore(RedisStore):
 
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         self.values[key] = value
-
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        return [await self.get(key) for key in keys]
-
-    async def put_many(self, values: Mapping[str, bytes], seconds: int) -> None:
-        self.values |= values
 
     async def drop(self, key: str) -> None:
         self.values.pop(key, None)

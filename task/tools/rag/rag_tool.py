@@ -25,7 +25,7 @@ from task.search.answers import QUOTE_CHARS, checked, written
 from task.search.chunks import chunk_document
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings
-from task.search.index_store import MemoryVectors, VectorStore
+from task.search.index_store import MemoryVectors
 from task.search.passages import Passage, estimated_tokens, passages, reranked, whole
 from task.search.ranking import SearchOptions, build_index, ranked
 from task.search.readings import Readings, requester_of
@@ -83,7 +83,7 @@ class RagTool(DescribedTool):
         *,
         readings: Readings | None = None,
         embedder: Embeddings | None = None,
-        vectors: VectorStore | None = None,
+        vectors: MemoryVectors | None = None,
         model: ModelOf | None = None,
         options: RagOptions | None = None,
     ) -> None:
