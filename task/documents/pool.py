@@ -15,7 +15,7 @@ from pathlib import Path
 
 from task.documents.extract import extract, format_of
 from task.documents.model import Block, Extraction, NotText, Unreadable, UnsupportedFile
-from task.documents.worker import HEADER, Frame, Kind, encoded, parsed
+from task.documents.worker import BLOCK, FAILURE, HEADER, REQUEST, encoded
 from task.errors import ToolError, new_reference
 from task.telemetry.operations import queued
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 PROCESSES = 2
 _TINY = 32 * 1024
 _ERRORS = {kind.__name__: kind for kind in (ToolError, NotText, Unreadable, UnsupportedFile)}
+Frame = tuple[bytes, bytes]  # its kind and its payload
 _ROOT = Path(__file__).parents[2]
 # Nothing of the server's own environment: a reader needs no key.
 _ENVIRONMENT = {
@@ -41,15 +42,13 @@ _SIGNALLED = 128  # under bubblewrap the status is this number and the signal's
 class ReaderLimits:
     """Limits of reading one file; memory is address space, which is more than what is really used.
 
-    After `documents` files, or once it has held `kept_bytes` of real memory, a process is replaced; an idle one ends
-    after `idle_seconds`.
+    After `documents` files a process is replaced; an idle one ends after `idle_seconds`.
     """
 
     seconds: float = 120.0
     memory_bytes: int = 2**30
     output_bytes: int = 64 * 2**20
     documents: int = 50
-    kept_bytes: int = 300 * 2**20
     idle_seconds: float = 60.0
 
 
@@ -76,34 +75,13 @@ class ReaderPool:
             with suppress(UnicodeDecodeError):  # detecting another encoding takes long
                 content.decode()
                 return extract(name, content, content_type)
-        request = json.dumps({"name": name, "content_type": content_type}).encode()
-        frames: list[Frame] = []
+        request = json.dumps([name, content_type]).encode() + b"\n" + content
         with queued("documents"):
             async with self._slots:
-                while not frames:
-                    frames = await self._answer(name, request, content)
-        notes: list[str] = []
-        blocks: list[Block] = []
-        for kind, payload in frames:
-            if kind is Kind.FAILURE:
-                fault, text = json.loads(payload)
-                if fault == MemoryError.__name__:
-                    raise ToolError(_out_of(name, "memory"))
-                if fault in _ERRORS:
-                    raise _ERRORS[fault](text)
-                reference = new_reference()
-                logger.error("the reader of a document failed (reference %s): %s", reference, text)
-                raise ToolError(
-                    f"The file {name!r} could not be read: its reader failed unexpectedly (reference {reference}). "
-                    "Tell the user."
-                )
-            if kind is Kind.NOTES:
-                notes += json.loads(payload)
-            elif kind is Kind.BLOCK:
-                head, _, text = payload.decode().partition("\n")
-                heading, page = json.loads(head)
-                blocks.append(Block(text, heading, page))
-        return Extraction(tuple(blocks), tuple(notes))
+                *blocks, (kind, payload) = await self._answer(name, request)
+        if kind == FAILURE:
+            raise _failure(name, *json.loads(payload))
+        return Extraction(tuple(_block_of(payload) for _, payload in blocks), tuple(json.loads(payload)))
 
     async def close(self) -> None:
         """End the idle processes now, and each of the others when it is done."""
@@ -112,30 +90,25 @@ class ReaderPool:
             self._retire(process)
         await asyncio.gather(*self._ending)
 
-    async def _answer(self, name: str, request: bytes, content: bytes) -> list[Frame]:
-        # Empty when an idle process had died, or dies before it receives the request: not the file's fault.
+    async def _answer(self, name: str, request: bytes) -> list[Frame]:
         if self._idle:
             process, timer = self._idle.popitem()
             timer.cancel()
-        else:
-            process = await _start(self._limits)
-        is_new = process.documents == 0
+            with suppress(_ReaderDied):  # it may have died before it received the file
+                return await self._asked(process, name, request)
+        try:
+            return await self._asked(await _start(self._limits), name, request)
+        except _ReaderDied as error:
+            raise _died(name, error.status) from error
+
+    async def _asked(self, process: _ReaderProcess, name: str, request: bytes) -> list[Frame]:
         try:
             async with asyncio.timeout(self._limits.seconds):
-                frames = await process.ask(request, content)
+                frames = await process.ask(request)
         except TimeoutError as error:
             raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
-        except _ReaderDied as error:
-            if is_new or error.has_started:
-                raise _died(name, error.status) from error
-            return []
         else:
-            kind, payload = frames[-1]
-            if kind is Kind.DONE:
-                used_much = int(payload) > self._limits.kept_bytes
-            else:
-                used_much = json.loads(payload)[0] == MemoryError.__name__
-            if not (self._is_closed or used_much or process.documents >= self._limits.documents):
+            if not self._is_closed and process.documents < self._limits.documents:
                 loop = asyncio.get_running_loop()
                 self._idle[process] = loop.call_later(self._limits.idle_seconds, self._retire, process)
             return frames
@@ -153,10 +126,9 @@ class ReaderPool:
 class _ReaderDied(Exception):
     """The process ended before it had answered; `status` is its exit status, minus the signal that ended it."""
 
-    def __init__(self, status: int | None, *, has_started: bool) -> None:
+    def __init__(self, status: int | None) -> None:
         super().__init__(f"the reader process ended with status {status}")
         self.status = status
-        self.has_started = has_started
 
 
 @dataclass(slots=True, eq=False)
@@ -166,24 +138,26 @@ class _ReaderProcess:
     _process: Process
     documents: int = 0
 
-    async def ask(self, request: bytes, content: bytes) -> list[Frame]:
-        """The frames of the answer: the first is STARTED, the last DONE or FAILURE.
+    async def ask(self, request: bytes) -> list[Frame]:
+        """The frames of the answer.
 
         Raises:
             _ReaderDied: the process ended first.
         """
         self.documents += 1
         frames: list[Frame] = []
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            await self._send(Kind.REQUEST, request)
-            await self._send(Kind.CONTENT, content)
-            while not frames or frames[-1][0] not in (Kind.DONE, Kind.FAILURE):
-                kind, length = parsed(await self._process.stdout.readexactly(HEADER.size))
+            for piece in encoded(REQUEST, request):
+                self._process.stdin.write(piece)
+                await self._process.stdin.drain()
+            while not frames or frames[-1][0] == BLOCK:
+                kind, length = HEADER.unpack(await self._process.stdout.readexactly(HEADER.size))
                 frames.append((kind, await self._process.stdout.readexactly(length)))
-        except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
             await self.end()
-            raise _ReaderDied(self._process.returncode, has_started=bool(frames)) from error
+            raise _ReaderDied(self._process.returncode) from error
         return frames
 
     async def end(self) -> None:
@@ -197,12 +171,6 @@ class _ReaderProcess:
             self._process.stdin.close()
             with suppress(ConnectionError):  # it died before it had read all
                 await self._process.stdin.wait_closed()
-
-    async def _send(self, kind: Kind, payload: bytes) -> None:
-        assert self._process.stdin is not None
-        for piece in encoded(kind, payload):
-            self._process.stdin.write(piece)
-            await self._process.stdin.drain()
 
 
 async def _start(limits: ReaderLimits) -> _ReaderProcess:
@@ -228,6 +196,24 @@ def _command(limits: ReaderLimits) -> list[str]:
     }
     launcher = str(_ROOT / "mcp_servers" / "sandbox" / "__main__.py")
     return [sys.executable, "-I", "-S", launcher, "--policy", json.dumps(policy), "--", *reader]
+
+
+def _block_of(payload: bytes) -> Block:
+    head, _, text = payload.decode().partition("\n")
+    heading, page = json.loads(head)
+    return Block(text, heading, page)
+
+
+def _failure(name: str, fault: str, text: str) -> ToolError:
+    if fault == MemoryError.__name__:
+        return ToolError(_out_of(name, "memory"))
+    if fault in _ERRORS:
+        return _ERRORS[fault](text)
+    reference = new_reference()
+    logger.error("the reader of a document failed (reference %s): %s", reference, text)
+    return ToolError(
+        f"The file {name!r} could not be read: its reader failed unexpectedly (reference {reference}). Tell the user."
+    )
 
 
 def _died(name: str, status: int | None) -> ToolError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from task.documents.model import Block, Extraction, NotText
@@ -38,9 +37,8 @@ _IN_HEADER = re.compile(r"""charset\s*+=\s*+["']?+\s*+([\w.:-]+)""", re.I)
 _HEAD = 4096
 _WEB_NAMES = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
 """What browsers use instead. Source: WHATWG Encoding Standard, Names and labels."""
-_STRING = r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)'
-# One line of the indented form: an optional key, a bracket or a scalar, an optional comma.
-_LINE = re.compile(rf"(?:({_STRING})\s*:\s*)?({_STRING}|[{{}}\[\]]|[^\s{{}}\[\],:\"]+)\s*(,?)")
+_MARKED_NUMBER = re.compile(r'"\\u0000([-+.\dEe]+)"')
+_HALF_LETTER = re.compile("[\ud800-\udfff]")
 
 
 def read_text(content: bytes, content_type: str = "") -> Extraction:
@@ -49,46 +47,20 @@ def read_text(content: bytes, content_type: str = "") -> Extraction:
 
 
 def read_json(content: bytes, content_type: str = "") -> Extraction:
-    """JSON indented by two spaces, its numbers and keys exactly as they were; text with a note where it is invalid."""
+    """JSON indented by two spaces, its numbers exactly as they were; text with a note where it is invalid."""
     decoded = decode(content)
     if not decoded.text.strip():
         return Extraction(notes=decoded.notes)
     try:
-        json.loads(decoded.text)
+        # Numbers travel as marked strings, so that no digit is lost.
+        found = json.loads(decoded.text, parse_float="\0{}".format, parse_int="\0{}".format)
+        indented = json.dumps(found, indent=2, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         return Extraction((Block(decoded.text),), (*decoded.notes, f"not valid JSON ({reason}), given as it is"))
-    pieces: list[str] = []
-    room = 4 * len(decoded.text) + 10_000
-    for piece in _indented_lines(decoded.text):
-        pieces.append(piece)
-        room -= len(piece)
-        if room < 0:  # the indentation of deep nesting would fill the memory
-            return Extraction((Block(decoded.text),), decoded.notes)
-    return Extraction((Block("".join(pieces).lstrip()),), decoded.notes)
-
-
-def _indented_lines(text: str) -> Iterator[str]:
-    indent, is_opening = "\n", False
-    for match in _LINE.finditer(text):
-        key, value, comma = match.groups()
-        if value in ("]", "}"):
-            indent = indent[:-2]
-            yield f"{value}{comma}" if is_opening else f"{indent}{value}{comma}"
-            is_opening = False
-            continue
-        yield f"{indent}{_readable(key)}: {_readable(value)}{comma}" if key else f"{indent}{_readable(value)}{comma}"
-        is_opening = value in ("[", "{")
-        if is_opening:
-            indent += "  "
-
-
-def _readable(part: str) -> str:
-    # With its \uXXXX letters as letters, unless half of a surrogate pair would be left alone.
-    if "\\u" not in part:
-        return part
-    readable = json.dumps(json.loads(part), ensure_ascii=False)
-    return part if any("\ud800" <= letter <= "\udfff" for letter in readable) else readable
+    text = _MARKED_NUMBER.sub(r"\1", indented)
+    whole = _HALF_LETTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+    return Extraction((Block(whole),), decoded.notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A reader process: `python -m task.documents.worker MEMORY SECONDS OUTPUT`, files in, text out.
 
 It runs under limits, so a file that takes too much time or memory ends nothing but its reader. Requests and answers
-travel in frames of one letter, a length and that many bytes.
+travel in frames of one letter, a length and that many bytes: REQUEST, and for it BLOCKs until NOTES or FAILURE.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from task.documents.extract import extract
 from task.errors import ToolError
@@ -23,42 +22,21 @@ if sys.platform != "win32":  # where a reader runs without these limits
     import resource
 
 HEADER = struct.Struct("!1sQ")
+REQUEST = b"R"  # JSON: the file's name and content type; on the next line the file
+BLOCK = b"B"  # JSON: heading and page; on the next line the text
+NOTES = b"N"  # JSON: the report
+FAILURE = b"F"  # JSON: the error's kind and its text
 _CHUNK = 256 * 1024
 # New objects before a garbage collection. A table's rows are many small lists: with Python's own 700, passes over all
 # of them took a fifth of the time.
 YOUNG_OBJECTS = 50_000
 
 
-class Kind(StrEnum):
-    """What a frame holds. A request and its content are answered by STARTED, results, and one of the last two."""
-
-    REQUEST = "R"  # JSON: the file's name and content type
-    CONTENT = "C"  # the file
-    STARTED = "S"  # nothing: the request has arrived
-    NOTES = "N"  # JSON: the report
-    BLOCK = "B"  # JSON: heading and page; on the next line the text
-    DONE = "D"  # JSON: the most memory the process has used so far, in bytes
-    FAILURE = "F"  # JSON: the error's kind and its text
-
-
-Frame = tuple[Kind, bytes]
-
-
-def encoded(kind: Kind, payload: bytes) -> Iterator[bytes]:
+def encoded(kind: bytes, payload: bytes) -> Iterator[bytes]:
     """The frame in pieces of bounded length."""
-    yield HEADER.pack(kind.encode(), len(payload))
+    yield HEADER.pack(kind, len(payload))
     for start in range(0, len(payload), _CHUNK):
         yield payload[start : start + _CHUNK]
-
-
-def parsed(header: bytes) -> tuple[Kind, int]:
-    """The kind of frame that a header announces and its number of bytes.
-
-    Raises:
-        ValueError: this is not a header.
-    """
-    letter, length = HEADER.unpack(header)
-    return Kind(letter.decode("ascii", "replace")), length
 
 
 def main(memory: int, seconds: float, output: int) -> None:
@@ -74,58 +52,41 @@ def main(memory: int, seconds: float, output: int) -> None:
     gc.set_threshold(YOUNG_OBJECTS)
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the frames
-    while (request := _receive(incoming)) is not None:
+    while len(header := incoming.read(HEADER.size)) == HEADER.size:
         if sys.platform != "win32":
             # A second line behind the server's clock: the process ends when it computes for this much longer.
             used = resource.getrusage(resource.RUSAGE_SELF)
             hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
             resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
-        if not _answer(incoming, outgoing, json.loads(request), output):
+        if not _answer(outgoing, incoming.read(HEADER.unpack(header)[1]), output):
             return
 
 
-def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], output: int) -> bool:
-    _send(outgoing, Kind.STARTED, b"")
+def _answer(outgoing: BinaryIO, request: bytes, room: int) -> bool:
     try:
-        found = extract(request["name"], _receive(incoming) or b"", request["content_type"])
-        _send(outgoing, Kind.NOTES, json.dumps(found.notes).encode())
+        head, _, content = request.partition(b"\n")
+        name, content_type = json.loads(head)
+        found = extract(name, content, content_type)
         for block in found.blocks:
             payload = f"{json.dumps([block.heading, block.page])}\n{block.text}".encode(errors="replace")
-            output -= len(payload)
-            if output < 0:
-                raise ToolError(f"{request['name']!r} holds more text than can be read. Ask the user for a part of it.")
-            _send(outgoing, Kind.BLOCK, payload)
+            room -= len(payload)
+            if room < 0:
+                raise ToolError(f"{name!r} holds more text than can be read. Ask the user for a part of it.")
+            outgoing.writelines(encoded(BLOCK, payload))
+        kind, payload = NOTES, json.dumps(found.notes).encode()
     except ToolError as error:
-        _send(outgoing, Kind.FAILURE, json.dumps([type(error).__name__, str(error)]).encode())
+        kind, payload = FAILURE, json.dumps([type(error).__name__, str(error)]).encode()
     except MemoryError:
-        # The memory that is left is fragmented: the next file gets a new process.
-        _send(outgoing, Kind.FAILURE, b'["MemoryError", ""]')
-        return False
+        kind, payload = FAILURE, b'["MemoryError", ""]'
     except Exception as error:
         # Where it happened, not its message, which may quote the document.
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{type(error).__name__} in {last.filename}:{last.lineno}"
-        _send(outgoing, Kind.FAILURE, json.dumps(["unexpected", place]).encode())
-    else:
-        _send(outgoing, Kind.DONE, str(_peak_memory()).encode())
-    return True
-
-
-def _receive(incoming: BinaryIO) -> bytes | None:
-    header = incoming.read(HEADER.size)
-    return incoming.read(parsed(header)[1]) if len(header) == HEADER.size else None
-
-
-def _send(outgoing: BinaryIO, kind: Kind, payload: bytes) -> None:
+        kind, payload = FAILURE, json.dumps(["unexpected", place]).encode()
     outgoing.writelines(encoded(kind, payload))
     outgoing.flush()
-
-
-def _peak_memory() -> int:
-    if sys.platform == "linux":  # where getrusage would report the peak of the process that started this one
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), 0)
-    return 0 if sys.platform == "win32" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS
+    # The memory that is left after a MemoryError is fragmented: the next file gets a new process.
+    return payload != b'["MemoryError", ""]'
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 from task.documents.model import Block, Extraction, Piece, Unreadable, blocks_of, heading, table
@@ -16,13 +16,10 @@ from task.documents.office import Element, Harmful, Package, attribute, child, e
 from task.documents.tables import EMPTY
 
 MOST_ROWS = 100_000
-"""Rows read of one workbook; the rest is counted and named."""
+"""Rows read of one workbook; where the rest begins is named."""
 _MOST_CELLS = 5_000_000
 _MOST_FILLED = 1_000_000
-_MOST_RANGES = 10
 _COLUMNS = 16_384
-_CHUNK = 2**20
-_ROW_STARTS = (b"<row ", b"<row>", b"<row/", b":row ", b":row/")
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}")
 _HEX = re.compile(r"_x([0-9A-Fa-f]{4})_")  # ECMA-376 22.9.2.19: how a workbook writes control characters
@@ -87,9 +84,8 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
         blocks += blocks_of([heading(f"Sheet: {name}{' (hidden)' if is_hidden else ''}", 2), *sheet.pieces()], number)
         if places := ", ".join(sheet.places()):
             notes.append(f"sheet {name}: {places}")
-        if sheet.left:
-            total = sheet.left + len(sheet.rows)
-            notes.append(f"sheet {name}: {sheet.left:,} of {total:,} rows left out after {len(sheet.rows):,}")
+        if sheet.is_cut:
+            notes.append(f"sheet {name}: cut off after {len(sheet.rows):,} rows")
     if cells.uncalculated:
         notes.append(f"formulas without a saved value, shown as they are: {cells.uncalculated}")
     if hidden:
@@ -98,11 +94,11 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
 
 
 class _Sheet:
-    """The rows of one sheet, at most `room` of them, merged cells filled; `left` counts those left out."""
+    """The rows of one sheet, merged cells filled; `is_cut` after `room` rows, or where cells are too many."""
 
     def __init__(self, package: Package, part: str, cells: _CellTexts, room: int) -> None:
         self.rows: list[list[str]] = []
-        self._total = 0
+        self.is_cut = False
         self._numbers: list[int] = []
         self._merged: list[str] = []
         try:
@@ -121,28 +117,25 @@ class _Sheet:
             used = self._columns
             self._table = [[row[column] for column in used[: bisect_left(used, len(row))]] for row in self._table]
         # All rows become as wide as the widest: a single wide row must not make the table too large.
-        del self._table[_MOST_CELLS // max(map(len, self._table), default=1) :]
-        del self.rows[self._title_rows + len(self._table) :]
-        self.left = max(self._total, len(self._numbers)) - len(self.rows)
+        most = _MOST_CELLS // max(map(len, self._table), default=1)
+        self.is_cut = self.is_cut or len(self._table) > most
+        del self._table[most:]
+        del self.rows[self._title_rows + most :]
 
     def pieces(self) -> list[Piece]:
         if not self.rows:
-            return [Piece("text", "(left out)" if self._total else "(empty)")]
+            return [Piece("text", "(left out)" if self.is_cut else "(empty)")]
         titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self._title_rows]]
         made = table(self._table)
         return [*titles, made] if made else titles
 
     def places(self) -> Iterator[str]:
-        """Where the table is, if it does not begin at A1, and whether it has gaps."""
+        """The row of the header, if it is not the first, and whether the table has gaps."""
         numbers = self._numbers[self._title_rows : len(self.rows)]
         if len(numbers) < 2:
             return
-        if numbers[0] > 1 or len(self._columns) <= self._columns[-1]:
-            runs = [list(run) for _, run in groupby(enumerate(self._columns), lambda each: each[1] - each[0])]
-            ends = [(_letters_of(run[0][1]), _letters_of(run[-1][1])) for run in runs]
-            ranges = [first if first == last else f"{first}:{last}" for first, last in ends]
-            more = "..." if len(ranges) > _MOST_RANGES else ""
-            yield f"header in row {numbers[0]}, columns {','.join(ranges[:_MOST_RANGES])}{more}"
+        if numbers[0] > 1:
+            yield f"header in row {numbers[0]}"
         if numbers[-1] - numbers[0] >= len(numbers):
             yield EMPTY
 
@@ -156,7 +149,7 @@ class _Sheet:
             if any(row):
                 places += len(row)
                 if len(self.rows) == room or places > _MOST_CELLS:
-                    self._total = _count_rows(package, part)
+                    self.is_cut = True
                     return
                 self.rows.append(row)
                 self._numbers.append(whole_number(element.get("r", ""), len(self._numbers) + 1))
@@ -176,15 +169,6 @@ class _Sheet:
                 for row in self.rows[top:bottom]:
                     row += [""] * (right + 1 - len(row))
                     row[left : right + 1] = [text] * (right + 1 - left)
-
-
-def _count_rows(package: Package, part: str) -> int:
-    count, rest = 0, b""
-    with package.stream(part) as stream:
-        while chunk := stream.read(_CHUNK):
-            whole, bracket, rest = (rest + chunk).rpartition(b">")
-            count += sum(map((whole + bracket).count, _ROW_STARTS))
-    return count
 
 
 class _CellTexts:
@@ -264,11 +248,6 @@ def _unescaped(text: str) -> str:
         return letter if letter.isprintable() or letter in "\t\r\n" else ""
 
     return _HEX.sub(character, text).replace("\r\n", "\n") if "_x" in text else text
-
-
-def _letters_of(column: int) -> str:
-    before, last = divmod(column, 26)
-    return (_letters_of(before - 1) if before else "") + chr(ord("A") + last)
 
 
 @cache

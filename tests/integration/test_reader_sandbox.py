@@ -13,7 +13,7 @@ import pytest
 
 from mcp_servers.duckduckgo import reading
 from task.documents import pool
-from task.documents.worker import HEADER, Kind, encoded, parsed
+from task.documents.worker import BLOCK, HEADER, NOTES, REQUEST, encoded
 from tests.support import pdfs
 
 COMMANDS = [pool._command(pool.ReaderLimits()), reading._command(reading.ReadingLimits())]
@@ -46,16 +46,11 @@ def confined(command: Sequence[str], tier: str, *argv: str) -> list[str]:
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_reader_reads_in_every_tier(tier: str) -> None:
-    request = json.dumps({"name": "a.pdf", "content_type": None}).encode()
-    frames = b"".join([*encoded(Kind.REQUEST, request), *encoded(Kind.CONTENT, pdfs.text_pdf(1))])
-    done = subprocess.run(confined(DOCUMENTS, tier), input=frames, capture_output=True, timeout=30, check=False)
-    kinds: list[Kind] = []
-    rest = done.stdout
-    while rest:
-        kind, length = parsed(rest[: HEADER.size])
-        kinds.append(kind)
-        rest = rest[HEADER.size + length :]
-    assert kinds == [Kind.STARTED, Kind.NOTES, Kind.BLOCK, Kind.DONE], done.stderr
+    request = b"".join(encoded(REQUEST, b'["a.pdf", null]\n' + pdfs.text_pdf(1)))
+    done = subprocess.run(confined(DOCUMENTS, tier), input=request, capture_output=True, timeout=30, check=False)
+    kind, length = HEADER.unpack_from(done.stdout)
+    assert kind == BLOCK, done.stderr
+    assert done.stdout[HEADER.size + length :].startswith(NOTES)
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -193,7 +193,7 @@ async def test_a_text_over_the_limit_is_refused(pooled: Pooled) -> None:
         await pooled(output_bytes=100).extraction("a.csv", REPORT)
 
 
-@pytest.mark.parametrize("limits", [{"documents": 1}, {"kept_bytes": 1}, {"idle_seconds": 0.01}])
+@pytest.mark.parametrize("limits", [{"documents": 1}, {"idle_seconds": 0.01}])
 async def test_a_reader_is_replaced_when_it_is_used_up_or_idle(pooled: Pooled, limits: dict[str, float]) -> None:
     pool = pooled(**limits)
     assert await pool.extraction("a.json", b"[1]") == ONE
