@@ -15,7 +15,7 @@ what it can report in a note: rows, pages, characters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from mimetypes import MimeTypes
@@ -48,46 +48,27 @@ class Format:
         return cast("Reader", getattr(import_module(f"task.documents.{module}"), function))
 
 
-_OPEN_XML, _MICROSOFT = "application/vnd.openxmlformats-officedocument", "application/vnd.ms"
+_MICROSOFT = "application/vnd.ms"
+
+
+def _office_types(language: str, documents: Sequence[str], program: str, with_macros: Sequence[str]) -> tuple[str, ...]:
+    plain = (f"application/vnd.openxmlformats-officedocument.{language}.{name}" for name in documents)
+    return (*plain, *(f"{_MICROSOFT}-{program}.{name}.macroenabled.12" for name in with_macros))
+
+
+_WORD = _office_types("wordprocessingml", ("document", "template"), "word", ("document", "template"))
+_EXCEL = _office_types("spreadsheetml", ("sheet", "template"), "excel", ("sheet", "template"))
+_SLIDES = ("presentation", "slideshow", "template")
+_POWERPOINT = _office_types("presentationml", _SLIDES, "powerpoint", ("presentation",))
 # A new format is a reader and its line here.
 FORMATS = (
     Format("PDF", "pdf:read_pdf", (".pdf",), ("application/pdf", "application/x-pdf"), b"%PDF-"),
     Format("TXT", "text:read_text", (".txt",), ("text/plain",)),
     Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown", "text/x-markdown")),
     Format("HTML", "html:read_html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
-    Format(
-        "DOCX",
-        "docx:read_docx",
-        (".docx", ".docm", ".dotx", ".dotm"),
-        (
-            f"{_OPEN_XML}.wordprocessingml.document",
-            f"{_OPEN_XML}.wordprocessingml.template",
-            f"{_MICROSOFT}-word.document.macroenabled.12",
-            f"{_MICROSOFT}-word.template.macroenabled.12",
-        ),
-    ),
-    Format(
-        "XLSX",
-        "xlsx:read_xlsx",
-        (".xlsx", ".xlsm", ".xltx", ".xltm"),
-        (
-            f"{_OPEN_XML}.spreadsheetml.sheet",
-            f"{_OPEN_XML}.spreadsheetml.template",
-            f"{_MICROSOFT}-excel.sheet.macroenabled.12",
-            f"{_MICROSOFT}-excel.template.macroenabled.12",
-        ),
-    ),
-    Format(
-        "PPTX",
-        "pptx:read_pptx",
-        (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
-        (
-            f"{_OPEN_XML}.presentationml.presentation",
-            f"{_OPEN_XML}.presentationml.slideshow",
-            f"{_OPEN_XML}.presentationml.template",
-            f"{_MICROSOFT}-powerpoint.presentation.macroenabled.12",
-        ),
-    ),
+    Format("DOCX", "docx:read_docx", (".docx", ".docm", ".dotx", ".dotm"), _WORD),
+    Format("XLSX", "xlsx:read_xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), _EXCEL),
+    Format("PPTX", "pptx:read_pptx", (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), _POWERPOINT),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     # Browsers on Windows report a CSV file as one of Excel, where Excel is installed.
     Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv", f"{_MICROSOFT}-excel")),

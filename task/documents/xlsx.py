@@ -47,11 +47,8 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _LITERALS = ("quoted", "escaped", "currency", "other")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+# Of strftime, for one or two of a letter, for three, and for more.
+_DIRECTIVES = {"y": "yYY", "m": "mbB", "d": "daA", "s": "SSS"}
 _EPOCHS = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}
 _LAST_DAY = 2_958_465
 
@@ -356,20 +353,17 @@ def _date(number: float, tokens: Sequence[_Token], from_1904: bool) -> str:
 
 
 def _moment(moment: datetime, text: str, halves: bool, is_minute: bool) -> str:
-    letter, length = text[0], len(text)
-    if letter == "y":
-        return f"{moment.year % 100:02d}" if length < 3 else str(moment.year)
-    if letter == "d" or (letter == "m" and not is_minute):
-        number, name = moment.month, _MONTHS[moment.month - 1]
-        if letter == "d":
-            number, name = moment.day, _DAYS[moment.weekday()]
-        if length <= 2:
-            return str(number).zfill(length)
-        return name[:3] if length == 3 else name[: 1 if length == 5 else None]
-    if letter == "s":
-        seconds, _, fraction = text.partition(".")
-        return f"{moment.second:0{len(seconds)}d}" + (
-            f".{moment.microsecond:06d}"[: len(fraction) + 1] if fraction else ""
-        )
-    hour = (moment.hour - 1) % 12 + 1 if halves else moment.hour
-    return str(moment.minute if letter == "m" else hour).zfill(min(length, 2))
+    letters, _, fraction = text.partition(".")
+    letter, length = letters[0], len(letters)
+    if letter == "h":
+        directive = "I" if halves else "H"
+    elif letter == "m" and is_minute:
+        directive = "M"
+    else:
+        directive = _DIRECTIVES[letter][min(max(length, 2), 4) - 2]
+    shown = moment.strftime(f"%{directive}")
+    if length == 1 and letter != "y":
+        shown = shown.lstrip("0") or "0"
+    elif length == 5 and directive == "B":  # the initial of the month
+        shown = shown[0]
+    return shown + (f".{moment.microsecond:06d}"[: len(fraction) + 1] if fraction else "")

@@ -251,13 +251,6 @@ def test_pages_that_are_lost_are_named() -> None:
     assert read_pdf(TWENTY[: len(TWENTY) // 2]).notes[-1].startswith("without text, lost or blank: pages ")
 
 
-@pytest.mark.fault("pdf: a truncated PDF")
-def test_compressed_pages_of_a_truncated_file_are_recovered() -> None:
-    found = read_pdf(pdfs.packed_pdf("Packed words"))
-    assert found.text == "Packed words"
-    assert "could be recovered" in found.notes[1]
-
-
 @pytest.mark.fault("pdf: a damaged PDF")
 def test_a_wrong_cross_reference_table_does_no_harm() -> None:
     moved = TWENTY.replace(b"startxref\n", b"startxref\n9")
