@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from task.documents.model import Block, Extraction, Piece, Unreadable, blocks_of, heading, table
@@ -19,6 +19,7 @@ MOST_ROWS = 100_000
 """Rows read of one workbook; where the rest begins is named."""
 _MOST_CELLS = 5_000_000
 _MOST_FILLED = 1_000_000
+_MOST_RANGES = 10
 _COLUMNS = 16_384
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}")
@@ -127,12 +128,16 @@ class _Sheet:
         return [*titles, made] if made else titles
 
     def places(self) -> Iterator[str]:
-        """The row of the header, if it is not the first, and whether the table has gaps."""
+        """Where the table is, if it does not begin at A1, and whether it has gaps."""
         numbers = self._numbers[self._title_rows : len(self.rows)]
         if len(numbers) < 2:
             return
-        if numbers[0] > 1:
-            yield f"header in row {numbers[0]}"
+        if numbers[0] > 1 or len(self._columns) <= self._columns[-1]:
+            runs = [list(run) for _, run in groupby(enumerate(self._columns), lambda each: each[1] - each[0])]
+            ends = [(_letters_of(run[0][1]), _letters_of(run[-1][1])) for run in runs[:_MOST_RANGES]]
+            ranges = ",".join(first if first == last else f"{first}:{last}" for first, last in ends)
+            # The packaged model loads tables by this note.
+            yield f"header in row {numbers[0]}, columns {ranges}{'...' * (len(runs) > _MOST_RANGES)}"
         if numbers[-1] - numbers[0] >= len(numbers):
             yield EMPTY
 
@@ -245,6 +250,11 @@ def _unescaped(text: str) -> str:
         return letter if letter.isprintable() or letter in "\t\r\n" else ""
 
     return _HEX.sub(character, text).replace("\r\n", "\n") if "_x" in text else text
+
+
+def _letters_of(column: int) -> str:
+    before, last = divmod(column, 26)
+    return (_letters_of(before - 1) if before else "") + chr(ord("A") + last)
 
 
 @cache

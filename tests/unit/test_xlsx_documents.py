@@ -100,7 +100,10 @@ def test_a_table_that_does_not_begin_at_the_first_cell_is_located() -> None:
     for row in (["Report"], [], ["x", "y"], [1, 2], [], [3, 4]):
         titled.append(row)
     found = read(saved(workbook))
-    assert found.notes == ("sheet Titled: header in row 3, empty rows left out",)
+    assert found.notes == (
+        "sheet Plain: header in row 1, columns B:C,E",
+        "sheet Titled: header in row 3, columns A:B, empty rows left out",
+    )
 
 
 def test_hidden_and_empty_sheets_are_named() -> None:
