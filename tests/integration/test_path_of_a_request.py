@@ -21,6 +21,7 @@ from task.llm.scripted import says, wants
 from task.runs.answering import RunChoice
 from task.store import store
 from task.store.runs import Runs
+from task.store.writer import Writer
 from tests.support.http_api import http_api
 from tests.support.product import product
 
@@ -36,7 +37,8 @@ INLINE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"}
 ASKED = {DialChatModel.stream.__code__, OpenAIChatModel.stream.__code__}
 # A run keeps the text of one step of the event loop, and writes it as one event in the next one.
 WRITTEN, KEPT = {Chunks.put_nowait.__code__, Runs.append_event.__code__}, RunChoice.append_content.__code__
-CHORES = store._repeat_every.__code__
+# In the background, with the request or after it.
+CHORES = {store._repeat_every.__code__, Writer._run.__code__}
 CALCULATION = (wants("calculator", expression="1+1"), says("2"))
 
 
@@ -54,7 +56,7 @@ class Trail:
         """A function of the agent was called."""
         code = frame.f_code
         callers = list(_callers(frame))
-        if any(caller.f_code.co_filename.startswith(PEERS) or caller.f_code is CHORES for caller in callers):
+        if any(caller.f_code.co_filename.startswith(PEERS) or caller.f_code in CHORES for caller in callers):
             return
         if code.co_name not in INLINE:
             self.functions.add(code)
