@@ -96,10 +96,8 @@ def _inspected(path: Path, folder: Path, most: int) -> tuple[str, int]:
         name = str(path)
     try:
         found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise InvalidRequest(f"{name} is a folder; name the files in it one by one.")
         if not stat.S_ISREG(found.st_mode):
-            raise InvalidRequest(f"{name} is not a file; save what it gives and attach that.")
+            raise InvalidRequest(f"{name} is not a file; name files one by one.")
         path.open("rb").close()
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.") from error

@@ -29,7 +29,7 @@ WRONG = {
     "/persona coder": "Command: There is no persona 'coder'. There are: none.",
     "/resume 3": "Command: There is no session 3; /resume lists 0.",
     "/files nothing.txt": "Command: nothing.txt cannot be read: No such file or directory.",
-    "/files .": "Command: . is a folder; name the files in it one by one.",
+    "/files .": "Command: . is not a file; name files one by one.",
     "/files detach x.txt": "Command: x.txt is not attached; /files lists what is.",
 }
 PERSONAS = "## Personas\n\npersona_coder: @coder.md\npersona_poet: @poet.md\n"
@@ -123,7 +123,7 @@ async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp
     lines = listed.splitlines()
     assert lines[0].startswith("2 tools, about ")
     assert any(line.startswith("- calculator: ") and "agent" in line and line.endswith("tokens") for line in lines)
-    assert any(line.startswith("- fs_read") and "working directory" in line for line in lines)
+    assert any(line.startswith("- file_read or fs_read: working directory") for line in lines)
     assert "\n- notes: " in listed
     assert "- Python: no interpreter server is connected" in listed
     assert "- web search: no search server is connected" in listed

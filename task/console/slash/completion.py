@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from cachetools import TTLCache, cached
-
-from task.closing import run_blocking
-from task.console.slash.inspecting import LISTED, valid_grants
-from task.console.slash.table import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
+from task.console.slash.table import COMMANDS, DETACH, OVERWRITE, REVOKE
 from task.console.terminal.rendering import last_word
-from task.errors import AgentError
 from task.tools.workspace.root import IGNORED
 
 if TYPE_CHECKING:
@@ -27,7 +20,6 @@ if TYPE_CHECKING:
 MOST = 40  # candidates
 MOST_READ = 20_000  # entries of one folder
 LONGEST = 4_000  # characters before the cursor; a longer text was pasted
-KEPT_SECONDS = 10.0
 SECRETS = (
     *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.env"),
     *("id_rsa*", "id_ed25519*", "id_ecdsa*", "credentials*", "secrets.*"),
@@ -37,67 +29,37 @@ _QUOTED = re.compile(r"([\s\\\"'])")
 
 
 class Completion:
-    """Completes what is typed into a console; models, sessions and personas are looked up at most every ten seconds.
-
-    A lookup may wait for a server, so that this is called in a thread beside the terminal's own.
-    """
+    """Completes what is typed into a console, in a thread beside the terminal's own: a folder may be huge."""
 
     def __init__(self, console: FrameworkController) -> None:
         self._console = console
-        # Several threads may complete at a time.
-        self._looked_up = cached(TTLCache[str, list[str]](len(COMMANDS), KEPT_SECONDS), lock=Lock())(self._look_up)
 
     def complete(self, text: str) -> list[str]:
         """What may take the place of the last word of the text before the cursor."""
         if len(text) > LONGEST:
             return []
-        word = last_word(text)
+        word, folder = last_word(text), self._console.folder
         if word.startswith("@"):
-            return [f"@{path}" for path in _paths(word[1:], self._console.product.folder)]
+            return [f"@{path}" for path in _paths(word[1:], folder)]
         if not text.startswith("/"):
             return []
         if word == text:
             return [name for name in COMMANDS if name.startswith(word.lower())]
         name, _, rest = text.partition(" ")
-        try:
-            candidates = self._arguments(name.lower(), rest.removesuffix(word).strip(), word)
-        except AgentError:  # the store, or the console itself, is not there
-            return []
-        return list(islice((found for found in candidates if found.startswith(word)), MOST))
-
-    def _arguments(self, name: str, before: str, word: str) -> Iterable[str]:
-        console, folder = self._console, self._console.product.folder
-        match name, before:
+        match name.lower(), rest.removesuffix(word).strip():
             case "/save", _:
-                return [OVERWRITE, *_paths(word, folder)]
+                found = [OVERWRITE, *_paths(word, folder)]
             case "/permissions", "":
-                return [REVOKE]
-            case "/permissions", _:
-                found = run_blocking(valid_grants, console.product, console.caller.owner, console.session_id)
-                return ["all", *(grant.grant_id for grant in found)]
+                found = [REVOKE]
             case "/files", "":
-                return [DETACH, *_paths(word, folder)]
+                found = [DETACH, *_paths(word, folder)]
             case "/files", before if before == DETACH:
-                return ["all", *(_quoted(file.name) for file in console.attached)]
+                found = ["all", *(_quoted(file.name) for file in self._console.attached)]
             case "/help", "":
-                return [name.removeprefix("/") for name in COMMANDS]
-            case "/persona" | "/model" | "/resume", "":
-                return self._looked_up(name)
+                found = [name.removeprefix("/") for name in COMMANDS]
             case _:
-                return []
-
-    def _look_up(self, name: str) -> list[str]:
-        console, profile = self._console, self._console.product.profile
-
-        async def sessions() -> list[str]:
-            store = await console.product.services.store.get()
-            return [item.session_id for item in (await store.sessions.list(console.caller.owner, LISTED)).items]
-
-        if name == "/resume":
-            return run_blocking(sessions)
-        if name == "/model":
-            return run_blocking(profile.listed_models, console.caller.core_key)
-        return [DEFAULT, *(run_blocking(profile.context.personas) if profile.context is not None else ())]
+                found = []
+        return [candidate for candidate in found if candidate.startswith(word)][:MOST]
 
 
 def _paths(word: str, folder: Path) -> list[str]:

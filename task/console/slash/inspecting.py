@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from task.console.terminal.rendering import one_line
-from task.errors import InvalidRequest, ToolError
+from task.errors import InvalidRequest
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
 from task.product import Services
@@ -93,32 +93,27 @@ def _described(grant: StoredGrant) -> str:
 
 
 async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
-    """The tools of the next turn with their effects, source and size in every request, then what is missing and why."""
+    """The tools of the next turn with their source and their size in every request, then what is missing and why."""
     services, profile, asking = product.services, product.profile, caller.of_tools()
     own, local = await profile.own_tools(), await profile.workspace_tools(asking)
     usable = await available(services, profile, own, caller.core_key)
     served = await services.mcp.discover(asking, named([*own, *local]))
     found: dict[BaseTool, str] = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
     found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
+    offered = {tool: source for tool, source in found.items() if profile.rules.policy.offers(tool.name)}
+
     missing = [*await product.tools.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]
     missing += [sentence for name, sentence in MISSING.items() if name not in named([*found])]
     if len(usable) < len(own):
         missing.append(f"{PICTURES}: DIAL Core does not list the deployment {profile.painter}.")
-    if caller.core_key:
-        try:
-            await services.files.principal(caller.core_key)
-        except ToolError as error:
-            missing.append(f"files of DIAL Core: {error}")
-    else:
+    if not caller.core_key:
         missing.append(NO_CORE)
-    offered = {tool: source for tool, source in found.items() if profile.rules.policy.offers(tool.name)}
     if hidden := sorted(tool.name for tool in found if tool not in offered):
         missing.append(f"not offered by the rules: {', '.join(hidden)}")
+
     size = schema_tokens([tool.briefed_schema for tool in offered])
     lines = [f"{len(offered)} tools, about {size} tokens of every request:"]
     for tool, source in offered.items():
-        aliases = sorted(names_of(tool.name) - {tool.name})
-        name = f"{tool.name} ({', '.join(aliases)})" if aliases else tool.name
-        effects, tokens = ", ".join(sorted(tool.effects)) or "no effects", schema_tokens([tool.briefed_schema])
-        lines.append(f"- {name}: {effects}; {source}; {tokens} tokens")
+        names = " or ".join(sorted(names_of(tool.name)))
+        lines.append(f"- {names}: {source}; {schema_tokens([tool.briefed_schema])} tokens")
     return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
