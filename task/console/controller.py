@@ -12,7 +12,7 @@ from typing import Any
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, saved
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER, Conversation, StateFile, Summaries, decided_approval
+from task.console.conversation import OWNER, Conversation, StateFile, Summaries, decided
 from task.console.error_handler import ErrorHandler, described
 from task.console.slash.completion import Completion
 from task.console.slash.table import COMMANDS, run_command, user_message
@@ -260,7 +260,7 @@ class FrameworkController:
         asked = next((item for item in conversation.questions() if item.call_id == tool_request["request_id"]), None)
         while asked is not None and not conversation.is_answered(asked):
             elsewhere = partial(conversation.is_answered, asked)
-            answer = decided_approval(self.ui, self.product, asked, elsewhere)
+            answer = decided(self.ui, self.product, asked.card, tool_request, asked.code, elsewhere)
             try:
                 if answer is None and self.ui.interactive:
                     conversation.expire(asked)

@@ -131,10 +131,14 @@ class Conversation:
         return now.status != "waiting"
 
     def answer(self, asked: Approval, answer: Answer) -> None:
-        """Answer the question; the first answer counts.
+        """Answer the question; its arguments have the tool's documented names. The first answer counts.
 
         Raises: as `task.runs.table.Preparing.answer`.
         """
+        if answer.arguments is not None and asked.tool in _ALIASES:
+            names = _ALIASES[asked.tool].arguments
+            arguments = {names.get(name, name): value for name, value in answer.arguments.items()}
+            answer = replace(answer, arguments=arguments)
         run_blocking(self._preparing.answer, self.caller, asked.approval_id, answer)
 
     def expire(self, asked: Approval) -> None:
@@ -245,20 +249,6 @@ def decided(
     answer = ui.ask_permission(question, teps.confirmation_seconds, answered_elsewhere)
     # "always" needs something that can be granted
     return replace(answer, always=False) if answer is not None and answer.always and not grant else answer
-
-
-def decided_approval(
-    ui: UserInterfaceManager,
-    product: ConsoleProduct,
-    approval: Approval,
-    answered_elsewhere: Callable[[], bool] = lambda: False,
-) -> Answer | None:
-    """The same for the question of a suspended run; the arguments of the answer have the tool's own names."""
-    answer = decided(ui, product, approval.card, request_of(approval), approval.code, answered_elsewhere)
-    if answer is None or answer.arguments is None or approval.tool not in _ALIASES:
-        return answer
-    names = _ALIASES[approval.tool].arguments
-    return replace(answer, arguments={names.get(name, name): value for name, value in answer.arguments.items()})
 
 
 def request_of(approval: Approval) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""The card of a call that asks for permission, the replies to it, and the files of an answer."""
+"""The console's cards, replies to them, files of an answer, and its errors in a sentence."""
 
 from __future__ import annotations
 
 import base64
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from rich.cells import cell_len
 
 from task.console.attachments import saved
+from task.console.error_handler import ErrorHandler, described
 from task.console.terminal.cards import PermissionQuestion, card, decision, editable, edited
 from task.console.terminal.rendering import Renderer
 from task.conversation.inputs import Answer, typed_answer
 from task.conversation.messages import Attachment
 from task.core_client.files import UnpooledFiles
-from task.errors import InvalidRequest
+from task.errors import InvalidRequest, LIALError, ProviderError
 
 
 def question(**more: Any) -> PermissionQuestion:
@@ -111,3 +113,37 @@ async def test_files_are_saved_in_their_folder_whatever_their_title_says(tmp_pat
     (tmp_path / "taken").touch()
     with pytest.raises(InvalidRequest, match="cannot be written"):
         await saved(files, "", chart, tmp_path / "taken")
+
+
+SECRET = "sk-secret at https://internal.example/v1"
+
+
+def test_the_given_message_comes_first_and_a_deliberate_error_is_its_own_sentence() -> None:
+    handled = ErrorHandler().handle_error
+    assert handled("LIAL Error", "", LIALError("The model is away.")) == "The model is away."
+    assert handled("Initialization Error", "TEPS is missing.", LIALError("x")) == "TEPS is missing."
+    assert handled("Error", "No exception.") == "No exception."
+
+
+@pytest.mark.fault("console: an error that nobody expected")
+def test_an_unexpected_error_is_a_sentence_whose_reference_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        shown = ErrorHandler().handle_error("Error", "", KeyError(SECRET))
+    reference = shown.rpartition(" ")[2].strip("().")
+    assert "secret" not in shown
+    assert reference in caplog.text
+    assert SECRET in caplog.text
+    handler = ErrorHandler()
+    handler.debug = True
+    shown = handler.handle_error("Error", "", KeyError("api_key=hunter2"))
+    assert "KeyError" in shown  # the traceback, without its secrets
+    assert "hunter2" not in shown
+
+
+def test_the_errors_of_runs_are_explained(caplog: pytest.LogCaptureFixture) -> None:
+    refused = described(ProviderError("no", status_code=401), "test-model").error
+    broken = described(ValueError(SECRET), "test-model").error
+    assert "test-model refused the key" in refused["message"]
+    assert refused["reference"] in refused["message"]
+    assert "secret" not in broken["message"]
+    assert broken["reference"] in caplog.text
