@@ -282,6 +282,13 @@ async def test_arguments_that_are_not_json_are_a_problem_of_their_call(peer: Dap
     assert "not valid JSON" in (call.problem or "")
 
 
+async def test_a_call_in_an_open_models_text_is_made_where_the_profile_says_so(peer: DaprPeer) -> None:
+    await peer.script(says('```json\n{"name": "count", "arguments": {"to": 3}}\n```'))
+    async with connected(peer.address, text_calls=True) as server:
+        (call,) = (await answered(server)).message().tool_calls
+    assert (call.name, json.loads(call.function.arguments)) == ("count", {"to": 3})
+
+
 @pytest.mark.fault("dapr: an answer without output, or with a finish reason that nobody knows")
 async def test_an_answer_without_output_is_a_failure(peer: DaprPeer, server: DaprServer) -> None:
     await peer.script(answer())

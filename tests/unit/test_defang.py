@@ -139,6 +139,17 @@ def test_pieces_pass_as_they_come() -> None:
     assert choice.pieces == words
 
 
+def test_a_sentence_before_a_call_is_shown_completely_before_the_call() -> None:
+    choice = RecordingChoice()
+    filtered = DefangedChoice(choice, suspicion())
+    filtered.append_content("Let me see:")
+    filtered.create_stage("search")
+    assert choice.content == "Let me see:"
+    filtered.append_content("//evil.example/S")
+    filtered.close()
+    assert choice.content == "Let me see: //evil.example/S"
+
+
 @pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")
 @pytest.mark.parametrize("size", [7, 50_000])
 def test_a_stage_stays_below_what_the_chat_shows_although_harmless_text_is_longer(size: int) -> None:

@@ -96,6 +96,13 @@ def test_a_budget_of_tokens_is_kept_too() -> None:
     assert texts(made)[-1] == "say 49"
 
 
+def test_pruning_may_give_up_system_messages() -> None:
+    made = manager(*map(str, range(3)), config={"max_length": 4, "prioritize_system_messages": False})
+    made.add_system_message("S")
+    made.extend([user("ask"), assistant("say")])
+    assert "S" not in texts(made)
+
+
 def test_clearing_keeps_system_messages_by_default() -> None:
     made = manager("1")
     made.add_system_message("S")
