@@ -186,18 +186,6 @@ DROPPED = """() => {
 }"""
 
 
-async def test_a_very_long_message_is_cut_until_it_is_asked_for(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with person(says("Read."), tmp_path=tmp_path, size=size) as p:
-        await p.asks("A word\n" * 300)
-        bubble = p.page.locator(".question .bubble")
-        height = "bubble => bubble.clientHeight"
-        assert await bubble.evaluate(height) < 300
-        await p.button("Show all").click()
-        assert await bubble.evaluate(height) > 3000
-        await p.button("Show less").click()
-        assert await bubble.evaluate(height) < 300
-
-
 async def test_older_answers_show_their_figures_when_they_are_visible(tmp_path: Path) -> None:
     async with person(tmp_path=tmp_path, then=says("Fine.")) as p:
         await p.asks("Question 0")

@@ -118,35 +118,6 @@ async def test_two_tabs_show_the_same_conversation(tmp_path: Path) -> None:
     assert notes(tmp_path) == ["1"]
 
 
-OPENED = """async () => {
-    const api = await import("/static/api.js");
-    const id = location.hash.split("/").at(-1);
-    await Promise.all([api.messages(id), api.versions(id)]);
-}"""
-
-
-async def test_a_message_that_is_edited_stays_when_another_tab_has_gone_on(tmp_path: Path) -> None:
-    async with person(says("One."), says("Two."), tmp_path=tmp_path) as p:
-        await p.asks("First")
-        async with other_tab(p) as other:
-            await expect(other.locator("article.answer")).to_contain_text("One.")
-            async with held(p.page, "**/runs?*", "**/runs?*"):
-                await other.get_by_label("Message", exact=True).fill("Second")
-                await other.get_by_label("Message", exact=True).press("Enter")
-                await expect(other.locator("article.answer").last).to_contain_text("Two.")
-                async with p.page.expect_request("**/runs?*"):
-                    await p.page.bring_to_front()
-                await p.page.locator(".question").hover()
-                await p.button("Edit and ask again").click()
-                await p.page.get_by_label("Your message").fill("Instead")
-            for _ in range(3):  # as long as showing the conversation again takes
-                await p.page.evaluate(OPENED)
-            await expect(p.page.get_by_label("Your message")).to_have_value("Instead")
-            await expect(p.answers).to_have_count(1)
-            await p.page.keyboard.press("Escape")
-            await expect(p.answers).to_have_count(2)
-
-
 MANY = [wants("calculator", expression=f"{number}+1") for number in range(7)]
 REPORT = """async ([...reports]) => {
     const { StepProgress } = await import("/static/progress.js");

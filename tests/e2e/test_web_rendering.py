@@ -12,7 +12,7 @@ from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.platypus import Flowable, PageBreak, Paragraph, SimpleDocTemplate
 
 from task.llm.scripted import Reply, says, wants
-from tests.support.web import PAGE_MARKS, TECHNICAL, WATCHED, Person, person
+from tests.support.web import PAGE_MARKS, Person, person
 
 pytestmark = PAGE_MARKS
 
@@ -277,25 +277,3 @@ async def test_a_chart_is_saved_as_a_picture_and_as_a_table(tmp_path: Path, size
             "Shanghai,29",
         ]
         assert await p.fits()
-
-
-@pytest.mark.timeout(240)
-async def test_an_answer_of_200_chunks_a_second_does_not_hold_up_the_page(tmp_path: Path) -> None:
-    text = TECHNICAL * 30
-    chunks = [text[place : place + 6] for place in range(0, len(text), 6)]
-    async with person(says(*chunks, pause=0.005), tmp_path=tmp_path) as p:
-        await p.page.evaluate(WATCHED)
-        await p.asks("Show me")
-        await expect(p.prose.locator(".katex-display")).to_have_count(30)
-        await expect(p.prose.locator(".hljs-keyword")).to_have_count(60)
-        tasks = await p.page.evaluate("window.longTasks")
-        await p.page.evaluate(BUSY)
-        await p.page.wait_for_function(NOTICED)
-    print(f"{len(chunks)} chunks; tasks over 50 ms: {[round(task) for task in tasks]}")
-    assert max(tasks, default=0) < 1000  # on any machine; the figure of a quiet one is in the benchmarks
-
-
-NOTICED = "window.longTasks.some((task) => task > 100)"
-BUSY = """() => {
-    setTimeout(() => { const end = performance.now() + 120; while (performance.now() < end); });
-}"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +49,6 @@ async def test_conversations_whose_calls_have_equal_ids_stay_separate(tmp_path: 
     assert seen == [["A", "2"], ["B", "42"], ["C"]]
     assert [len(calls) for calls in arguments] == [2, 2, 1]
     assert ["Ann" in calls[0] for calls in arguments] == [True, False, True]
-
-
-async def test_a_turn_is_found_again_by_clients_that_write_its_words_and_arguments_their_own_way(
-    tmp_path: Path,
-) -> None:
-    both = says("Let me see.") & wants("calculator", expression="1+1") & wants("lookup", name="Ann", age=5)
-    async with http_api(both, says("ok"), tmp_path=tmp_path) as api:
-        [question, answer], _ = await asked(api, "Ann?")
-        [call] = answer["tool_calls"]
-        other = {**call, "function": {"name": "lookup", "arguments": '{ "age":5,"name":"Ann" }'}}
-        words, calls = said("Let me see.", "assistant"), {"role": "assistant", "content": None, "tool_calls": [other]}
-        await answer_to(api, [question, words, calls], "here")
-        sent = api.upstream.requests[1].messages[1:]
-    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
-    assert [message["content"] for message in sent] == ["Ann?", "Let me see.", "2", "here"]
 
 
 @pytest.mark.fault("http api: a restart, or another agent, between the steps of a client without a session")
@@ -154,23 +138,6 @@ async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_all
         again = await client.send(said("What is new?"))
     assert asked["content"].startswith("**May I do this?**")
     assert again["content"].startswith("**May I do this?**")
-
-
-@pytest.mark.fault("http api: a call to approve and a call of the caller's own tool in one step")
-async def test_a_question_that_expired_loses_no_other_result(tmp_path: Path) -> None:
-    short = {"open_minutes": 0.0001}
-    async with agent(BOTH, says("Then not."), tmp_path=tmp_path, permissions=short) as api:
-        session_id = (await api.post("/session/start")).json["session_id"]
-        client = Client(api, session_id=session_id)
-        await client.send(said("note it"))
-        await client.result("Ann is 42")
-        async with asyncio.timeout(20):
-            while await waiting(api):
-                continue
-        last = await client.send(said("approve"))
-        [note, *rest] = results(api)
-    assert last["content"] == "Then not."
-    assert (note.startswith("Error: "), rest) == (True, ["Ann is 42", "2"])
 
 
 @pytest.mark.fault("http api: a call to approve and a call of the caller's own tool in one step")

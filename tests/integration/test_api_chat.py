@@ -20,7 +20,6 @@ from tests.support.agent import running_agent
 from tests.support.core import API_KEY, local_core
 from tests.support.core_peers import answers, peer
 from tests.support.http_api import http_api, key_of, said
-from tests.support.upstream import Item
 from tests.support.upstream_wire import Answer, Framing, Received, chunk, framed_parts
 
 SEARCH = '''
@@ -215,26 +214,15 @@ async def test_cached_and_reasoning_tokens_are_in_completions_responses_events_a
     assert trace["turns"][-1]["usage"]["reasoning_tokens"] == 32
 
 
-def counting(**usage: Any) -> Item:
-    """An answer with this usage."""
-
+@pytest.mark.parametrize(
+    "more", [{}, {"prompt_tokens_details": [], "completion_tokens_details": {"reasoning_tokens": "x"}}]
+)
+async def test_a_model_that_reports_no_such_tokens_has_none(more: dict[str, Any], tmp_path: Path) -> None:
     def answer(received: Received) -> Answer:
-        counted = {"prompt_tokens": 9, "completion_tokens": 1, **usage}
-        last = chunk(received, {}, "stop") | {"usage": counted}
+        last = chunk(received, {}, "stop") | {"usage": {"prompt_tokens": 9, "completion_tokens": 1, **more}}
         return Answer(tuple(framed_parts([chunk(received, {"content": "ok"}), last], Framing())))
 
-    return answer
-
-
-@pytest.mark.parametrize(
-    "usage",
-    [
-        {}, {"prompt_tokens_details": None}, {"prompt_tokens_details": {"cached_tokens": None}},
-        {"prompt_tokens_details": [], "completion_tokens_details": {"reasoning_tokens": "many"}},
-    ],
-)  # fmt: skip
-async def test_a_model_that_reports_no_such_tokens_has_none(usage: dict[str, Any], tmp_path: Path) -> None:
-    async with http_api(counting(**usage), tmp_path=tmp_path) as api:
+    async with http_api(answer, tmp_path=tmp_path) as api:
         counted = (await api.complete("?")).json["usage"]
     assert counted["total_tokens"] == 10
     assert counted["prompt_tokens_details"] == {"cached_tokens": 0}

@@ -13,7 +13,7 @@ from task.llm.scripted import says, wants
 from tests.support.api_client import behind_core
 from tests.support.core import API_KEY
 from tests.support.http_api import Api, http_api, said
-from tests.support.upstream import broken_off, hanging, http_error
+from tests.support.upstream import broken_off, hanging
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -128,20 +128,6 @@ async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered
         )
     assert (called.function.name, called.function.arguments, call.name) == ("lookup", '{"name": "Ann"}', "lookup")
     assert (done.choices[0].message.content, second.output_text) == ("Ann is 30.", "Ann is 30.")
-
-
-async def test_failures_are_the_clients_own_errors(tmp_path: Path) -> None:
-    from openai import APIStatusError
-
-    broken = broken_off(says("Half ", "a ", "sentence"), chunks=2)
-    script = (http_error(429, retry_after=1), broken)
-    async with http_api(*script, tmp_path=tmp_path, llm={"attempts": 1}) as api, client(api) as openai:
-        with pytest.raises(APIStatusError) as busy:
-            await openai.chat.completions.create(model="test-model", messages=QUESTION)
-        stream = await openai.chat.completions.create(model="test-model", messages=QUESTION, stream=True)
-        with pytest.raises(Exception, match="reference"):
-            [chunk async for chunk in stream]
-    assert busy.value.status_code == 429
 
 
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")

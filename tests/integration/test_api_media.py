@@ -27,7 +27,7 @@ from tests.support.http_api import Api, http_api, said, uploaded
 from tests.support.image_deployment import PNG
 from tests.support.product import MODEL
 from tests.support.replies import Reply
-from tests.support.upstream import Item, openai_upstream
+from tests.support.upstream import Item
 
 DATA = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 SCRIPT = (says("A cat."), says("Still a cat."))
@@ -78,19 +78,6 @@ async def test_a_model_that_sees_nothing_gets_a_note_of_every_picture(tmp_path: 
     assert reply.status == 200
     assert shown(request.messages[-1]) == []
     assert text(request.messages[-1]).count("cannot see pictures") == 2
-
-
-async def test_a_picture_stays_in_its_session_for_a_model_that_sees(tmp_path: Path) -> None:
-    part = {"type": "image_url", "image_url": {"url": DATA}}
-    question = said("?") | {"content": [{"type": "text", "text": "What is this?"}, part]}
-    async with openai_upstream(says("I see nothing.")) as other:
-        blind = {"type": "chat", "endpoint": f"{other.endpoint}/openai/deployments/blind/chat/completions"}
-        settings: dict[str, Any] = {"dial_api_key": API_KEY, "sees": True, "models": {"blind": blind}}
-        async with behind_core(*SCRIPT, tmp_path=tmp_path, **settings) as api:
-            chat_answer = (await api.post("/chat", {"messages": [question], "model": "blind"})).json
-            await api.complete("And you?", session_id=chat_answer["session_id"])
-    assert shown(other.requests[0].messages[-1]) == []
-    assert shown(api.upstream.requests[0].messages[1]) == [DATA]
 
 
 SOUND = b"\x1aE\xdf\xa3" + bytes(range(256)) * 5000  # with the zeros and brackets that JSON's guard would refuse

@@ -11,7 +11,6 @@ import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.http_api import Api, http_api, key_of, said
-from tests.support.note_product import TOOL, noting_model
 
 UNTITLED = {"titles": "off"}  # a title would take one of the model's scripted answers
 ASKED = {"messages": [said("Wie heißt die Straße?")], "origin": "page"}
@@ -195,23 +194,3 @@ async def test_what_cannot_be_asked_again_is_refused(tmp_path: Path) -> None:
         assert (await ended(api, (await api.post(f"/traces/{alone}/replay", {"model": "m"})).json))[
             "status"
         ] == "finished"
-
-
-@pytest.mark.fault("store: a replay of a run whose messages are not kept, or that continues another one")
-@pytest.mark.system
-@pytest.mark.parametrize("decision", ["approve", "deny"])
-async def test_a_run_that_continues_another_names_its_question_and_a_replay_asks_as_any_run(
-    decision: str, tmp_path: Path
-) -> None:
-    (tmp_path / "notes.py").write_text(TOOL)
-    async with http_api(then=noting_model, tmp_path=tmp_path, tool_paths=[str(tmp_path / "notes.py")]) as api:
-        asked = (await api.post("/chat", {"messages": [said("Note 1")]})).json
-        [question] = (await api.get(f"/approvals?run_id={asked['run_id']}")).json["approvals"]
-        answered = (await api.post(f"/approvals/{question['approval_id']}", {"decision": decision})).json
-        resumed = await ended(api, answered["resumed"])
-        trace = (await api.get(f"/traces/{resumed['trace_id']}")).json
-        again = await api.post(f"/traces/{trace['trace_id']}/replay", {"model": "m"})
-        replayed = (await api.post(f"/traces/{asked['trace']['trace_id']}/replay", {"model": "m"})).json
-        assert (await ended(api, replayed))["status"] == "suspended"
-    assert trace["question"] == "Note 1"
-    assert (again.status, "continues another run" in again.error["message"]) == (400, True)

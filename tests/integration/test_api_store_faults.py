@@ -61,81 +61,9 @@ async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_
 
 
 @pytest.mark.fault("http api: database gone and back while it serves")
-@pytest.mark.system
-async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Path) -> None:
-    async with (
-        postgres_server() as server,
-        http_api(then=says("Hello."), tmp_path=tmp_path, store={"url": server.url}) as api,
-    ):
-        before = (await api.post("/chat", {"messages": [said("Hi")]})).json
-        await server.stop()
-        gone = [await api.get("/sessions"), await api.post("/chat", {"messages": [said("And?")]})]
-        await server.start()
-
-        async def back() -> bool:
-            return (await api.get("/sessions")).status == 200
-
-        await until(back)
-        again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
-    assert all(map(asked_to_retry, gone))
-    assert (again.status, again.json["session_id"]) == (200, before["session_id"])
-
-
-@pytest.mark.fault("http api: kill -9 in the middle of a run, and a restart")
-@pytest.mark.system
-async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_continues(tmp_path: Path) -> None:
-    script = (hanging(says("Half", " a sentence"), chunks=3), says("Here I am."))
-    async with openai_upstream(*script) as upstream:
-        async with own_process(tmp_path / "first", upstream) as (api, agent):
-            run = (await api.post("/runs", {"messages": [said("Tell me.")]})).json
-
-            async def saved() -> bool:
-                return "Half" in stored(tmp_path, "events") and "Tell me." in stored(tmp_path, "traces")
-
-            await until(saved)
-            agent.send_signal(signal.SIGKILL)
-            await asyncio.wait_for(agent.wait(), 10)
-        async with own_process(tmp_path / "second", upstream) as (api, _):
-
-            async def marked() -> bool:
-                return (await api.get(f"/runs/{run['run_id']}")).json["status"] == "interrupted"
-
-            await until(marked)
-            events = await api.events(run["run_id"])
-            trace = (await api.get(f"/traces/{run['trace_id']}")).json
-            answer = (await api.complete("Go on.", session_id=run["session_id"])).json
-            session = (await api.get(f"/session/{run['session_id']}")).json["messages"]
-    assert (events[-1]["type"], events[-1]["status"]) == ("finished", "interrupted")
-    assert (trace["status"], trace["turns"][0]["content"]) == ("interrupted", "Tell me.")
-    assert answer["choices"][0]["message"]["content"] == "Here I am."
-    assert [message["content"][:4] for message in session] == ["Tell", "Half", "Go o", "Here"]
-
-
-@pytest.mark.fault("store: a request repeated after its agent died without a word")
-@pytest.mark.system
-async def test_a_request_repeated_after_its_agent_died_without_a_word_is_a_503_that_says_so(tmp_path: Path) -> None:
-    async def asked(api: Api, stream: bool) -> Reply:
-        body = {"messages": [said("Tell me.")], "stream": stream}
-        return await api.post("/v1/chat/completions", body, headers={"Idempotency-Key": f"a key {stream}"})
-
-    async with openai_upstream(never_answering(), never_answering()) as upstream:
-        async with own_process(tmp_path / "first", upstream) as (api, agent):
-            lost = [asyncio.create_task(asked(api, stream)) for stream in (True, False)]
-            await upstream.received(2)
-            agent.send_signal(signal.SIGKILL)
-            await asyncio.wait_for(agent.wait(), 10)
-            await asyncio.wait(lost, timeout=30)
-            assert all(isinstance(one.exception(), ClientError) for one in lost)
-        async with own_process(tmp_path / "second", upstream) as (api, _):
-            again = [await asked(api, stream) for stream in (True, False)]
-    assert [(one.status, one.error["code"], one.error["message"]) for one in again] == [
-        (503, "interrupted", "The answer was interrupted.")
-    ] * 2
-
-
 @pytest.mark.fault("store: a database that goes away while events are streamed")
 @pytest.mark.system
-async def test_the_events_of_a_run_end_early_while_the_database_is_away_and_are_followed_again(
+async def test_while_the_database_is_away_events_end_early_and_requests_are_a_503_until_it_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -143,17 +71,69 @@ async def test_the_events_of_a_run_end_early_while_the_database_is_away_and_are_
         http_api(then=says("Hello."), tmp_path=tmp_path, store={"url": server.url}) as api,
         opened(server.url, chores=False) as other,
     ):
+        before = (await api.post("/chat", {"messages": [said("Hi")]})).json
         run = await other.runs.start(LOCAL_OWNER)
         async with asyncio.timeout(60), api.session.get(f"{api.url}/runs/{run.run_id}/events") as response:
             await server.stop()
             rest = await response.read()
+        gone = [await api.get("/sessions"), await api.post("/chat", {"messages": [said("And?")]})]
         await server.start()
+
+        async def back() -> bool:
+            return (await api.get("/sessions")).status == 200
+
+        await until(back)
         other.runs.append_event(run.run_id, "text", text="a word")
         await other.runs.finish(run, "finished")
         again = await api.events(run.run_id)
+        later = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
+    assert all(map(asked_to_retry, gone))
+    assert (later.status, later.json["session_id"]) == (200, before["session_id"])
     assert (response.status, b"data:" in rest) == (200, False)
     assert [event["type"] for event in again] == ["text"]
     assert "failed unexpectedly" not in caplog.text
+
+
+@pytest.mark.fault("http api: kill -9 in the middle of a run, and a restart")
+@pytest.mark.fault("store: a request repeated after its agent died without a word")
+@pytest.mark.system
+async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_continues(tmp_path: Path) -> None:
+    async def keyed(api: Api, stream: bool) -> Reply:
+        body = {"messages": [said("Tell me.")], "stream": stream}
+        return await api.post("/v1/chat/completions", body, headers={"Idempotency-Key": f"a key {stream}"})
+
+    async def saved() -> bool:
+        return "Half" in stored(tmp_path, "events") and "Tell me." in stored(tmp_path, "traces")
+
+    silent = never_answering()
+    script = (hanging(says("Half", " a sentence"), chunks=3), silent, silent, says("Here I am."))
+    async with openai_upstream(*script) as upstream:
+        async with own_process(tmp_path / "first", upstream) as (api, agent):
+            run = (await api.post("/runs", {"messages": [said("Tell me.")]})).json
+            await until(saved)
+            lost = [asyncio.create_task(keyed(api, stream)) for stream in (True, False)]
+            await upstream.received(3)
+            agent.send_signal(signal.SIGKILL)
+            await asyncio.wait_for(agent.wait(), 10)
+            await asyncio.wait(lost, timeout=30)
+            assert all(isinstance(one.exception(), ClientError) for one in lost)
+        async with own_process(tmp_path / "second", upstream) as (api, _):
+
+            async def marked() -> bool:
+                return (await api.get(f"/runs/{run['run_id']}")).json["status"] == "interrupted"
+
+            again = [await keyed(api, stream) for stream in (True, False)]
+            await until(marked)
+            events = await api.events(run["run_id"])
+            trace = (await api.get(f"/traces/{run['trace_id']}")).json
+            answer = (await api.complete("Go on.", session_id=run["session_id"])).json
+            session = (await api.get(f"/session/{run['session_id']}")).json["messages"]
+    refusals = [(one.status, one.error["code"], one.error["message"]) for one in again]
+    assert refusals == [(503, "interrupted", "The answer was interrupted.")] * 2
+    assert (events[-1]["type"], events[-1]["status"]) == ("finished", "interrupted")
+    assert (trace["status"], trace["turns"][0]["content"]) == ("interrupted", "Tell me.")
+    assert answer["choices"][0]["message"]["content"] == "Here I am."
+    assert [message["content"][:4] for message in session] == ["Tell", "Half", "Go o", "Here"]
 
 
 def stored(tmp_path: Path, table: str) -> str:

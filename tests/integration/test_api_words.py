@@ -16,11 +16,11 @@ from task.llm.scripted import says, wants
 from tests.support.agent import agent_process
 from tests.support.api_client import NOTES as NOTES_TOOL
 from tests.support.api_client import Client, agent, behind_core, coded, results, waiting
+from tests.support.cluster import NOTES
 from tests.support.core import API_KEY
 from tests.support.http_api import MODEL, NOWHERE, Api, key_of, said
 from tests.support.ports import free_port
 from tests.support.replies import Reply
-from tests.support.two_agents import NOTES
 from tests.support.upstream import dripping, never_answering, openai_upstream
 
 ASKS = says("I would. ") & wants("write_note", text="milk")
@@ -119,18 +119,6 @@ async def test_an_approval_sent_again_while_it_is_carried_out_gets_the_same_answ
     assert [body["choices"][0]["message"]["content"] for body in bodies] == ["word " * 4] * 2
     assert bodies[0]["run_id"] == bodies[1]["run_id"]
     assert bodies[0]["usage"] == bodies[1]["usage"]
-
-
-@pytest.mark.fault("http api: an approval by a word that a client sends again")
-async def test_a_word_sent_again_after_the_same_response_is_answered_by_the_same_response(tmp_path: Path) -> None:
-    async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
-        asked = (await api.post("/v1/responses", {"input": "note it"})).json
-        body = {"input": "approve", "previous_response_id": asked["id"]}
-        first, again = [(await api.post("/v1/responses", body)).json for _ in range(2)]
-        other = await api.post("/v1/responses", {**body, "input": "deny"})
-    assert first["output"][0]["content"][0]["text"] == "Done."
-    assert again == first
-    assert other.status == 409
 
 
 @pytest.mark.fault("http api: a word after a card has decided about some of the calls")
@@ -322,21 +310,3 @@ async def test_a_client_that_shows_the_question_as_a_card_sends_the_answer_witho
         done = await person.send(said("approve"))
         known = results(api)
     assert (done["content"], known) == ("Done.", ["noted: milk"])
-
-
-@pytest.mark.fault("http api: a yes after another history than the one that ends with the question")
-async def test_a_word_decides_on_the_branch_that_the_history_has_become(tmp_path: Path) -> None:
-    hello = says("Hello.")
-    async with client(hello, ASKS, ASKS, says("Done."), says("The first."), tmp_path=tmp_path) as (api, person):
-        await person.send(said("hello"))
-        await person.send(said("note it"))
-        first, person.history = person.history, [said("hallo"), said("Hello.", "assistant")]
-        await person.send(said("note it"))
-        sessions = [item["session_id"] for item in await waiting(api)]
-        done = await person.send(said("approve"))
-        open_ones = [item["session_id"] for item in await waiting(api)]
-        person.history = first
-        other = await person.send(said("approve"))
-    assert len(set(sessions)) == 2
-    assert (done["content"], open_ones) == ("Done.", [person.session_id])
-    assert other["content"] == "The first."

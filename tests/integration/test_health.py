@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -15,6 +18,16 @@ from task.settings import Settings
 from tests.support.core import served
 from tests.support.http_api import NOWHERE, http_api
 from tests.support.ports import free_port
+
+
+@asynccontextmanager
+async def looking(now: list[float], tmp_path: Path, **settings: Any) -> AsyncGenerator[Health]:
+    given = {"backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path, **settings}
+    services, profile = opened(Settings.model_validate(given))
+    try:
+        yield Health(services, profile, lambda: now[0])
+    finally:
+        await services.close()
 
 
 @pytest.mark.fault("observability: a model's server, a store or a server of tools that is down, at the readiness probe")
@@ -35,21 +48,12 @@ async def test_without_its_model_the_agent_lives_but_is_not_ready_and_says_why(t
 async def test_a_store_that_cannot_be_used_is_a_reason_and_a_look_is_kept_for_seconds(tmp_path: Path) -> None:
     (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
     now = [0.0]
-    services, profile = opened(
-        Settings.model_validate({
-            "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
-            "store": {"url": f"sqlite:///{tmp_path / 'no-database'}"},
-        })
-    )  # fmt: skip
-    health = Health(services, profile, lambda: now[0])
-    try:
+    async with looking(now, tmp_path, store={"url": f"sqlite:///{tmp_path / 'no-database'}"}) as health:
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
         health._reasons = ("kept",)
         assert (await health.report()).reasons == ("kept",)
         now[0] = 5.0
         assert (await health.report()).reasons == (NO_MODEL, NO_STORE)
-    finally:
-        await services.close()
 
 
 @pytest.mark.fault("observability: a model's server, a store or a server of tools that is down, at the readiness probe")
@@ -62,26 +66,19 @@ async def test_a_failing_server_of_tools_is_asked_every_few_seconds_however_ofte
 
     application = web.Application()
     application.router.add_route("*", "/mcp", failing)
-    async with served(application) as url:
-        services, profile = opened(
-            Settings.model_validate({
-                "backend": "openai", "openai_base_url": f"{NOWHERE}/v1", "data_dir": tmp_path,
-                "mcp_servers": [{"name": "failing", "url": f"{url}/mcp"}],
-            })
-        )  # fmt: skip
-        health = Health(services, profile, lambda: now[0])
-        try:
-            async with asyncio.timeout(25):  # on a slow machine the first look may be too late for its answer
-                while "status 500" not in str(degraded := (await health.report()).degraded):
-                    now[0] += 5.0
-            asked = requests[0]
-            assert [(await health.report()).degraded for _ in range(5)] == [degraded] * 5
-            assert requests[0] == asked > 0
-            now[0] += 5.0
-            await health.report()
-            assert requests[0] > asked
-        finally:
-            await services.close()
+    async with (
+        served(application) as url,
+        looking(now, tmp_path, mcp_servers=[{"name": "failing", "url": f"{url}/mcp"}]) as health,
+    ):
+        async with asyncio.timeout(25):  # on a slow machine the first look may be too late for its answer
+            while "status 500" not in str(degraded := (await health.report()).degraded):
+                now[0] += 5.0
+        asked = requests[0]
+        assert [(await health.report()).degraded for _ in range(5)] == [degraded] * 5
+        assert requests[0] == asked > 0
+        now[0] += 5.0
+        await health.report()
+        assert requests[0] > asked
 
 
 async def test_the_tools_are_listed_with_their_calls_and_the_tokens_of_their_schemas(tmp_path: Path) -> None:

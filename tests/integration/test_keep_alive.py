@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -21,8 +20,7 @@ from tests.support.asgi import served_asgi
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
 from tests.support.mcp_server import small_server
-from tests.support.ports import free_port
-from tests.support.up import ROOT, environment, running_product
+from tests.support.up import running_product
 
 SETTING = 7
 SILENCE = 5.5  # longer than the 5 seconds after which uvicorn closes a connection unless it is configured
@@ -72,26 +70,6 @@ async def _opened(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.S
             with suppress(OSError):
                 return await asyncio.open_connection(host, port)
             await asyncio.sleep(0.05)
-
-
-@pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
-@pytest.mark.system
-async def test_the_agent_answers_after_a_silence_and_stops_without_waiting_for_idle_connections(tmp_path: Path) -> None:
-    port = str(free_port())
-    environ = environment(tmp_path, AGENT_PORT=port, AGENT_SHUTDOWN_SECONDS="600", AGENT_DATA_DIR=str(tmp_path))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=ROOT, env=environ)
-    try:
-        async with connection_to(f"http://127.0.0.1:{port}") as connection:
-            assert await connection.healthy()
-            assert await connection.silent_for(SILENCE)
-            assert await connection.healthy()
-            process.terminate()
-            await asyncio.wait_for(process.wait(), 30)
-            assert await connection.closed_within(1)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 @pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")

@@ -24,7 +24,6 @@ from task.telemetry.logs import JsonLines
 from task.telemetry.metrics import PrometheusMetrics
 from tests.support.collector import attributes, collector, silent_collector
 from tests.support.http_api import http_api, said
-from tests.support.mcp_server import running_mcp_server, small_server
 from tests.support.ports import free_port
 from tests.support.product import product
 from tests.support.up import dial_agent
@@ -115,34 +114,6 @@ async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> No
     assert (run["dial_agent.door"], len(run["gen_ai.conversation.id"])) == ("dial", 32)
     assert "SECRET" not in str(spans)
     assert request.headers["traceparent"].split("-")[1] == TRACE
-
-
-@pytest.mark.system
-async def test_calls_of_a_server_carry_the_span_of_the_tool(tmp_path: Path) -> None:
-    from mcp.server.mcpserver import Context
-
-    server, seen = small_server(), list[str]()
-
-    async def where(ctx: Any) -> str:
-        """The place that the call comes from."""
-        request = ctx.request_context
-        seen.extend((ctx.headers["traceparent"], dict(request.meta)["traceparent"]))
-        return "here"
-
-    where.__annotations__["ctx"] = Context
-    server.tool()(where)
-    async with (
-        collector() as (url, spans),
-        running_mcp_server(server) as mcp_url,
-        http_api(
-            wants("where"), says("Done."), tmp_path=tmp_path, otel_exporter_otlp_endpoint=url,
-            mcp_servers=[{"name": "small", "url": mcp_url}],
-            permissions={"rules": [{"action": "allow", "tool": "where"}]},
-        ) as api,
-    ):  # fmt: skip
-        await api.post("/v1/chat/completions", {"messages": [said("Hi")]}, headers=HEADERS)
-    [call] = [span.span_id.hex() for span in spans if span.name == "execute_tool where"]
-    assert seen == [f"00-{TRACE}-{call}-01"] * 2
 
 
 @pytest.mark.fault("observability: a collector that is absent, fails or never answers")

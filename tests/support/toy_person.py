@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.two_agents import NOTES
+from tests.support.cluster import NOTES
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30

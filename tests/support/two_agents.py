@@ -18,6 +18,7 @@ import aiohttp
 from task.llm.scripted import Reply
 from task.store.store import open_store
 from tests.support.agent import agent_process
+from tests.support.cluster import NOTES
 from tests.support.http_api import MODEL, NOWHERE, Api
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
@@ -27,24 +28,6 @@ from tests.support.workers import door_of, ready_workers
 
 PER_MINUTE = 60
 DETACH_SECONDS = 2.0
-NOTES = '''\
-"""A tool that writes and needs approval."""
-
-from pathlib import Path
-
-from task.tools.declare import tool
-from task.tools.models import Effect
-
-KEPT = Path(__file__).with_name("notes.txt")
-
-
-@tool(effects={Effect.WRITE})
-def write_note(text: str) -> str:
-    """Write a line into the notes."""
-    with KEPT.open("a") as notes:
-        notes.write(f"{text}\\n")
-    return f"noted: {text}"
-'''
 
 
 @dataclass
