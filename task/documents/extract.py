@@ -66,9 +66,9 @@ FORMATS = (
     Format("TXT", "text:read_text", (".txt",), ("text/plain",)),
     Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown", "text/x-markdown")),
     Format("HTML", "html:read_html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
-    Format("DOCX", "docx:read_docx", (".docx", ".docm", ".dotx", ".dotm"), _WORD),
+    Format("DOCX", "office_readers:read_docx", (".docx", ".docm", ".dotx", ".dotm"), _WORD),
     Format("XLSX", "xlsx:read_xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), _EXCEL),
-    Format("PPTX", "pptx:read_pptx", (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), _POWERPOINT),
+    Format("PPTX", "office_readers:read_pptx", (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), _POWERPOINT),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     # Browsers on Windows report a CSV file as one of Excel, where Excel is installed.
     Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv", f"{_MICROSOFT}-excel")),
