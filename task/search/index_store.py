@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
-import struct
 from typing import TYPE_CHECKING
 
 from task.search.ranking import Dense, StoredVectors, dense_index, similarities
@@ -14,16 +11,6 @@ from task.search.readings import Readings
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-logger = logging.getLogger(__name__)
-
-_MAGIC = b"DRI3"
-_DIMENSIONS = struct.Struct("!I")
-_DIGEST_BYTES = 32
-
-
-class Damaged(ValueError):
-    """The bytes are not the vectors of this document."""
 
 
 class VectorsGone(Exception):
@@ -43,17 +30,15 @@ class MemoryVectors:
         """The vectors of a document with so many chunks, if they are kept."""
         if (content := await self._readings.get(f"index:{key}")) is None:
             return None
-        try:
-            return dense_index(await asyncio.to_thread(unpacked, content, chunks))
-        except (Damaged, ValueError):
-            logger.warning("a stored index is damaged and was dropped")
-            await self._readings.drop(f"index:{key}")
-            return None
+        import numpy as np
+
+        return await asyncio.to_thread(lambda: dense_index(np.frombuffer(content, dtype="<f4").reshape(chunks, -1)))
 
     async def keep(self, key: str, rows: NDArray[np.float32]) -> Dense:
         """Keep the normalised rows of a document's chunks."""
         if self._readings.is_shared:
-            await self._readings.put(f"index:{key}", await asyncio.to_thread(packed, rows))
+            content = await asyncio.to_thread(lambda: rows.astype("<f4").tobytes())
+            await self._readings.put(f"index:{key}", content)
         return await asyncio.to_thread(dense_index, rows)
 
     async def drop(self, key: str, dimensions: int) -> None:
@@ -72,27 +57,3 @@ class MemoryVectors:
 
     async def close(self) -> None:
         return None
-
-
-def packed(vectors: NDArray[np.float32]) -> bytes:
-    """Rows as bytes."""
-    body = _DIMENSIONS.pack(vectors.shape[1]) + vectors.astype("<f4").tobytes()
-    return _MAGIC + hashlib.sha256(body).digest() + body
-
-
-def unpacked(content: bytes, chunks: int) -> NDArray[np.float32]:
-    """The rows that were packed, one per chunk.
-
-    Raises:
-        Damaged: the bytes are cut, changed, of another version, or belong to another document.
-    """
-    body = memoryview(content)[len(_MAGIC) + _DIGEST_BYTES :]
-    if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != content[len(_MAGIC) :][:_DIGEST_BYTES]:
-        raise Damaged("these bytes are not an index")
-    import numpy as np
-
-    (dimensions,) = _DIMENSIONS.unpack_from(body)
-    vectors = np.frombuffer(body[_DIMENSIONS.size :], dtype="<f4").reshape(-1, dimensions)
-    if len(vectors) != chunks:
-        raise Damaged("this index belongs to another document")
-    return vectors

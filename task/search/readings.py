@@ -175,12 +175,18 @@ class Readings:
         return reading
 
     async def get(self, key: str) -> bytes | None:
-        """What is stored under the key, beside the texts."""
-        return await self._store.get(key) if self._store is not None else None
+        """What is stored under the key, beside the texts; what is damaged is dropped."""
+        if self._store is None or (content := await self._store.get(key)) is None:
+            return None
+        value = await asyncio.to_thread(_opened, content)
+        if value is None:
+            logger.warning("a stored document is damaged and was dropped")
+            await self._store.drop(key)
+        return value
 
     async def put(self, key: str, value: bytes) -> None:
         if self._store is not None:
-            await self._store.put(key, value, self._seconds)
+            await self._store.put(key, await asyncio.to_thread(_sealed, value), self._seconds)
 
     async def drop(self, key: str) -> None:
         if self._store is not None:
@@ -199,12 +205,7 @@ class Readings:
             return kept
         if (content := await self.get(f"text:{key}")) is None:
             return None
-        try:
-            text = await asyncio.to_thread(unpacked, content)
-        except (ValueError, TypeError, zlib.error):
-            logger.warning("a stored text is damaged and was dropped")
-            await self.drop(f"text:{key}")
-            return None
+        text = await asyncio.to_thread(unpacked, content)
         self._keep(key, text)
         return text
 
@@ -249,21 +250,23 @@ def packed(text: Extraction) -> bytes:
     rows = (
         json.dumps(row) for row in (text.notes, *([block.text, block.heading, block.page] for block in text.blocks))
     )
-    body = zlib.compress("\n".join(rows).encode(), 1)
-    return hashlib.sha256(body).digest() + body
+    return zlib.compress("\n".join(rows).encode(), 1)
 
 
 def unpacked(content: bytes) -> Extraction:
-    """The text that was packed.
-
-    Raises:
-        ValueError: the bytes are cut or changed.
-    """
-    body = memoryview(content)[_DIGEST_BYTES:]
-    if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
-        raise ValueError("these bytes are not a document's text")
-    notes, *rows = (json.loads(row) for row in zlib.decompress(body).split(b"\n"))
+    """The text that was packed."""
+    notes, *rows = (json.loads(row) for row in zlib.decompress(content).split(b"\n"))
     return Extraction(tuple(Block(*row) for row in rows), tuple(notes))
+
+
+def _sealed(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest() + value
+
+
+def _opened(content: bytes) -> bytes | None:
+    # What was sealed; None where bytes are missing or changed.
+    value = content[_DIGEST_BYTES:]
+    return value if content == _sealed(value) else None
 
 
 def _size(text: Extraction) -> int:

@@ -108,11 +108,12 @@ class RedisStore:
 
     async def get(self, key: str) -> bytes | None:
         """What is stored for documents under the key."""
-        return (await self.get_many([key]))[0]
+        found = await self._run("read", lambda redis: redis.get(PREFIX + key))
+        return found if isinstance(found, bytes) else None
 
     async def put(self, key: str, value: bytes, seconds: int) -> None:
         if len(value) <= MAX_BYTES:
-            await self.put_many({key: value}, seconds)
+            await self._run("write", lambda redis: redis.set(PREFIX + key, value, ex=seconds))
 
     async def drop(self, key: str) -> None:
         await self._run("write", lambda redis: redis.delete(PREFIX + key))

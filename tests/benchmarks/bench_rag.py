@@ -25,7 +25,6 @@ from task.embedding.environment import EmbeddingEnvironment
 from task.embedding.model import has_bfloat16
 from task.search.chunks import ChunkedDocument, chunk_document
 from task.search.document_cache import DocumentCache
-from task.search.index_store import packed
 from task.search.passages import passages
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
 from tests.benchmarks import processes
@@ -127,7 +126,7 @@ def _kept(text: str) -> None:
     chunked = chunk_document("manual.txt", [Block(text)])
     vectors = np.full((len(chunked.chunks), 384), 384**-0.5, dtype=np.float32)
     build_index(chunked, vectors)
-    packed(vectors)
+    vectors.astype("<f4").tobytes()
 
 
 async def streams(load: Load) -> list[float]:

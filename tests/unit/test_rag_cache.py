@@ -15,11 +15,9 @@ from task.documents.extract import extract
 from task.errors import SettingsError
 from task.search.chunks import chunk_document
 from task.search.document_cache import DocumentCache
-from task.search.index_store import Damaged, packed, unpacked
 from task.search.ranking import DocumentIndex, build_index, indexed_texts, search
 from task.settings import load_settings
 from task.shared.redis_store import RedisStore
-from tests.support.documents import csv_bytes
 from tests.support.embedding import word_vector
 
 
@@ -77,25 +75,6 @@ def test_threads_may_share_the_cache() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert cache.size_bytes <= 50_000
-
-
-def test_an_index_survives_as_bytes() -> None:
-    wide = csv_bytes([[f"column {n}" for n in range(300)], [f"v{n} ünïcode" for n in range(300)]]).decode()
-    for text, name in ((f"# Tray\n\n{'Wash it. ' * 200}", "m.md"), (wide, "w.csv")):
-        index = index_of(text, name)
-        rows = index.dense.reconstruct_n(0, index.dense.ntotal)
-        assert np.array_equal(unpacked(packed(rows), len(index.chunks)), rows)
-
-
-@pytest.mark.fault("search in documents: a damaged entry of the store")
-def test_damaged_bytes_are_noticed() -> None:
-    rows = np.ones((4, 64), dtype=np.float32)
-    content = packed(rows)
-    for damaged in (b"", b"x", content[:-1], content[:40], content[:-5] + b"12345", b"XXXX" + content[4:]):
-        with pytest.raises(Damaged):
-            unpacked(damaged, 4)
-    with pytest.raises(Damaged):
-        unpacked(content, 3)
 
 
 @pytest.mark.fault("search in documents: Redis gone and back")

@@ -141,17 +141,16 @@ async def test_indexing_continues_when_one_caller_leaves_and_stops_with_the_last
 
 
 @pytest.mark.fault("search in documents: a damaged entry of the store")
-async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again() -> None:
+@pytest.mark.parametrize(("kind", "made"), [("index:", (1, 2)), ("text:", (2, 1))])
+async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again(kind: str, made: tuple[int, int]) -> None:
     library = Library()
     await library.index(ANN)
-    [key] = [key for key in library.store.values if key.startswith("index:")]
+    [key] = [key for key in library.store.values if key.startswith(kind)]
     library.store.values[key] = library.store.values[key][:-9]
-    library.restart()
-    await library.index(ANN)
-    assert library.done == (1, 2)
-    library.restart()
-    await library.index(ANN)
-    assert library.done == (1, 2)
+    for _ in range(2):
+        library.restart()
+        await library.index(ANN)
+        assert library.done == made
 
 
 @pytest.mark.fault("search in documents: access withdrawn")
