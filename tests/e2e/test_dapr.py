@@ -54,9 +54,7 @@ async def rows(home: Path, address: str, **environ: str) -> dict[str, Check]:
 
 
 @pytest.mark.fault("console commands: a sidecar that cannot be used, at the start")
-async def test_doctor_describes_the_sidecar_and_names_what_is_wrong_with_it(
-    process: tuple[ServerProcess, int], tmp_path: Path
-) -> None:
+async def test_doctor_describes_the_sidecar_and_its_faults(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
     async with scripted_peer(process) as peer:
         usable = await rows(tmp_path, peer.address)
         gone = await rows(tmp_path, peer.address, AGENT_DAPR__COMPONENT="gone")

@@ -145,9 +145,7 @@ async def test_a_named_choice_of_a_tool_is_that_tool_alone(
 
 
 @pytest.mark.fault("dapr: a choice of a tool that there is not, or without tools")
-async def test_without_tools_there_is_no_choice_and_a_choice_of_no_tool_is_refused(
-    peer: DaprPeer, server: DaprServer
-) -> None:
+async def test_a_choice_needs_tools_and_must_name_one_of_them(peer: DaprPeer, server: DaprServer) -> None:
     await answered(server, QUESTION, (), ModelOptions(tool_choice="required"))
     assert "tool_choice" not in (await peer.seen()).bodies[0]
     sentence = await refused(server, QUESTION, (COUNT,), ModelOptions(tool_choice="jump"))
@@ -155,9 +153,7 @@ async def test_without_tools_there_is_no_choice_and_a_choice_of_no_tool_is_refus
 
 
 @pytest.mark.fault("dapr: options that Dapr cannot carry")
-async def test_options_that_dapr_carries_are_sent_and_what_has_no_effect_is_reported(
-    peer: DaprPeer, server: DaprServer
-) -> None:
+async def test_options_are_sent_and_those_without_effect_reported(peer: DaprPeer, server: DaprServer) -> None:
     limited = await answered(server, options=ModelOptions(0.5, 0.9, 50, ["END"], 7))
     await deltas(server, options=ModelOptions(0.0))
     assert limited.warnings == ["max_tokens has no effect before Dapr 1.19"]
@@ -173,9 +169,7 @@ async def test_a_sidecar_that_may_not_describe_itself_answers_where_the_componen
         assert (await answered(server)).text == "Hello from the peer."
 
 
-async def test_personal_data_is_scrubbed_from_marked_messages_and_from_marked_answers(
-    peer: DaprPeer, server: DaprServer
-) -> None:
+async def test_personal_data_is_scrubbed_from_what_is_marked(peer: DaprPeer, server: DaprServer) -> None:
     await peer.script(says("Write to b@c.de."), says("Write to b@c.de."))
     marked = Message(Role.USER, "I am a@b.de, call +49 30 1234567.", scrub_pii=True)
     plain = await answered(server, [user("I am x@y.de."), marked, user("z@y.de")])
@@ -190,9 +184,7 @@ async def test_personal_data_is_scrubbed_from_marked_messages_and_from_marked_an
 
 @pytest.mark.fault("dapr: a response format that the sidecar would drop without a word")
 @pytest.mark.parametrize("wanted", [{"type": "string"}, {}])
-async def test_a_response_format_is_part_of_the_prompt_and_that_is_reported(
-    peer: DaprPeer, server: DaprServer, wanted: dict[str, Any]
-) -> None:
+async def test_a_response_format_becomes_a_prompt(peer: DaprPeer, server: DaprServer, wanted: dict[str, Any]) -> None:
     form = {"type": "json_schema", "json_schema": {"schema": wanted}} if wanted else {"type": "json_object"}
     received = await answered(server, options=ModelOptions(extra={"response_format": form}))
     assert received.warnings == ["response_format is part of the prompt only: Dapr does not enforce it"]
@@ -266,9 +258,7 @@ async def test_whole_numbers_that_became_floats_are_whole_again(peer: DaprPeer, 
     ['{"to": 1e30}', '{"to": 2.0, "more": 1e999}', "[" * 10_000 + "]" * 10_000],
     ids=["a large number", "a number that cannot be written", "a depth that cannot be read"],
 )
-async def test_arguments_out_of_bounds_are_left_as_they_are_for_the_tool_to_refuse(
-    peer: DaprPeer, server: DaprServer, arguments: str
-) -> None:
+async def test_arguments_out_of_bounds_are_left_to_the_tool(peer: DaprPeer, server: DaprServer, arguments: str) -> None:
     await peer.script(answer({"calls": [{"name": "count", "arguments": arguments}]}))
     (call,) = [delta for delta in await deltas(server) if isinstance(delta, ToolCallDelta)]
     assert call.arguments == arguments
@@ -302,7 +292,7 @@ async def test_an_answer_without_output_is_a_failure(peer: DaprPeer, server: Dap
     ("components", "chosen", "asked"),
     [(["only"], "", "only"), (["one", MODEL], "", MODEL), (["one", MODEL], "one", "one")],
 )
-async def test_the_component_is_that_of_the_settings_else_the_models_namesake_else_the_only_one(
+async def test_the_component_is_named_or_the_only_one(
     peer: DaprPeer, components: list[str], chosen: str, asked: str
 ) -> None:
     await peer.script(components=dict.fromkeys(components, "conversation.openai"))
@@ -321,7 +311,7 @@ async def test_the_component_is_that_of_the_settings_else_the_models_namesake_el
         (["one"], "gone", "no conversation component gone. It has one: choose one with"),
     ],
 )
-async def test_a_component_that_there_is_not_is_refused_with_those_that_there_are(
+async def test_an_unknown_component_is_refused(
     peer: DaprPeer, components: list[str], chosen: str, sentence: str
 ) -> None:
     await peer.script(components=dict.fromkeys(components, "conversation.openai"))
@@ -343,7 +333,7 @@ async def test_a_component_that_there_is_not_is_refused_with_those_that_there_ar
         (401, 1, "The model test-model refused the key. An operator has to check the model's credentials."),
     ],
 )
-async def test_the_providers_status_decides_about_a_retry_as_with_every_other_provider(
+async def test_the_providers_status_decides_on_a_retry(
     peer: DaprPeer, status: int, requests: int, sentence: str
 ) -> None:
     await peer.script(*[refusal(status, "the provider's words")] * requests)
@@ -386,9 +376,7 @@ async def test_a_context_that_is_too_long_is_recognised_and_cut(peer: DaprPeer, 
 
 
 @pytest.mark.fault("dapr: a request above 4 MiB")
-async def test_a_request_above_the_sidecars_limit_is_named_with_its_flag_and_can_be_cut(
-    peer: DaprPeer, server: DaprServer
-) -> None:
+async def test_a_request_above_the_sidecars_limit_names_its_flag(peer: DaprPeer, server: DaprServer) -> None:
     history = [message for n in range(10) for message in (user(f"{n} " + "x" * 2**19), assistant("Yes."))] + [user("?")]
     with pytest.raises(ProviderError) as caught:
         await deltas(server, history)

@@ -81,9 +81,7 @@ def roles(request: Any) -> list[str]:
     return [message["role"] for message in request.messages if message["role"] != "system"]
 
 
-async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_a_key(
-    process: Process, tmp_path: Path
-) -> None:
+async def test_the_documented_program_runs_with_its_own_tools_and_a_key(process: Process, tmp_path: Path) -> None:
     key = await key_of("ann", tmp_path)
     script = (
         wants("calculator", expression="72-2") & wants("get_weather", location="NYC"),

@@ -51,9 +51,7 @@ async def test_options_that_dapr_cannot_carry_stand_in_the_trace(process: Proces
     ]
 
 
-async def test_personal_data_in_marked_messages_and_answers_never_reaches_model_or_caller(
-    process: Process, tmp_path: Path
-) -> None:
+async def test_marked_personal_data_never_reaches_model_or_caller(process: Process, tmp_path: Path) -> None:
     replies = [answer({"text": "Write to c@d.de."})] * 3
     async with agent(process, tmp_path, *replies) as (api, peer):
         texts = [
@@ -125,9 +123,7 @@ async def test_other_providers_are_not_sent_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("dapr: a request above 4 MiB")
-async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_and_stays_marked(
-    process: Process, tmp_path: Path
-) -> None:
+async def test_a_conversation_above_the_limit_is_cut_and_stays_marked(process: Process, tmp_path: Path) -> None:
     texts = [f"turn {n} of a@b.de " + "word " * 60_000 for n in range(8)]
     turns = [said(text, role) | {"scrub_pii": True} for text in texts for role in ("user", "assistant")]
     async with agent(process, tmp_path) as (api, peer):

@@ -86,9 +86,7 @@ async def refused(server: OllamaServer, messages: Sequence[Message] = QUESTION, 
 # What is sent
 
 
-async def test_every_request_names_the_models_own_context_within_the_bound_and_none_is_cut(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_every_request_names_a_context_and_none_is_cut(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(models={"short:latest": {"context": 8192}, "long:latest": {"context": 131_072}})
     for model in ("short", "long", "short", "long"):
         await answered(server, model=model)
@@ -138,9 +136,7 @@ async def test_a_history_with_calls_is_sent_as_ollama_wants_it(peer: OllamaPeer,
 
 
 @pytest.mark.fault("ollama: a schema with references, defaults, alternatives or itself inside")
-async def test_schemas_keep_their_meaning_in_the_few_keywords_that_ollama_reads(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_schemas_keep_their_meaning_in_the_keywords_ollama_reads(peer: OllamaPeer, server: OllamaServer) -> None:
     parameters = {
         "type": "object",
         "properties": {
@@ -206,7 +202,7 @@ async def test_no_schema_makes_a_request_endless(
 
 
 @pytest.mark.fault("ollama: a picture for a model that cannot see, or by its address")
-async def test_pictures_go_as_base64_to_a_model_that_sees_and_are_refused_for_others(
+async def test_pictures_go_to_models_that_see_and_are_refused_for_others(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
     await peer.script(models={"eye:latest": {"capabilities": ["completion", "vision"]}})
@@ -244,9 +240,7 @@ SHAPED = ModelOptions(
 )
 
 
-async def test_structured_output_is_enforced_where_that_leaves_room_for_what_is_wanted(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_structured_output_is_enforced_where_that_is_possible(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(models={"far:latest": {"remote_host": "https://ollama.com:443"}})
     plain = await answered(server, tools=(), options=SHAPED)
     beside = await answered(server, options=SHAPED)
@@ -262,9 +256,7 @@ async def test_structured_output_is_enforced_where_that_leaves_room_for_what_is_
 
 
 @pytest.mark.fault("ollama: a model without tools")
-async def test_a_model_without_tools_answers_without_them_and_the_trace_says_so(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_a_model_without_tools_answers_and_the_trace_says_so(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(says("1175"), models={"plain:latest": SMALL})
     received = await answered(server, model="plain", options=ModelOptions(reasoning_effort="high"))
     assert (received.text, (await peer.seen()).bodies[0].get("tools")) == ("1175", None)
@@ -300,9 +292,7 @@ async def test_text_calls_and_usage_are_read(peer: OllamaPeer, server: OllamaSer
     assert received.usage.prompt_tokens == -(-len((await peer.seen()).prompts[0]) // 4)
 
 
-async def test_a_call_in_the_text_is_made_and_what_was_invented_after_it_is_dropped(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_a_call_in_the_text_is_made_and_inventions_are_dropped(peer: OllamaPeer, server: OllamaServer) -> None:
     text = '```json\n{"name": "calculator", "arguments": {"expression": "25*47"}}\n```\nThe result is 100.'
     await peer.script(says("I calculate.\n", text))
     received = await answered(server)
@@ -312,9 +302,7 @@ async def test_a_call_in_the_text_is_made_and_what_was_invented_after_it_is_drop
 
 
 @pytest.mark.fault("ollama: two calls with the same index, or without ids")
-async def test_calls_over_several_lines_with_one_index_and_without_ids_are_all_kept(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_calls_with_one_index_and_without_ids_are_all_kept(peer: OllamaPeer, server: OllamaServer) -> None:
     calls = (
         wants("calculator", expression="1") & wants("calculator", expression="2") & wants("calculator", expression="2")
     )
@@ -339,9 +327,7 @@ async def test_arguments_may_be_an_object_or_a_string_of_json(
 @pytest.mark.fault("ollama: lines cut anywhere, also within a character")
 @pytest.mark.fault("ollama: a proxy that buffers")
 @pytest.mark.parametrize("look", [{"bytes_per_write": 1}, {"bytes_per_write": 7}, {"buffered": True}])
-async def test_lines_may_be_cut_anywhere_also_within_a_character_and_may_arrive_all_at_once(
-    peer: OllamaPeer, server: OllamaServer, look: dict[str, object]
-) -> None:
+async def test_lines_may_be_cut_anywhere(peer: OllamaPeer, server: OllamaServer, look: dict[str, object]) -> None:
     await peer.script(
         answer({"text": "Größe 東京 🙂"}, {"call": {"name": "calculator", "arguments": {"expression": "é"}}}, **look)
     )
@@ -379,9 +365,7 @@ async def test_an_answer_that_is_left_stops_the_server(peer: OllamaPeer, server:
 
 
 @pytest.mark.fault("ollama: an error line after text")
-async def test_an_error_line_after_text_is_a_failure_and_the_text_was_received(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_an_error_line_after_text_is_a_failure(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(answer({"text": "half "}, {"error": "llama runner process has terminated: exit status 2"}))
     received = Accumulator()
     with pytest.raises(ProviderError) as caught:
@@ -412,9 +396,7 @@ async def test_an_answer_that_ends_early_or_is_something_else_is_a_failure(
 
 
 @pytest.mark.fault("ollama: a conversation that is too long for the context")
-async def test_a_prompt_that_is_too_long_is_an_error_that_the_window_knows(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_a_prompt_that_is_too_long_is_an_error_the_window_knows(peer: OllamaPeer, server: OllamaServer) -> None:
     with pytest.raises(ProviderError) as caught:
         await answered(server, [user("word " * 20_000)])
     assert (caught.value.status_code, caught.value.code) == (400, "context_length_exceeded")
@@ -422,7 +404,7 @@ async def test_a_prompt_that_is_too_long_is_an_error_that_the_window_knows(
 
 
 @pytest.mark.fault("ollama: memory too small for the context")
-async def test_memory_that_is_too_small_for_the_context_is_named_and_logged(
+async def test_too_little_memory_is_named(
     peer: OllamaPeer, server: OllamaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     await peer.script(models={"test-model:latest": {"memory_context": 8192}})
@@ -434,9 +416,7 @@ async def test_memory_that_is_too_small_for_the_context_is_named_and_logged(
 
 
 @pytest.mark.fault("ollama: a model that is missing, or deleted between two turns")
-async def test_a_model_that_is_missing_or_deleted_between_two_turns_is_named(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_a_model_that_is_missing_or_deleted_is_named(peer: OllamaPeer, server: OllamaServer) -> None:
     missing = "Ollama has no model test-model. Choose another one, or get it with: ollama pull test-model"
     await answered(server)
     await peer.script(models={"test-model:latest": None})
@@ -496,9 +476,7 @@ async def test_something_else_in_ollamas_place_is_named_as_that() -> None:
         assert "answers, but has no chat at its address" in await refused(server)
 
 
-async def test_a_model_of_the_cloud_has_its_own_context_whatever_this_machine_has(
-    peer: OllamaPeer, server: OllamaServer
-) -> None:
+async def test_a_model_of_the_cloud_has_its_own_context(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(models={"far:latest": {"remote_host": "https://ollama.com:443"}})
     await answered(server, model="far")
     async with new_session() as session:

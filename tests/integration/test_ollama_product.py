@@ -44,9 +44,7 @@ async def agent(process: ServerProcess, folder: Path, **settings: Any) -> AsyncG
 
 
 @pytest.mark.fault("ollama: a picture for a model that cannot see, or by its address")
-async def test_a_model_that_cannot_see_is_sent_a_sentence_and_one_that_can_the_picture(
-    process: ServerProcess, tmp_path: Path
-) -> None:
+async def test_a_model_that_cannot_see_is_sent_a_sentence(process: ServerProcess, tmp_path: Path) -> None:
     question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, PICTURE]}
     async with agent(process, tmp_path) as (api, peer):
         await peer.script(models={"eye:latest": {"capabilities": ["completion", "tools", "vision"]}})
@@ -59,9 +57,7 @@ async def test_a_model_that_cannot_see_is_sent_a_sentence_and_one_that_can_the_p
 
 
 @pytest.mark.fault("ollama: a conversation that is too long for the context")
-async def test_a_conversation_beyond_the_context_loses_its_oldest_turns_and_nothing_else(
-    process: ServerProcess, tmp_path: Path
-) -> None:
+async def test_a_conversation_beyond_the_context_loses_its_oldest_turns(process: ServerProcess, tmp_path: Path) -> None:
     turns = [said(f"turn {n} " + "word " * 900, role) for n in range(20) for role in ("user", "assistant")]
     async with agent(process, tmp_path, ollama={"context_tokens": 8192}) as (api, peer):
         reply = await api.post("/v1/chat/completions", {"messages": [*turns, said("And now?")]})

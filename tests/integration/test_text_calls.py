@@ -37,9 +37,7 @@ async def answered(profile: str) -> Message:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_calls_in_the_text_of_an_open_models_server_are_made_and_the_text_of_others_is_left_alone(
-    profile: str,
-) -> None:
+async def test_calls_in_text_are_made_for_servers_of_open_models_alone(profile: str) -> None:
     message = await answered(profile)
     calls = [(call.name, call.function.arguments) for call in message.tool_calls]
     if profile in ("ollama", "lm-studio", "llama.cpp", "vllm"):

@@ -261,9 +261,7 @@ async def test_a_limit_that_is_spent_in_a_tool_reaches_the_model_as_one(tmp_path
 
 
 @pytest.mark.fault("model: DIAL Core is away, for a model, for a caller's identity, or for a file")
-async def test_a_core_that_is_away_is_named_and_only_the_log_has_its_address(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_only_the_log_has_the_address_of_an_absent_core(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_agent(settings(tmp_path, NOWHERE)) as url, ClientSession() as session, openai_upstream() as none:
         reply = await Api(url, none, session).complete("Hi")
     assert reply.status == 502
@@ -274,9 +272,7 @@ async def test_a_core_that_is_away_is_named_and_only_the_log_has_its_address(
 
 
 @pytest.mark.fault("model: DIAL Core is away, for a model, for a caller's identity, or for a file")
-async def test_a_core_that_cannot_be_asked_for_a_key_or_a_file_is_named_and_only_the_log_has_its_address(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_absent_core_is_named_for_a_key_or_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for mode, path, code in (("dial", "/traces", "core_unavailable"), ("open", "/v1/files", "files_unavailable")):
         options = settings(tmp_path / mode, NOWHERE, http={"mode": mode})
         async with running_agent(options) as url, ClientSession() as session, openai_upstream() as none:
@@ -289,9 +285,7 @@ async def test_a_core_that_cannot_be_asked_for_a_key_or_a_file_is_named_and_only
 
 
 @pytest.mark.fault("model: the model's server behind Core is down")
-async def test_an_upstream_that_is_down_behind_core_is_not_blamed_on_core(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_upstream_behind_core_is_not_blamed_on_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reply = await behind_local_core(tmp_path, f"{NOWHERE}/v1")
     assert reply.status == 502
     assert "DIAL Core finds no working server for the model test-model" in reply.error["message"]
@@ -300,9 +294,7 @@ async def test_an_upstream_that_is_down_behind_core_is_not_blamed_on_core(
 
 
 @pytest.mark.fault("model: a provider's address without /v1, or another path without a chat")
-async def test_an_address_without_v1_is_not_taken_for_a_missing_model(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_address_without_v1_is_not_a_missing_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with openai_upstream(then=says("Hello")) as upstream:
         through_core = await behind_local_core(tmp_path, upstream.endpoint)
         async with http_api(tmp_path=tmp_path, openai_base_url=upstream.endpoint, **ONCE) as api:

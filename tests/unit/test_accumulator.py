@@ -122,9 +122,7 @@ def test_no_arguments_are_an_empty_object(raw: str | dict[str, Any] | None) -> N
         ("true", "tool_calls", "must be a JSON object, not a boolean"),
     ],
 )
-def test_arguments_that_are_not_an_object_are_stored_empty_with_the_problem_named(
-    raw: str, finish: str, problem: str
-) -> None:
+def test_arguments_that_are_not_an_object_become_a_problem(raw: str, finish: str, problem: str) -> None:
     (call,) = folded(Call(0, "a", "f", raw), Finish(finish)).tool_calls
     assert call.function.arguments == "{}"
     assert call.problem is not None

@@ -173,9 +173,7 @@ REPAIRS: dict[str, tuple[list[Message], list[Message]]] = {
 
 
 @pytest.mark.parametrize(("messages", "valid"), REPAIRS.values(), ids=REPAIRS)
-def test_what_a_model_would_refuse_is_repaired_and_the_rest_stays(
-    messages: list[Message], valid: list[Message]
-) -> None:
+def test_what_a_model_would_refuse_is_repaired(messages: list[Message], valid: list[Message]) -> None:
     assert repaired(messages) == repaired(valid) == valid
 
 

@@ -22,9 +22,7 @@ soup = st.one_of(st.text(max_size=60), st.lists(piece, max_size=25).map("".join)
 @settings(deadline=None, max_examples=300)
 @given(soup, st.lists(st.sampled_from([*WAITING, "a1a1"]), min_size=1, unique=True))
 @example(DECISIONS[0], WAITING)
-def test_what_is_not_a_decision_decides_nothing_and_a_decision_decides_about_all_calls(
-    text: str, codes: Sequence[str]
-) -> None:
+def test_only_a_decision_decides_and_then_about_all_calls(text: str, codes: Sequence[str]) -> None:
     named, verdicts = codes_in(text), read_reply(text, None, codes)
     if named is None or not set(named) <= set(codes):
         assert verdicts is None

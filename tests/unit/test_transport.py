@@ -113,9 +113,7 @@ async def test_a_refused_connection_is_a_connection_failure(session: aiohttp.Cli
     assert "127.0.0.1" not in str(caught.value)
 
 
-async def test_complete_answers_and_errors_leave_the_connection_for_the_next_request(
-    session: aiohttp.ClientSession,
-) -> None:
+async def test_answers_and_errors_leave_the_connection_for_the_next_request(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("1"), http_error(429), says("2"), says("3")) as peer:
         for _ in range(3):
             await answer(session, post(peer))
