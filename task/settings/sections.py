@@ -16,6 +16,7 @@ from task.settings.values import (
     Listed,
     Paths,
     Port,
+    PostgresUrl,
     Section,
     ServerUrl,
     TextMap,
@@ -143,7 +144,7 @@ class RagSettings(Section):
     embeddings_model: str = setting("", "Model at the address of `AGENT_RAG__EMBEDDINGS`.")
     embeddings_key: SecretStr | None = setting(None, "Key for that address, sent as a bearer token; empty: none.")
     embeddings_batch: int = setting(64, "Most texts in one request for embeddings; halved if refused.", ge=1, le=2048)
-    index_url: SecretStr | None = setting(
+    index_url: PostgresUrl | None = setting(
         None, "PostgreSQL with pgvector for the vectors: postgresql://user:password@host/name; empty: in memory."
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(
@@ -166,21 +167,6 @@ class RagSettings(Section):
             _ = parts.port  # a wrong one is a ValueError
             return value
         raise ValueError("it must be the name of a deployment, or an address such as https://host/v1/embeddings")
-
-    @field_validator("index_url")
-    @classmethod
-    def _names_a_postgres(cls, url: SecretStr | None) -> SecretStr | None:
-        wrong = "it must be postgresql://user:password@host/name"
-        if url is None:
-            return None
-        try:
-            parts = urlsplit(url.get_secret_value())
-            _ = parts.port
-        except ValueError:  # its text would show a part of the password
-            raise ValueError(wrong) from None
-        if parts.scheme not in ("postgresql", "postgres"):
-            raise ValueError(wrong)
-        return url
 
     @model_validator(mode="after")
     def _names_the_model(self) -> Self:

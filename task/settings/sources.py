@@ -43,7 +43,8 @@ class Setting:
 
     @property
     def secret(self) -> bool:
-        return SecretStr in (self.field.annotation, *get_args(self.field.annotation))
+        kinds = (self.field.annotation, *get_args(self.field.annotation))
+        return any(SecretStr in (kind, *get_args(kind)) for kind in kinds)
 
     @property
     def console(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -56,6 +57,12 @@ def _redis_url(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _postgres_url(secret: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"postgres(ql)?://([^@/?#]*@)?[^@/?#]*([/?].*)?", secret.get_secret_value()):
+        raise ValueError("it must be postgresql://user:password@host/name")
+    return secret
+
+
 def _json(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -90,6 +97,7 @@ Paths = Annotated[list[Path], Listed]
 TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
 Capitals = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
