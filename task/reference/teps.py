@@ -115,22 +115,15 @@ class HandlerTool(DescribedTool):
 class TEPSManager:
     """Tool Execution & Permission Service. Source: framework reference, TEPS Manager.
 
-    Without `product` it makes its own, from the configuration there is with `teps_settings` for its `teps`, which works
-    in the current folder. `answer` is what the user last answered; None: nothing in time, or no user was there.
+    Its product is made from the configuration there is with `teps_settings` for its `teps`, and works in the current
+    folder. `answer` is what the user last answered; None: nothing in time, or no user was there.
     """
 
-    def __init__(
-        self,
-        teps_settings: dict[str, Any],
-        *,
-        product: ConsoleProduct | None = None,
-        ui: UserInterfaceManager | None = None,
-    ) -> None:
-        self._teps_settings, self._given, self.product = teps_settings, product, product
+    def __init__(self, teps_settings: dict[str, Any], *, ui: UserInterfaceManager | None = None) -> None:
+        self._teps_settings, self._caller = teps_settings, RunCaller(OWNER)
         self._ui, self._owns_ui = ui or UserInterfaceManager(), ui is None
-        self._caller = RunCaller(OWNER)
-        self._grants = Grants(time.time)
-        self._asking = Lock()
+        self._grants, self._asking = Grants(time.time), Lock()
+        self._product: ConsoleProduct | None = None
         self.answer: Answer | None = None
 
     def initialize(self) -> None:
@@ -140,8 +133,7 @@ class TEPSManager:
             TEPSInitError: they cannot be used; one line with the fix.
         """
         try:
-            if self.product is None:
-                self.product = run_blocking(console_product, teps_tree(self._teps_settings), Path.cwd())
+            self._product = run_blocking(console_product, teps_tree(self._teps_settings), Path.cwd())
         except (SettingsError, OSError) as error:
             raise TEPSInitError(str(error)) from error
 
@@ -151,7 +143,7 @@ class TEPSManager:
         Raises:
             TEPSInitError: there is such a tool.
         """
-        handlers = self._ready().tools.handlers
+        handlers = self.product.tools.handlers
         if own_name(name) in named(run_blocking(self._tools, "")):
             raise TEPSInitError(f"there is already a tool {name!r}; register the handler under another name")
         handlers.append(HandlerTool(handler, name))
@@ -163,7 +155,6 @@ class TEPSManager:
             ToolExecutionError: the request has no tool or no parameters, or the service is not initialised.
         """
         request = ToolRequest.read(tool_request)
-        self._ready()
         outcome = run_blocking(self._called, request.call)
         if isinstance(outcome, Pending):
             outcome = self._decided(request, outcome)
@@ -174,25 +165,27 @@ class TEPSManager:
 
         No answer in `teps.confirmation_seconds`, or no terminal, is a no.
         """
-        self.answer = answer = decided(self._ui, self._ready(), icerc_data, request or {})
+        self.answer = answer = decided(self._ui, self.product, icerc_data, request or {})
         return answer is not None and answer.allowed
 
     def shutdown(self) -> None:
         """Close what `initialize` has opened."""
         if self._owns_ui:
             self._ui.close()
-        if self._given is None and self.product is not None:
-            product, self.product = self.product, None
+        product, self._product = self._product, None
+        if product is not None:
             run_blocking(product.close)
 
-    def _ready(self) -> ConsoleProduct:
-        if self.product is None:
+    @property
+    def product(self) -> ConsoleProduct:
+        """Raises: ToolExecutionError: `initialize` was not called."""
+        if self._product is None:
             raise ToolExecutionError("TEPS is not initialised; call initialize() first.")
-        return self.product
+        return self._product
 
     def _decided(self, request: ToolRequest, asked: Pending) -> Message:
         card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
-        call, teps = request.call, self._ready().settings.teps
+        call, teps = request.call, self.product.settings.teps
         with self._asking:  # of several threads' questions each has its own answer
             self.request_permission(card, request.shown(card))
             answer = self.answer or Answer(False, NO_ANSWER.format(seconds=teps.confirmation_seconds))
@@ -207,7 +200,7 @@ class TEPSManager:
         return outcome
 
     async def _called(self, call: ToolCall, answered: tuple[Pending, Answer] | None = None) -> Message | Pending:
-        product = self._ready()
+        product = self.product
         profile = product.profile
         approvals = Approvals(profile.rules, self._caller.owner, CONVERSATION, self._grants)
         if answered is not None:
@@ -224,7 +217,7 @@ class TEPSManager:
         return outcome
 
     async def _tools(self, wanted: str) -> list[BaseTool]:
-        product, caller = self._ready(), self._caller.of_tools(CONVERSATION)
+        product, caller = self.product, self._caller.of_tools(CONVERSATION)
         profile = product.profile
         own = [*await profile.own_tools(), *await profile.workspace_tools(caller)]
         names = named(own)

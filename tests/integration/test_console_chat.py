@@ -177,21 +177,3 @@ def test_what_cannot_be_initialised_is_one_line(
     [line] = output.shown
     assert words in line.lower()
     assert "\n" not in line
-
-
-async def test_the_references_example_chats_until_the_end_of_its_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = iter(["", "  ", "/help", "Hello", "/quit"])
-    monkeypatch.setattr("builtins.input", lambda prompt="": next(lines))
-    monkeypatch.chdir(tmp_path)
-    async with openai_upstream(says("Hi.")) as upstream:
-        settings: dict[str, Any] = {"backend": "openai", "openai_base_url": upstream.url, "openai_api_key": "sk-test"}
-        controller = FrameworkController(configured(tmp_path, **settings))
-        assert await asyncio.to_thread(controller.initialize)
-        await asyncio.to_thread(controller.run)
-        await asyncio.to_thread(controller.shutdown)
-    out = capsys.readouterr().out
-    assert "/persona" in out
-    assert "Hi." in out
-    assert len(upstream.requests) == 1

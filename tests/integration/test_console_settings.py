@@ -16,7 +16,6 @@ from task.closing import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.conversation import SUMMARISE
-from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.conversation.inputs import Answer
 from task.llm.scripted import Reply, says, wants
 from task.store.trace_records import Trace
@@ -183,24 +182,6 @@ async def test_always_is_offered_where_confirmations_are_remembered(tmp_path: Pa
     assert [bool(question.grant) for question in asked] == ([True] if remembers else [False, False])
     assert set(patience) == {7}
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["a.txt", "b.txt"]
-
-
-class Lamp(ToolHandlerInterface):
-    """Switch the lamp."""
-
-    def execute(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        return {"on": True}
-
-
-async def test_a_handler_of_a_programs_own_is_offered_to_the_model_and_asked_about(tmp_path: Path) -> None:
-    async with talking(tmp_path, wants("lamp", intent="Light"), says("It is on.")) as console:
-        handlers = TEPSManager({}, product=console.product)
-        await asyncio.to_thread(handlers.register_handler, "lamp", Lamp())
-        console.output.answers += [Answer(True)]
-        await console.types("Light")
-        [question] = console.output.asked
-    assert (question.request["tool_name"], question.card["intent"]) == ("lamp", "Light")
-    assert console.upstream.requests[-1].messages[-1]["content"] == '{"on": true}'
 
 
 @pytest.mark.fault("teps: a tool that takes too long, or a command that fails")

@@ -75,7 +75,6 @@ def request(tool: str, icerc: Any = None, **parameters: Any) -> dict[str, Any]:
 
 
 def traces(manager: TEPSManager) -> list[Trace]:
-    assert manager.product is not None
     store = run_blocking(manager.product.services.store.get)
     run_blocking(store.flush)
     return [
