@@ -25,12 +25,11 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=[True, False], ids=["kernel", "components"])
-def workspace(request: pytest.FixtureRequest, tmp_path: Path, outside: Path) -> Iterator[Workspace]:
-    """A workspace in both ways to resolve a path: by the kernel, and component by component."""
+@pytest.fixture
+def workspace(tmp_path: Path, outside: Path) -> Iterator[Workspace]:
     assert outside.is_dir()
     (tmp_path / "project").mkdir()
-    with Workspace(tmp_path / "project", resolve=request.param) as made:
+    with Workspace(tmp_path / "project") as made:
         yield made
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import posixpath
 import stat
-import struct
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,14 +25,13 @@ IGNORED = frozenset(_IGNORED.split())
 
 NOT_HERE = "holds the product's own settings"
 
-PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
-_OPENAT2 = 437
-_BENEATH_WITHOUT_MAGIC_LINKS = 0x08 | 0x02
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_FOLDER = PATH_ONLY | os.O_DIRECTORY
-_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
+_PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER = _PATH_ONLY | os.O_DIRECTORY
+_READING = (
+    os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
+)  # never waits for a pipe's other end
 _LISTING = _READING | os.O_DIRECTORY
-_ATTEMPTS = 8  # the kernel asks for another one while something is being renamed
+_LINK_MET = (errno.ELOOP, errno.ENOTDIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +76,18 @@ class Workspace:
     """A folder whose files are reached by relative paths.
 
     A path beginning with `/` is either one below the folder's own path or counts from the folder. Symbolic links are
-    followed as long as they stay inside; without `openat2` (or with `resolve=False`) they are not followed at all.
+    followed as long as they stay inside: a path is resolved first, and what it then names is opened folder by folder,
+    never through a link that was put there meanwhile.
     Tools that change files hold `changes`: the calls of one step take their turns, in their order.
 
     Raises:
         OSError: there is no such folder, or it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, resolve: bool = True, limits: FileLimits = NO_LIMITS) -> None:
+    def __init__(self, path: Path, *, limits: FileLimits = NO_LIMITS) -> None:
         self.path = Path(os.path.realpath(path))
         self.limits = limits
         self._root = os.open(self.path, _FOLDER)
-        self._resolves = resolve and sys.platform.startswith("linux")
-        if self._resolves:
-            try:  # containers may forbid the call, and only /proc says where a link has led
-                os.close(_openat2(self._root, b".", PATH_ONLY))
-                os.readlink(f"/proc/self/fd/{self._root}")
-            except OSError:
-                self._resolves = False
         self.changes = asyncio.Lock()
 
     def close(self) -> None:
@@ -118,24 +108,12 @@ class Workspace:
             PathEscape: it leads out of the workspace.
             ToolError: no file can have this path.
         """
-        relative = self._relative(path)
-        if not self._resolves:
-            return relative
-        head, missing = relative, list[str]()
-        while True:
-            try:
-                with self._opened(head, PATH_ONLY) as found:
-                    if os.fstat(found).st_nlink == 0:
-                        raise FileNotFoundError(errno.ENOENT, "removed meanwhile")
-                    root, real = (os.readlink(f"/proc/self/fd/{number}") for number in (self._root, found))
-                    inside = "." if real == root else real.removeprefix(root.rstrip("/") + "/")
-                    return posixpath.normpath("/".join([inside, *reversed(missing)]))
-            except (FileNotFoundError, NotADirectoryError):
-                if head == ".":
-                    return relative  # the workspace itself has been removed
-                head, name = posixpath.split(head)
-                head = head or "."
-                missing.append(name)
+        own, real = str(self.path), os.path.realpath(self.path / self._relative(path))
+        if real == own:
+            return "."
+        if not real.startswith(own.rstrip("/") + "/"):
+            raise PathEscape
+        return real[len(own) :].lstrip("/")
 
     def read(self, path: str) -> bytes:
         """The content of a regular file of up to 10 MiB, or what the limits say.
@@ -202,7 +180,7 @@ class Workspace:
             ToolError, OSError: there is no such file or folder. What cannot be read below it is left out.
         """
         relative = self.normalised(path)
-        with self._opened(relative, PATH_ONLY) as found:
+        with self._opened(relative, _PATH_ONLY) as found:
             if not stat.S_ISDIR(os.fstat(found).st_mode):
                 yield relative
                 return
@@ -241,28 +219,22 @@ class Workspace:
 
     @contextmanager
     def _opened(self, relative: str, flags: int) -> Generator[int]:
-        if self._resolves:
-            opened = self._opened_beneath(relative, flags)
-        else:
-            *folders, name = relative.split("/")
-            with self._folder(folders) as folder:
-                opened = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            opened = self._open(relative, flags)
+        except OSError as error:
+            real = self.normalised(relative) if error.errno in _LINK_MET else relative
+            if real == relative:
+                raise
+            opened = self._open(real, flags)
         try:
             yield opened
         finally:
             os.close(opened)
 
-    def _opened_beneath(self, relative: str, flags: int) -> int:
-        for _ in range(_ATTEMPTS):
-            try:
-                return _openat2(self._root, os.fsencode(relative), flags)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                if error.errno == errno.EXDEV:
-                    raise PathEscape from error
-                raise
-        raise ToolError("its folders are being renamed; try again")
+    def _open(self, relative: str, flags: int) -> int:
+        *folders, name = relative.split("/")
+        with self._folder(folders) as folder:
+            return os.open(name, flags, dir_fd=folder)
 
     @contextmanager
     def _folder(self, names: Sequence[str], *, make: bool = False) -> Generator[int]:
@@ -271,13 +243,13 @@ class Workspace:
         try:
             for name in names:
                 try:
-                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+                    below = os.open(name, _FOLDER, dir_fd=current)
                 except FileNotFoundError:
                     if not make:
                         raise
                     with suppress(FileExistsError):
                         os.mkdir(name, dir_fd=current)
-                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+                    below = os.open(name, _FOLDER, dir_fd=current)
                 os.close(current)
                 current = below
             yield current
@@ -312,13 +284,3 @@ def _replace(folder: int, name: str, content: bytes) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-
-
-def _openat2(folder: int, path: bytes, flags: int) -> int:
-    # Linux follows links on the way, but none that leads out (EXDEV); EAGAIN: it has to be tried again.
-    how = struct.pack("QQQ", flags, 0, _BENEATH_WITHOUT_MAGIC_LINKS)
-    opened = _LIBC.syscall(_OPENAT2, folder, path, how, ctypes.c_size_t(len(how)))
-    if opened < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return opened
