@@ -27,7 +27,7 @@ from task.errors import SettingsError, StoreUnavailable
 from task.llm.window import schema_tokens
 from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.names import names_of
-from task.permissions.policy import DEFAULT_RULES, dead_commands, dead_rules
+from task.permissions.policy import DEFAULT_RULES, dead_rules
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
 from task.prompts import SYSTEM_PROMPT
 from task.search.pgvector import PgVectors
@@ -229,7 +229,6 @@ async def rules_check(inspection: Inspection) -> Finding:
         for dead in dead_rules(policy.rules, known)
         if dead.number <= own
     ]
-    wrong += [f"{text} is in teps.bash.allowed_commands, but a rule denies it" for text in dead_commands(policy)]
     lists = {"permissions.tools": settings.permissions.tools, "teps.allowed_tools": settings.teps.allowed_tools}
     if policy.only is not None and not policy.only:
         wrong.append(f"no tool is left by {' and '.join(key for key, names in lists.items() if names is not None)}")

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from posixpath import relpath
 from typing import Any, cast
 
@@ -17,7 +18,6 @@ from task.permissions.taint import (
     hosts_of,
     is_dial_file,
     is_plain,
-    lazy,
     named_values,
     urls_in,
     urls_of_text,
@@ -41,38 +41,38 @@ class CallFacts:
         self.tool = request.call.name
         self.effects = request.effects
 
-    @lazy
+    @cached_property
     def urls(self) -> tuple[str, ...]:
         """The URLs in the arguments, DIAL's own files excepted."""
         request = self.request
         found = urls_in(request.arguments, request.declared, fetched=Effect.NETWORK in self.effects)
         return tuple(url for url in found if not is_dial_file(url))
 
-    @lazy
+    @cached_property
     def urls_known(self) -> bool:
         """Whether every URL (vacuously: none) is plain and occurs in the user's messages or in a result."""
         return all(is_plain(url) and self.request.context.knows(url) for url in self.urls)
 
-    @lazy
+    @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The hosts of the URLs and of the commands."""
         found = [host for url in self.urls for host in hosts_of(url)]
         found += [host for command in self.script.invocations for host in _hosts(command)]
         return tuple(dict.fromkeys(host for host in found if host))
 
-    @lazy
+    @cached_property
     def command(self) -> str:
         """The command line in the arguments of a tool that executes or writes; empty if there is none."""
         if not self.effects & {Effect.EXECUTE, Effect.WRITE}:
             return ""
         return "\n".join(_command_lines(self.request.arguments))
 
-    @lazy
+    @cached_property
     def script(self) -> Reading:
         """Every command that would run, including those that other commands start."""
         return reading(parsed(self.command)) if self.command else Reading()
 
-    @lazy
+    @cached_property
     def paths(self) -> tuple[str, ...]:
         """The arguments that are named like paths, and the words of commands that may point outside the workspace."""
         workspace = self.request.workspace
@@ -83,7 +83,7 @@ class CallFacts:
         )
         return tuple(dict.fromkeys([*(named if workspace is None else workspace.paths), *self.leaving]))
 
-    @lazy
+    @cached_property
     def away(self) -> tuple[str, ...]:
         """Those of the paths that lead out of the workspace, or may do so."""
         if self.request.workspace is None:
@@ -91,14 +91,14 @@ class CallFacts:
         named = (path for path in self.request.workspace.paths if path.startswith("/") or path.split("/")[0] == "..")
         return (*named, *filter(outside, self.leaving))
 
-    @lazy
+    @cached_property
     def confined(self) -> bool:
         """Whether the call, of a workspace tool without a network, is known to lead nowhere out of its workspace."""
         if self.request.workspace is None or Effect.NETWORK in self.effects:
             return False
         return self.script.exact and self.script.complete and not (self.away or self.of_git)
 
-    @lazy
+    @cached_property
     def of_git(self) -> tuple[str, ...]:
         """Git's own files in the workspace that the call would change, or may change."""
         if self.request.workspace is None or not self.effects & {Effect.WRITE, Effect.EXECUTE}:
@@ -107,7 +107,7 @@ class CallFacts:
         words = (part for one in changing for word in one.words for part in _parts(word))
         return tuple(filter(_is_of_git, dict.fromkeys([*self.request.workspace.paths, *words, *self.script.writes])))
 
-    @lazy
+    @cached_property
     def unreachable(self) -> str:
         """Why no tool of the workspace can do it, whoever allows it; empty if one can."""
         if self.request.workspace is None:
@@ -119,7 +119,7 @@ class CallFacts:
             return f"{path} is one of git's own files; use git's commands for what may be changed there"
         return ""
 
-    @lazy
+    @cached_property
     def leaving(self) -> tuple[str, ...]:
         """The paths in a command line that may point outside the workspace, and the files that it redirects to."""
         found = [place for command in self.script.invocations for place in _places(command)]
@@ -128,19 +128,19 @@ class CallFacts:
         workspace = self.request.workspace
         return tuple(places) if workspace is None else tuple(_relative(path, workspace.root) for path in places)
 
-    @lazy
+    @cached_property
     def words(self) -> tuple[str, ...]:
         """Every word of the commands that may be a path, or contain one."""
         words = [word for command in self.script.invocations for word in command.words]
         return tuple(dict.fromkeys([*words, *(part for word in words for part in _parts(word)), *self.script.reads]))
 
-    @lazy
+    @cached_property
     def amounts(self) -> tuple[str, ...]:
         """The numbers whose name suggests money or a quantity, as `name = number`."""
         named = named_values(self.request.arguments, kinds=(str, int, float))
         return tuple(f"{name} = {value}" for name, value in named if _AMOUNTS.search(name) and _is_number(value))
 
-    @lazy
+    @cached_property
     def text_length(self) -> int:
         """The number of characters in all strings of the arguments."""
         return sum(len(text) for _, text in named_values(self.request.arguments))

@@ -13,11 +13,9 @@ from typing import Literal
 
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
-from task.permissions.invocations import read
 from task.permissions.matching import are_within, is_concerned, is_spelt_out, other_command
 from task.permissions.names import names_of
 from task.permissions.programs import covered, is_destructive
-from task.permissions.shell import Command
 
 Action = Literal["allow", "deny", "ask"]
 
@@ -136,13 +134,8 @@ class Policy:
         rules = [
             {**asdict(rule), "effects": None if rule.effects is None else sorted(rule.effects)} for rule in self.rules
         ]
-        for rule in rules:
-            if not rule["workspace"]:
-                del rule["workspace"]  # as before there were workspaces, for approvals that are stored
-        only = sorted(self.only) if self.only is not None else None
-        # The empty text keeps the digests of approvals that earlier versions stored.
-        commands = "" if self.commands is None else self.commands
-        return sha256(json.dumps([rules, commands, only], sort_keys=True).encode()).hexdigest()
+        only = None if self.only is None else sorted(self.only)
+        return sha256(json.dumps([rules, self.commands, only], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +162,6 @@ def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> lis
         elif known is not None and not any(map(rule.names, known)):
             dead.append(DeadRule(place + 1, rule, f"no tool is called {rule.tool}"))
     return dead
-
-
-def dead_commands(policy: Policy) -> list[str]:
-    """The allowed beginnings of commands that a rule denies, whatever follows."""
-    denied = [text for rule in policy.rules if rule == Rule("deny", command=rule.command) for text in rule.command]
-    allowed = [(text, read(Command(tuple(text.split())))) for text in policy.commands or ()]
-    return [text for text, invocation in allowed if is_concerned(invocation, denied)]
 
 
 def _covers(wide: Rule, narrow: Rule) -> bool:

@@ -6,9 +6,10 @@ import html
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Generic, TypeVar, cast, overload
+from functools import cached_property
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
@@ -205,35 +206,6 @@ def _occurs(url: str, text: str, not_before: str) -> bool:
     return False
 
 
-T = TypeVar("T")
-
-
-class lazy(Generic[T]):  # noqa: N801 - a decorator
-    """An attribute that is computed at its first use.
-
-    As `functools.cached_property`, without the lock that Python takes before 3.12: a third of a call's decision.
-    """
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute = compute
-        self.__doc__ = compute.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
-
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-
-    def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
-        if instance is None:
-            return self
-        value = instance.__dict__[self._name] = self._compute(instance)
-        return value
-
-
 class Origin(StrEnum):
     """Who wrote a tool's result: computed by us, made by code or a model, or copied from outside."""
 
@@ -256,7 +228,7 @@ class ContextView:
         self._origins = origins or {}
         self._known: dict[tuple[str, int], bool] = {}
 
-    @lazy
+    @cached_property
     def tainted(self) -> bool:
         """Whether text from outside is in the conversation: from the web, a file, a server, a picture.
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message
-from task.permissions.coding import ALLOWED_COMMANDS, CODING_RULES, coding_policy, setup_request
+from task.permissions.coding import ALLOWED_COMMANDS, coding_policy, setup_request
 from task.permissions.decisions import (
     Allowed,
     CallRequest,
@@ -243,11 +243,6 @@ async def test_an_approval_in_one_workspace_does_not_count_in_another() -> None:
     asked = await decision(policy, call("fs_write", WRITES, "a", path="a"))
     assert isinstance(asked, Deferred)
     assert asked.digest == digest("fs_write", arguments, policy, here)
-
-
-def test_a_policy_without_workspaces_has_the_fingerprint_of_earlier_versions() -> None:
-    assert DEFAULT_POLICY.fingerprint == "868934d040418fc2237c5e8c7f0d349b6dbce934a3dda5bef4d8a0de5c0c66a3"
-    assert Policy(CODING_RULES).fingerprint != DEFAULT_POLICY.fingerprint
 
 
 def test_the_page_lists_the_commands_that_run() -> None:

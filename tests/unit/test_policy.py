@@ -287,10 +287,9 @@ def test_a_blocked_command_wins_over_an_allowed_one_and_over_a_rule() -> None:
     assert refused(found, "git status") == ""
 
 
-def test_another_list_voids_approvals_and_no_list_keeps_those_of_earlier_versions() -> None:
+def test_another_list_voids_approvals() -> None:
     lists = [{}, {"bash": {"allowed_commands": ["ls"]}}, {"bash": {"allowed_commands": []}}, {"allowed_tools": ["x"]}]
     assert len({policy(**teps).fingerprint for teps in lists}) == len(lists)
-    assert policy().fingerprint.startswith("868934d040418fc2")
 
 
 @pytest.mark.fault("gate: lists that contradict each other, unknown names of tools")
@@ -360,8 +359,6 @@ def test_an_empty_entry_would_block_everything_and_is_refused(entry: str, tmp_pa
         ({"permissions": {"tools": ["calculator"]}, "teps": {"allowed_tools": ["execute_code"]}}, "note",
          "no tool is left by permissions.tools and teps.allowed_tools"),
         ({"teps": {"allowed_tools": []}}, "note", "no tool is left by teps.allowed_tools"),
-        ({"teps": {"bash": {"allowed_commands": ["git push", "ls"], "blocked_commands": ["git"]}}}, "note",
-         "git push is in teps.bash.allowed_commands, but a rule denies it"),
         ({"permissions": {"rules": [{"action": "allow", "command": "rm x"}]},
           "teps": {"bash": {"blocked_commands": ["curl", "a | b"]}}}, "bad", "no command begins with 'a | b'"),
     ],
