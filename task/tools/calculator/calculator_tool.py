@@ -7,7 +7,7 @@ import asyncio
 import math
 import operator
 from collections.abc import Callable
-from decimal import Decimal, Inexact, localcontext
+from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -25,6 +25,7 @@ _MAX_BITS = int(MAX_DIGITS * math.log2(10))
 _EXACT_DIGITS = 34
 _ROUNDED_DIGITS = 17
 _FLOAT_RANGE = 300
+_MAX_ROOT = 64  # a root or power up to this one is checked for being a whole number
 Number = int | float | Fraction
 
 
@@ -106,7 +107,7 @@ class _Arithmetic:
             case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 return [self.value(element) for element in elements]
             case ast.UnaryOp(op=sign, operand=operand):
-                return _operation(sign)(self.value(operand))
+                return _operated(sign, self.value(operand))
             case ast.BinOp():
                 # A long sum is a deep tree that leans left: walking it in a loop avoids a RecursionError.
                 steps: list[ast.BinOp] = []
@@ -114,41 +115,45 @@ class _Arithmetic:
                 while isinstance(left, ast.BinOp):
                     steps.append(left)
                     left = left.left
-                value = self.value(left)
-                for step in reversed(steps):
-                    value = _operation(step.op)(value, self.value(step.right))
-                return value
+                return reduce(
+                    lambda value, step: _operated(step.op, value, self.value(step.right)),
+                    reversed(steps),
+                    self.value(left),
+                )
             case ast.Compare(left=first, ops=comparisons, comparators=others):
-                values = [self.value(first)]
-                for comparison, other in zip(comparisons, others, strict=True):
-                    values.append(self.value(other))
-                    if not _operation(comparison)(*values[-2:]):
-                        return False
-                return True
+                values = [self.value(item) for item in (first, *others)]
+                pairs = zip(comparisons, values, values[1:], strict=False)
+                return all(_operated(comparison, *pair) for comparison, *pair in pairs)
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+                return _called(name, list(map(self.value, arguments)))
             case ast.Call():
-                return self._called(node)
+                raise CalculationError("only known functions can be called, without named arguments; products need *")
             case _:
                 raise CalculationError(f"{type(node).__name__} is not part of arithmetic")
 
-    def _called(self, node: ast.Call) -> Number:
-        if not isinstance(node.func, ast.Name):
-            raise CalculationError("only known functions can be called; write products with *")
-        name = node.func.id
-        if name not in FUNCTIONS:
-            raise CalculationError(f"there is no function {name[:40]!r}. Known names: {KNOWN}")
-        if node.keywords:
-            raise CalculationError(f"{name} takes no named arguments")
-        arguments = [self.value(argument) for argument in node.args]
-        try:
-            return FUNCTIONS[name](*arguments)
-        except TypeError as error:
-            raise CalculationError(f"{name} cannot take these arguments") from error
 
-
-def _operation(node: ast.AST) -> Callable[..., Any]:
+def _operated(node: ast.AST, *operands: Any) -> Any:
     if type(node) not in OPERATORS:
         raise CalculationError(f"the operator {type(node).__name__} is not part of arithmetic")
-    return OPERATORS[type(node)]
+    if any(isinstance(operand, list) for operand in operands):
+        raise CalculationError(_NO_LIST)
+    return settled(OPERATORS[type(node)](*operands))
+
+
+def _called(name: str, arguments: list[Any]) -> Number:
+    if name in OVER_NUMBERS:
+        spread = [item for given in arguments for item in (given if isinstance(given, list) else [given])]
+        if not spread or any(isinstance(item, list) for item in spread):
+            raise CalculationError("sum, min and max need at least one number, and no list in a list")
+        return OVER_NUMBERS[name](spread)
+    if name not in FUNCTIONS:
+        raise CalculationError(f"there is no function {name[:40]!r}. Known names: {KNOWN}")
+    if any(isinstance(argument, list) for argument in arguments):
+        raise CalculationError(_NO_LIST)
+    try:
+        return settled(FUNCTIONS[name](*arguments))
+    except TypeError as error:
+        raise CalculationError(f"{name} cannot take these arguments") from error
 
 
 def settled(value: Any) -> Any:
@@ -176,45 +181,24 @@ def settled(value: Any) -> Any:
     return nearest
 
 
-def _numeric(operation: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(*operands: Any) -> Any:
-        if any(isinstance(operand, list) for operand in operands):
-            raise CalculationError("lists can only be given to sum, min and max")
-        return settled(operation(*operands))
-
-    return checked
-
-
-def _bits(value: Number) -> int:
-    return 0 if isinstance(value, float) else max(value.numerator.bit_length(), value.denominator.bit_length())
-
-
-def _power(base: Number, exponent: Number) -> Number:
+def _power(base: Number, exponent: Number) -> Any:
+    if isinstance(base, float) or isinstance(exponent, float):
+        return base**exponent
     if isinstance(exponent, int):
-        if (_bits(base) - 1) * abs(exponent) > _MAX_BITS:
+        if (max(base.numerator.bit_length(), base.denominator.bit_length()) - 1) * abs(exponent) > _MAX_BITS:
             raise OverflowError
-        return base**exponent if isinstance(base, float) else Fraction(base) ** exponent
-    result = float(base) ** float(exponent)
-    if isinstance(result, complex):
-        raise CalculationError("a root of a negative number is not a real number")
-    if isinstance(base, float) or isinstance(exponent, float) or max(_bits(base), _bits(exponent)) > 32:
+        return Fraction(base) ** exponent
+    result: Any = float(base) ** float(exponent)
+    above, below = exponent.numerator, exponent.denominator
+    if isinstance(result, complex) or max(abs(above), below) > _MAX_ROOT:
         return result
-    exact = base == 0 or Fraction(round(result)) ** exponent.denominator == Fraction(base) ** exponent.numerator
-    return round(result) if exact else result
+    return round(result) if Fraction(round(result)) ** below == Fraction(base) ** above else result
 
 
-def _sqrt(value: Number) -> Number:
-    if isinstance(value, float) or value < 0:
-        return math.sqrt(value)
-    above, below = math.isqrt(value.numerator), math.isqrt(value.denominator)
-    exact = above**2 == value.numerator and below**2 == value.denominator
-    return Fraction(above, below) if exact else math.sqrt(value)
-
-
-def _log(value: Number, base: Number = math.e) -> float:
-    exact_at_powers = {math.e: math.log, 10.0: math.log10, 2.0: math.log2}
-    known = exact_at_powers.get(float(base))
-    return known(value) if known else math.log(value, base)
+def _log(value: Number, base: Number = math.e) -> Number:
+    result = math.log(value) if base == math.e else math.log(value, base)
+    whole = isinstance(base, int) and Fraction(base) ** round(result) == value
+    return round(result) if whole else result
 
 
 def _round(value: Number, places: Number = 0) -> Number:
@@ -231,50 +215,41 @@ def _factorial(value: Number) -> int:
     return math.factorial(value)
 
 
-def _over_numbers(function: Callable[[list[Number]], Number]) -> Callable[..., Number]:
-    def spread(*arguments: Any) -> Number:
-        numbers: list[Number] = []
-        for argument in arguments:
-            numbers.extend(argument if isinstance(argument, list) else [argument])
-        if not numbers:
-            raise CalculationError("sum, min and max need at least one number")
-        return function(numbers)
-
-    return spread
-
-
+_NO_LIST = "lists can only be given to sum, min and max"
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: _numeric(operator.add),
-    ast.Sub: _numeric(operator.sub),
-    ast.Mult: _numeric(operator.mul),
-    ast.Div: _numeric(lambda one, other: (one if isinstance(other, float) else one * Fraction(1)) / other),
-    ast.FloorDiv: _numeric(operator.floordiv),
-    ast.Mod: _numeric(operator.mod),
-    ast.Pow: _numeric(_power),
-    ast.USub: _numeric(operator.neg),
-    ast.UAdd: _numeric(operator.pos),
-    ast.Eq: _numeric(operator.eq),
-    ast.NotEq: _numeric(operator.ne),
-    ast.Lt: _numeric(operator.lt),
-    ast.LtE: _numeric(operator.le),
-    ast.Gt: _numeric(operator.gt),
-    ast.GtE: _numeric(operator.ge),
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda one, other: (one if isinstance(other, float) else one * Fraction(1)) / other,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+OVER_NUMBERS: dict[str, Callable[[list[Number]], Number]] = {
+    "sum": lambda numbers: reduce(lambda one, other: settled(one + other), numbers),
+    "min": min,
+    "max": max,
 }
 _PLAIN = ("sin", "cos", "tan", "asin", "acos", "atan", "degrees", "radians", "exp", "log10", "log2", "floor", "ceil")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": _over_numbers(lambda numbers: reduce(OPERATORS[ast.Add], numbers)),
-    "min": _over_numbers(min),
-    "max": _over_numbers(max),
-    "abs": _numeric(abs),
-    "round": _numeric(_round),
-    "pow": _numeric(_power),
-    "sqrt": _numeric(_sqrt),
-    "log": _numeric(_log),
-    "factorial": _numeric(_factorial),
-    **{name: _numeric(getattr(math, name)) for name in _PLAIN},
+    "abs": abs,
+    "round": _round,
+    "pow": _power,
+    "sqrt": lambda value: _power(value, Fraction(1, 2)),
+    "log": _log,
+    "factorial": _factorial,
+    **{name: getattr(math, name) for name in _PLAIN},
 }
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}
-KNOWN = ", ".join((*FUNCTIONS, *CONSTANTS))
+KNOWN = ", ".join((*OVER_NUMBERS, *FUNCTIONS, *CONSTANTS))
 
 
 def formatted(value: float | Fraction) -> str:
@@ -282,13 +257,13 @@ def formatted(value: float | Fraction) -> str:
     if not isinstance(value, Fraction):
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
         return str(int(value)) if whole else str(value)
-    with localcontext(prec=_EXACT_DIGITS) as context:
-        context.clear_flags()  # left by earlier calculations
-        decimal = Decimal(value.numerator) / Decimal(value.denominator)
-        if not context.flags[Inexact]:
-            return _plain(decimal)
-        context.prec = _ROUNDED_DIGITS
-        return repr(float(decimal)) if -_FLOAT_RANGE < decimal.adjusted() < _FLOAT_RANGE else _plain(+decimal)
+    context = Context(prec=_EXACT_DIGITS)
+    decimal = context.divide(Decimal(value.numerator), Decimal(value.denominator))
+    if not context.flags[Inexact]:
+        return _plain(decimal)
+    if -_FLOAT_RANGE < decimal.adjusted() < _FLOAT_RANGE:
+        return repr(float(value))
+    return _plain(Context(prec=_ROUNDED_DIGITS).plus(decimal))
 
 
 def _plain(decimal: Decimal) -> str:
