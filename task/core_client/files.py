@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -15,7 +15,6 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from uuid import uuid4
 
 import aiohttp
-import orjson
 
 from task.core_client.models import DownloadedFile
 from task.errors import ToolError
@@ -37,8 +36,6 @@ _REFUSALS = {
     404: "There is no {subject}. Check the URL, or ask the user to attach the file again.",
 }
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
-
-
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
@@ -196,14 +193,9 @@ class DialFiles:
         try:
             async with asyncio.timeout(self._seconds), AsyncExitStack() as opened:
                 session = self._session or await opened.enter_async_context(new_session())
-                try:
-                    found = await _got(session, url, headers)
-                except (aiohttp.ClientConnectionError, aiohttp.ClientResponseError) as error:
-                    # The first try may meet a connection that has died, or a failing server.
-                    if isinstance(error, aiohttp.ClientResponseError) and error.status < 500:
-                        raise
-                    found = await _got(session, url, headers)
-                home = orjson.loads(found)
+                async with session.get(url, headers=headers, allow_redirects=False) as response:
+                    response.raise_for_status()
+                    home = await response.json(content_type=None)
                 return str(home.get("appdata") or home["bucket"]).partition("/")[0]
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             raise ToolError(_explanation(error, "the user's bucket")) from error
@@ -242,12 +234,6 @@ class UnpooledFiles(DialFiles):
             await files.close()
 
 
-async def _got(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
-    async with session.get(url, headers=headers, allow_redirects=False) as response:
-        response.raise_for_status()
-        return await response.read()
-
-
 def _new_pool() -> AsyncDialClientPool:
     import httpx
     from aidial_client import AsyncDialClientPool
@@ -265,18 +251,14 @@ def _explanation(error: BaseException, subject: str) -> str:
     # A refused stream_download of aidial-client ends in httpx.ResponseNotRead; the status is only in what led to it.
     link: BaseException | None = error
     while link is not None:
-        status: int | None = None
         if isinstance(link, TimeoutError | httpx.TimeoutException):
             return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
-        if isinstance(link, httpx.HTTPStatusError):
-            status = link.response.status_code
-        elif isinstance(link, aiohttp.ClientResponseError):
-            status = link.status
-        elif isinstance(link, httpx.TransportError | aiohttp.ClientError):
-            return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
-        if status is not None:
+        if isinstance(link, httpx.HTTPStatusError | aiohttp.ClientResponseError):
+            status = link.status if isinstance(link, aiohttp.ClientResponseError) else link.response.status_code
             other = "DIAL Core answered status {status} about {subject}. Try again later or tell the user."
             return _REFUSALS.get(status, other).format(status=status, subject=subject)
+        if isinstance(link, httpx.TransportError | aiohttp.ClientError):
+            return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
         link = link.__cause__ or link.__context__
     return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
 
