@@ -25,6 +25,7 @@ from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import AnsweredGate, Grant, Grants, PolicyGate
 from task.permissions.icerc import plain
 from task.permissions.policy import DEFAULT_POLICY, Policy
+from task.store.access import patiently
 from task.store.records import Approval
 from task.tools.toolbox import Pending
 
@@ -266,5 +267,5 @@ class RunApprovals:
             grants.revoke(grant)
 
     async def _stored(self) -> list[Grant]:
-        stored = await self.store.grants.list(self.owner, self.session_id)
+        stored = await patiently(lambda: self.store.grants.list(self.owner, self.session_id))
         return Grants.from_list([item.data for item in stored], self.rules.clock).lasting()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from task.errors import AgentError, StoreUnavailable, StoreVersionError
 from task.llm.base import Usage
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
 ENDING_SECONDS = 5.0
+PATIENT_SECONDS, PAUSE_SECONDS = 30.0, 0.5  # for which an answer under way waits for the database
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -130,3 +132,23 @@ class StoreAccess:
         except StoreVersionError as error:
             self.refused = str(error)
             raise
+
+
+async def patiently(visit: Callable[[], Awaitable[T]], seconds: float = PATIENT_SECONDS) -> T:
+    """What the visit returns, which is paid again for so long while the database cannot be used.
+
+    For an answer under way, which must not fail because its database is restarted. A write may have been stored though
+    the visit failed, so that it has to find what it has written.
+
+    Raises:
+        StoreUnavailable: the database cannot be used for longer.
+    """
+    now = asyncio.get_running_loop().time
+    until = now() + seconds
+    while True:
+        try:
+            return await visit()
+        except StoreUnavailable:
+            if now() >= until:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)

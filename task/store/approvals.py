@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from task.conversation.inputs import Answer, new_code
 from task.errors import Conflict, NotFound
 from task.store import tables
+from task.store.access import patiently
 from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
 
@@ -39,9 +40,10 @@ class StoredApprovals:
         session_id: str | None = None,
         run_id: str | None = None,
     ) -> Approval:
-        """Store the question; after `seconds` without an answer it expires, which means no.
+        """Store the question, which may take half a minute; after `seconds` without an answer it expires: it means no.
 
         Raises:
+            StoreUnavailable: the database cannot be used for as long.
             Conflict: the run has ended: another process took this one for dead.
         """
         now = self.clock()
@@ -59,10 +61,14 @@ class StoredApprovals:
             while True:
                 coded = replace(asked, code=new_code())
                 row = to_row(_approvals, coded, id=coded.approval_id, data=_data(coded))
-                if insert_new(connection, _approvals, row):  # else another open question of the owner has the code
+                if insert_new(connection, _approvals, row):
                     return coded
+                # An earlier visit has stored it, or else another open question of the owner has the code.
+                stored = select(_approvals).where(_approvals.c.id == asked.approval_id)
+                if (found := connection.execute(stored).first()) is not None:
+                    return self._approval(found)
 
-        return await self.database.write(work)
+        return await patiently(lambda: self.database.write(work))
 
     async def coded(self, owner: str, code: str) -> Approval | None:
         """The owner's last question with this code, open or not."""
@@ -146,7 +152,8 @@ class StoredGrants:
         now = self.clock()
         expires_at = now + seconds if seconds is not None else None
         grant = StoredGrant(new_id("grant", 16), owner, data, now, session_id, expires_at)
-        await self.database.execute(insert(_grants), to_row(_grants, grant, id=grant.grant_id, data=packed(data)))
+        row = to_row(_grants, grant, id=grant.grant_id, data=packed(data))
+        await patiently(lambda: self.database.write(lambda connection: insert_new(connection, _grants, row)))
         return grant
 
     async def list(self, owner: str, session_id: str | None = None) -> tuple[StoredGrant, ...]:

@@ -46,7 +46,7 @@ WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql
 OPTIONS = ("ssl", "sslmode", "sslrootcert")
 TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")  # as libpq has them
 # Classes of SQLSTATE. Source: PostgreSQL, appendix A.
-REFUSING, UNABLE, READ_ONLY = ("28", "3D"), ("08", "53", "57"), "25006"
+REFUSING, UNABLE, READ_ONLY = ("28", "3D"), ("08", "53", "57"), ("25006",)
 
 T = TypeVar("T")
 
@@ -305,7 +305,7 @@ def _explained() -> Generator[None]:
         raise _unavailable(error) from error
     except DBAPIError as error:
         is_lost = error.connection_invalidated or isinstance(error.orig, (OSError, TimeoutError))
-        is_lost = is_lost or _state(error).startswith((*REFUSING, *UNABLE, READ_ONLY))
+        is_lost = is_lost or _state(error).startswith((*REFUSING, *UNABLE, *READ_ONLY))
         is_lost = is_lost or any(word in str(error.orig).lower() for word in ("connection", *DAMAGED))
         if isinstance(error, IntegrityError) or not is_lost:
             raise
@@ -317,33 +317,46 @@ def _state(error: BaseException) -> str:
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
-# What a failure's message has in it, and what an operator reads then; the first that fits counts.
+# With what a failure's SQLSTATE begins, what its message has in it, and what an operator reads then; the first that
+# fits counts.
 _REASONS = (
-    (("rejected SSL upgrade",), "The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL."),
-    (("locked", "busy"), "The store is busy: another process holds its database. Try again in a moment."),
+    (REFUSING, (), "The store's server refuses this agent. An operator has to correct AGENT_STORE__URL."),
     (
+        (),
+        ("CERTIFICATE_VERIFY_FAILED",),
+        "The certificate of the store's server is not trusted. An operator has to name its authority with sslrootcert "
+        "in AGENT_STORE__URL, or the host as the certificate does.",
+    ),
+    (
+        READ_ONLY,
+        (),
+        "The store's database is read-only. An operator has to let AGENT_STORE__URL lead to the primary, or lift "
+        "default_transaction_read_only.",
+    ),
+    (
+        (),
+        ("rejected SSL upgrade",),
+        "The store's server does not offer TLS. An operator has to correct AGENT_STORE__URL.",
+    ),
+    ((), ("locked", "busy"), "The store is busy: another process holds its database. Try again in a moment."),
+    (
+        (),
         ("full", "No space", "disk I/O"),
         "The store is full: there is no room left on its disk. An operator has to make room.",
     ),
-    (DAMAGED, "The store's file is not a database, or it is damaged. An operator has to check it."),
-    (("readonly", "unable to open"), "The store's file cannot be written. An operator has to check its permissions."),
+    ((), DAMAGED, "The store's file is not a database, or it is damaged. An operator has to check it."),
+    (
+        (),
+        ("readonly", "unable to open"),
+        "The store's file cannot be written. An operator has to check its permissions.",
+    ),
 )
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:
-    message = str(getattr(error, "orig", error))
+    message, state = str(getattr(error, "orig", error)), _state(error)
     logger.error("the store cannot be used: %s", message)
-    if _state(error).startswith(REFUSING):
-        return StoreUnavailable("The store's server refuses this agent. An operator has to correct AGENT_STORE__URL.")
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return StoreUnavailable(
-            "The certificate of the store's server is not trusted. An operator has to name its authority with "
-            "sslrootcert in AGENT_STORE__URL, or the host as the certificate does."
-        )
-    if _state(error) == READ_ONLY:
-        return StoreUnavailable(
-            "The store's database is read-only. An operator has to let AGENT_STORE__URL lead to the primary, or lift "
-            "default_transaction_read_only."
-        )
-    fitting = (reason for words, reason in _REASONS if any(word in message for word in words))
+    fitting = (
+        reason for codes, words, reason in _REASONS if state.startswith(codes) or any(word in message for word in words)
+    )
     return StoreUnavailable(next(fitting, "The store's database does not answer. Try again in a moment."))

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooManyRuns
 from task.store import tables
+from task.store.access import patiently
 from task.store.database import Database, from_row, insert_new, to_row
 from task.store.processes import INTERRUPTED, LEASE_SECONDS, Processes
 from task.store.records import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from task.shared.redis_store import RedisStore
 
 POLL_SECONDS = 0.2
-RENEW_SECONDS = 1.0
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
 AT_ONCE = 500  # ids in one query
 KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
@@ -291,15 +291,7 @@ class Runs:
             Conflict: another process has ended the run.
             StoreUnavailable: that could not be found out within 30 s.
         """
-        until = monotonic() + LEASE_SECONDS
-        while True:
-            try:
-                await self._keep_lease()
-                break
-            except StoreUnavailable:
-                if monotonic() >= until:
-                    raise
-                await asyncio.sleep(RENEW_SECONDS)
+        await patiently(self._keep_lease)
         if run_id not in self._live or self._live[run_id].ended_elsewhere:
             raise Conflict("The answer was interrupted: its agent was away for too long. Ask again.")
 

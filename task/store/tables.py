@@ -11,69 +11,70 @@ metadata = MetaData()
 
 ID = String(40)
 OWNER = String(200)
+WORD = String(20)  # of a closed set, such as a status
 
 
-def _table(name: str, *parts: Column[Any] | Index, **options: Any) -> Table:
-    return Table(name, metadata, *parts, **options)
+def _table(name: str, *parts: Column[Any] | list[Column[Any]] | Index, **options: Any) -> Table:
+    columns = [column for part in parts for column in (part if isinstance(part, list) else [part])]
+    return Table(name, metadata, *columns, **options)
 
 
-def _parent(column: str) -> ForeignKey:
-    return ForeignKey(column, ondelete="CASCADE")
+def _required(kind: Any, *names: str, **options: Any) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False, **options) for name in names]
+
+
+def _optional(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
+
+
+def _key(name: str = "id", kind: Any = ID) -> Column[Any]:
+    return Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _part_of(column: str) -> Column[Any]:
+    """The first part of a key: the id of the row to which this one belongs."""
+    table = column.partition(".")[0]
+    return Column(f"{table[:-1]}_id", ID, ForeignKey(column, ondelete="CASCADE"), primary_key=True)
 
 
 sessions = _table(
     "sessions",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("title", Text, nullable=False, default=""),
-    Column("parent", ID),
-    Column("started_at", Double, nullable=False),
-    Column("updated_at", Double, nullable=False),
-    Column("ended_at", Double),
-    Column("version", Integer, nullable=False, default=0),
-    Column("length", Integer, nullable=False, default=0),
-    Column("family", ID, nullable=False, server_default=""),  # the first conversation of those that branched off it
-    Column("fork", Integer, nullable=False, server_default="0"),  # the messages that it has in common with its parent
-    Column("origin", String(20), nullable=False, default="page", server_default="page"),
-    Column("pinned", Boolean, nullable=False, default=False, server_default=false()),
+    _key(),
+    _required(OWNER, "owner"),
+    _required(Text, "title", default=""),
+    _optional(ID, "parent"),
+    _required(Double, "started_at", "updated_at"),
+    _optional(Double, "ended_at"),
+    _required(Integer, "version", "length", default=0),
+    _required(ID, "family", server_default=""),  # the first conversation of those that branched off it
+    _required(Integer, "fork", server_default="0"),  # the messages that it has in common with its parent
+    _required(WORD, "origin", default="page", server_default="page"),
+    _required(Boolean, "pinned", default=False, server_default=false()),
     Index("sessions_by_family", "family", "updated_at"),
     Index("sessions_by_owner", "owner", "updated_at", "id"),
     Index("sessions_by_age", "updated_at", "id"),
     Index("sessions_by_parent", "parent"),
 )
 
-messages = _table(
-    "messages",
-    Column("session_id", ID, _parent("sessions.id"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("data", Text, nullable=False),
-)
+messages = _table("messages", _part_of("sessions.id"), _key("position", Integer), _required(Text, "data"))
 
 # Distinct words, folded, of title and messages: a session is found in them, whatever their language.
-session_words = _table(
-    "session_words",
-    Column("session_id", ID, _parent("sessions.id"), primary_key=True),
-    Column("words", Text, nullable=False),
-)
+session_words = _table("session_words", _part_of("sessions.id"), _required(Text, "words"))
 
 runs = _table(
     "runs",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("kind", String(20), nullable=False, default="answer", server_default="answer"),
-    Column("folder", Text),  # in which a coding task works
-    Column("session_id", ID, _parent("sessions.id")),
-    Column("trace_id", ID),
-    Column("experiment", OWNER),
-    Column("status", String(20), nullable=False),
-    Column("process", ID, nullable=False),
-    Column("started_at", Double, nullable=False),
-    Column("ended_at", Double),
-    Column("cancel_asked", Boolean, nullable=False, default=False),
-    Column("heard_at", Double),
-    Column("error", Text),
-    Column("resumes", ID),
-    Column("added", Text),
+    _key(),
+    _required(OWNER, "owner"),
+    _required(WORD, "kind", default="answer", server_default="answer"),
+    _optional(Text, "folder", "error", "added"),  # a coding task works in its folder
+    Column("session_id", ID, ForeignKey("sessions.id", ondelete="CASCADE")),
+    _optional(ID, "trace_id", "resumes"),
+    _optional(OWNER, "experiment"),
+    _required(WORD, "status"),
+    _required(ID, "process"),
+    _required(Double, "started_at"),
+    _optional(Double, "ended_at", "heard_at"),
+    _required(Boolean, "cancel_asked", default=False),
     Index("runs_by_resumed", "resumes", unique=True),  # a suspended run is continued once
     Index("runs_by_session", "session_id", "started_at"),
     Index("runs_by_status", "status", "process"),
@@ -82,33 +83,23 @@ runs = _table(
 
 # One row holds the events of a short while: a row for every piece of text would cost more than the text.
 events = _table(
-    "events",
-    Column("run_id", ID, _parent("runs.id"), primary_key=True),
-    Column("first", Integer, primary_key=True, autoincrement=False),
-    Column("last", Integer, nullable=False),
-    Column("data", Text, nullable=False),
+    "events", _part_of("runs.id"), _key("first", Integer), _required(Integer, "last"), _required(Text, "data")
 )
 
 traces = _table(
     "traces",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("door", String(20), nullable=False),
-    Column("session_id", ID),
-    Column("run_id", ID),
-    Column("experiment", OWNER),
-    Column("model", Text, nullable=False),
-    Column("status", String(20), nullable=False),
-    Column("process", ID),
-    Column("started_at", Double, nullable=False),
-    Column("completed_at", Double),
-    Column("total_tokens", Integer, nullable=False),
-    Column("cost", Double),
-    Column("error", Text),
-    Column("data", Text, nullable=False),
-    Column("response_id", String(80)),
-    Column("rating", String(4)),
-    Column("comment", Text),
+    _key(),
+    _required(OWNER, "owner"),
+    _required(WORD, "door", "status"),
+    _optional(ID, "session_id", "run_id", "process"),
+    _optional(OWNER, "experiment"),
+    _required(Text, "model", "data"),
+    _required(Double, "started_at"),
+    _optional(Double, "completed_at", "cost"),
+    _required(Integer, "total_tokens"),
+    _optional(Text, "error", "comment"),
+    _optional(String(80), "response_id"),
+    _optional(String(4), "rating"),
     Index("traces_by_owner", "owner", "started_at", "id"),
     Index("traces_by_age", "started_at", "id"),
     Index("traces_by_session", "session_id", "owner", "started_at", "id"),
@@ -123,34 +114,21 @@ traces = _table(
 
 # What filters look for in a trace, beside it, because its own row is long. `tools` are names between spaces; `text`,
 # in lower case, is what was asked and answered, and empty where contents are not kept.
-trace_words = _table(
-    "trace_words",
-    Column("trace_id", ID, _parent("traces.id"), primary_key=True),
-    Column("tools", Text, nullable=False),
-    Column("text", Text, nullable=False),
-    sqlite_with_rowid=False,
-)
+trace_words = _table("trace_words", _part_of("traces.id"), _required(Text, "tools", "text"), sqlite_with_rowid=False)
 
-calls = _table(
-    "calls",
-    Column("trace_id", ID, _parent("traces.id"), primary_key=True),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("result", Text, nullable=False),
-)
+calls = _table("calls", _part_of("traces.id"), _key("position", Integer), _required(Text, "result"))
 
 _OPEN = text("status = 'waiting' AND code <> ''")
 approvals = _table(
     "approvals",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("session_id", ID),
-    Column("run_id", ID),
-    Column("status", String(20), nullable=False),
-    Column("asked_at", Double, nullable=False),
-    Column("expires_at", Double, nullable=False),
-    Column("answered_at", Double),
-    Column("code", String(8), nullable=False, server_default=""),
-    Column("data", Text, nullable=False),
+    _key(),
+    _required(OWNER, "owner"),
+    _optional(ID, "session_id", "run_id"),
+    _required(WORD, "status"),
+    _required(Double, "asked_at", "expires_at"),
+    _optional(Double, "answered_at"),
+    _required(String(8), "code", server_default=""),
+    _required(Text, "data"),
     Index("approvals_by_code", "owner", "code", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index("approvals_by_owner", "owner", "status", "asked_at"),
     Index("approvals_by_run", "run_id"),
@@ -159,55 +137,46 @@ approvals = _table(
 # What clients call their requests, for as long as they may send them again.
 request_keys = _table(
     "request_keys",
-    Column("owner", OWNER, primary_key=True),
-    Column("name", String(255), primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("run_id", ID, nullable=False),
-    Column("created_at", Double, nullable=False),
+    _key("owner", OWNER),
+    _key("name", String(255)),
+    _required(String(64), "digest"),
+    _required(ID, "run_id"),
+    _required(Double, "created_at"),
     Index("request_keys_by_age", "created_at"),
 )
 
 grants = _table(
     "grants",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("session_id", ID),
-    Column("created_at", Double, nullable=False),
-    Column("expires_at", Double),
-    Column("data", Text, nullable=False),
+    _key(),
+    _required(OWNER, "owner"),
+    _optional(ID, "session_id"),
+    _required(Double, "created_at"),
+    _optional(Double, "expires_at"),
+    _required(Text, "data"),
     Index("grants_by_owner", "owner", "session_id"),
 )
 
-prompts = _table(
-    "prompts",
-    Column("owner", OWNER, primary_key=True),
-    Column("name", String(60), primary_key=True),
-    Column("text", Text, nullable=False),
-)
+prompts = _table("prompts", _key("owner", OWNER), _key("name", String(60)), _required(Text, "text"))
 
 keys = _table(
     "keys",
-    Column("id", ID, primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("label", Text, nullable=False),
-    Column("digest", String(64), nullable=False, unique=True),
-    Column("operator", Boolean, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("revoked_at", Double),
+    _key(),
+    _required(OWNER, "owner"),
+    _required(Text, "label"),
+    _required(String(64), "digest", unique=True),
+    _required(Boolean, "operator"),
+    _required(Double, "created_at"),
+    _optional(Double, "revoked_at"),
 )
 
+# `tables_version` is the `HEAD` of the process, `secret` the fingerprint of that with which it seals hidden state.
 processes = _table(
     "processes",
-    Column("id", ID, primary_key=True),
-    Column("place", Text, nullable=False),
-    Column("seen_at", Double, nullable=False),
-    Column("tables_version", String(20)),  # the `HEAD` of the process
-    Column("secret", String(32)),  # the fingerprint of the secret with which it seals hidden state
+    _key(),
+    _required(Text, "place"),
+    _required(Double, "seen_at"),
+    _optional(WORD, "tables_version"),
+    _optional(String(32), "secret"),
 )
 
-counters = _table(
-    "counters",
-    Column("name", OWNER, primary_key=True),
-    Column("level", Double, nullable=False),
-    Column("filled_at", Double, nullable=False),
-)
+counters = _table("counters", _key("name", OWNER), _required(Double, "level", "filled_at"))

@@ -20,16 +20,20 @@ import asyncpg
 import pytest
 from sqlalchemy import Connection, make_url, text
 
+from task.approvals.approvals import ApprovalRules, RunApprovals
 from task.conversation.inputs import Answer
-from task.conversation.messages import assistant, user
+from task.conversation.messages import FunctionCall, ToolCall, assistant, user
 from task.errors import Conflict, NotFound, SettingsError, StoreUnavailable
 from task.llm.scripted import says, wants
+from task.permissions.gate import Grant
+from task.permissions.icerc import ICERC
 from task.runs.replay import divergence, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import CONNECTIONS, PostgresDatabase, open_database
 from task.store.records import Prompt, SessionFilter
 from task.store.store import Retention, Store, open_store
 from task.store.trace_records import TraceFilter
+from task.tools.toolbox import Pending
 from tests.support.certificates import Certificate, certificate
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
@@ -149,6 +153,32 @@ async def test_an_unavailable_database_is_reported_and_queued_writes_are_made_on
                 await asyncio.sleep(0.1)
         assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), assistant("hello"))
         assert (await store.runs.get(OWNER, run.run_id)).status == "finished"
+
+
+@pytest.mark.fault("store: a database that restarts under load")
+async def test_an_answer_under_way_waits_for_a_database_that_restarts_and_asks_once(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules, call = ApprovalRules(), ToolCall("c", FunctionCall("send", "{}"))
+    question, grant = Pending(call, ICERC("x", "send", "y"), "d"), Grant("tool", "send", OWNER, "", rules.clock() + 60)
+    async with opened(server.url, patience=2, chores=False) as store:
+        session_id = (await store.sessions.start(OWNER)).session_id
+        run = await store.runs.start(OWNER)
+        approvals = RunApprovals(store, rules, OWNER, session_id, run.run_id)
+        for visit in (
+            approvals.state,
+            lambda: approvals.ask([question], session_id, ""),
+            lambda: approvals.save([grant]),
+        ):
+            caplog.clear()
+            await server.stop()  # it cuts all connections
+            visiting = asyncio.create_task(visit())
+            await until(lambda: "the store cannot be used" in caplog.text)
+            await server.start()
+            await asyncio.wait_for(visiting, 30)
+        [asked] = await store.approvals.list(OWNER, run_id=run.run_id)
+        assert (asked.call_id, asked.digest, len(await store.grants.list(OWNER, session_id))) == ("c", "d", 1)
+        await store.runs.finish(run, "finished")
 
 
 async def test_a_server_that_is_frozen_is_named_in_time_and_used_again_afterwards(server: PostgresServer) -> None:
