@@ -151,11 +151,7 @@ async def test_200_parallel_calls_arrive_whole_and_in_order(session: aiohttp.Cli
     assert len({call.id for call in calls}) == 200
 
 
-INDEXES = {
-    "missing": (None, None),
-    "repeated": (0, 0),
-    "gapped": (3, 17),
-}
+INDEXES = {"missing": (None, None), "repeated": (0, 0), "gapped": (3, 17)}
 
 
 @pytest.mark.fault("calls: repeated indexes", case="repeated")

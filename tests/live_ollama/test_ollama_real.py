@@ -36,10 +36,7 @@ async def server() -> AsyncGenerator[OllamaServer]:
 
 
 async def answered(
-    server: OllamaServer,
-    *messages: Message,
-    tools: Sequence[ToolSchema] = (),
-    options: ModelOptions = COLD,
+    server: OllamaServer, *messages: Message, tools: Sequence[ToolSchema] = (), options: ModelOptions = COLD
 ) -> Accumulator:
     received = Accumulator()
     async with aclosing(server.chat_model(str(MODEL)).stream(messages, tools, options)) as deltas:

@@ -46,13 +46,7 @@ async def test_an_openai_key_or_a_running_ollama_is_used_without_a_product(tmp_p
 
 @pytest.mark.parametrize(
     ("provider", "backend"),
-    [
-        ("openai", "openai"),
-        ("gemini", "openai"),
-        ("anthropic", "openai"),
-        ("ollama", "ollama"),
-        ("dapr", "dapr"),
-    ],
+    [("openai", "openai"), ("gemini", "openai"), ("anthropic", "openai"), ("ollama", "ollama"), ("dapr", "dapr")],
 )
 async def test_the_provider_of_the_configuration_is_used_as_it_is(tmp_path: Path, provider: str, backend: str) -> None:
     settings = await chosen(tmp_path, f"llm: {{provider: {provider}, {provider}: {{model: the-model}}}}")

@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from task.conversation.message_manager import MessageManager
-from task.conversation.messages import (
-    Attachment,
-    FunctionCall,
-    Message,
-    Role,
-    ToolCall,
-    assistant,
-    tool_message,
-    user,
-)
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.conversation.pruning import EARLIER, HEADER, digest, message_tokens, summary, text_tokens
 from task.errors import ConfigError, FrameworkError
 from tests.support.upstream_rules import fault_of

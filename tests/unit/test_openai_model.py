@@ -21,16 +21,7 @@ from task.llm.failures import INTERRUPTED, MALFORMED
 from task.llm.openai import OpenAIChatModel, completions_url
 from task.llm.scripted import says, wants
 from task.llm.transport import new_session
-from tests.support.upstream import (
-    HANG,
-    RESET,
-    Answer,
-    Framing,
-    Upstream,
-    dripping,
-    framed,
-    openai_upstream,
-)
+from tests.support.upstream import HANG, RESET, Answer, Framing, Upstream, dripping, framed, openai_upstream
 from tests.support.upstream_wire import Part
 
 LOOKS = {

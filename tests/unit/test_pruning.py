@@ -158,11 +158,7 @@ REPAIRS: dict[str, tuple[list[Message], list[Message]]] = {
     ),
     "one id for two calls": (
         [assistant(None, [X, X2]), tool_message(X, "1"), tool_message(X2, "2")],
-        [
-            assistant(None, [X, replace(X2, id="x_2")]),
-            tool_message(X, "1"),
-            tool_message(replace(X2, id="x_2"), "2"),
-        ],
+        [assistant(None, [X, replace(X2, id="x_2")]), tool_message(X, "1"), tool_message(replace(X2, id="x_2"), "2")],
     ),
     "an id that is used again in a later turn": (
         [assistant(None, [A]), tool_message(A, "1")] * 2,

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.inputs import (
-    CHECKED_TEXT,
-    DECISION_CHARS,
-    NOT_CHOSEN,
-    Answer,
-    codes_in,
-    new_code,
-    read_reply,
-)
+from task.conversation.inputs import CHECKED_TEXT, DECISION_CHARS, NOT_CHOSEN, Answer, codes_in, new_code, read_reply
 
 ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
 YES, ALWAYS, NO, REST = (

@@ -33,11 +33,7 @@ ASKED = (user("25*47?"),)
 Found = tuple[str, tuple[tuple[str, Any], ...]]
 
 
-def found_in(
-    pieces: Iterable[str],
-    messages: Sequence[Message] = ASKED,
-    tools: Sequence[ToolSchema] = TOOLS,
-) -> Found:
+def found_in(pieces: Iterable[str], messages: Sequence[Message] = ASKED, tools: Sequence[ToolSchema] = TOOLS) -> Found:
     """The visible text and the calls."""
     scanner = TextScanner(OfferedTools(tools), messages)
     deltas = [delta for piece in pieces for delta in scanner.feed(piece)] + list(scanner.close())
@@ -136,9 +132,7 @@ def test_what_is_no_call_is_sent_with_little_delay(name: str) -> None:
 
 
 async def received(
-    deltas: Iterable[Delta],
-    options: ModelOptions | None = None,
-    tools: Sequence[ToolSchema] = TOOLS,
+    deltas: Iterable[Delta], options: ModelOptions | None = None, tools: Sequence[ToolSchema] = TOOLS
 ) -> tuple[list[Delta], int]:
     """What becomes of the deltas, and how many were read."""
     read = 0

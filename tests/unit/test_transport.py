@@ -11,14 +11,7 @@ import aiohttp
 import pytest
 
 from task.errors import ProviderError
-from task.llm.failures import (
-    CONNECTION_FAILED,
-    CONTEXT_LENGTH,
-    INTERRUPTED,
-    http_failure,
-    retry_after,
-    stream_failure,
-)
+from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, http_failure, retry_after, stream_failure
 from task.llm.scripted import says
 from task.llm.transport import Retries, answer_bytes, new_session
 from tests.support.clock import FakeClock
