@@ -155,18 +155,6 @@ class OllamaServer:
         except (KeyError, TypeError, AttributeError):
             return True
 
-    async def load(self, model: OllamaModel) -> None:
-        """Have the model loaded, as its requests would do.
-
-        Raises:
-            ProviderError: with a sentence for users where the server's words say what to do.
-        """
-        # A request without messages loads the model and does nothing else.
-        loading = chat_body(model, (), (), ModelOptions(), keep_alive=self.keep_alive)
-        async with aclosing(self.answer(loading, model)) as deltas:
-            async for _ in deltas:
-                pass
-
     async def answer(self, body: bytes, model: OllamaModel) -> AsyncGenerator[Delta]:
         """The deltas of the answer to a chat request.
 
@@ -211,7 +199,6 @@ class OllamaChatModel:
             yield ModelWarning(warning)
         if not (model.remote or await self.server.is_loaded(model)):
             yield Waiting(f"Ollama is loading the model {self.name}")
-            await self.server.load(model)
         body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive)
         offered = offered_tools(model, tools, options)
         answer = with_text_calls(self.server.answer(body, model), messages, offered, options)
