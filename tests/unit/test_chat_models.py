@@ -44,15 +44,6 @@ async def test_an_openai_key_or_a_running_ollama_is_used_without_a_product(tmp_p
         assert (ollama.backend, ollama.deployment_name) == ("ollama", "test-model:latest")
 
 
-@pytest.mark.parametrize(
-    ("provider", "backend"),
-    [("openai", "openai"), ("gemini", "openai"), ("anthropic", "openai"), ("ollama", "ollama"), ("dapr", "dapr")],
-)
-async def test_the_provider_of_the_configuration_is_used_as_it_is(tmp_path: Path, provider: str, backend: str) -> None:
-    settings = await chosen(tmp_path, f"llm: {{provider: {provider}, {provider}: {{model: the-model}}}}")
-    assert (settings.backend, settings.deployment_name) == (backend, "the-model")
-
-
 async def test_a_running_product_comes_first_with_the_model_that_is_named_or_its_own(tmp_path: Path) -> None:
     async with local_core(MODELS, tmp_path) as core:
         own = await chosen(tmp_path, OPENAI_API_KEY="sk", **core_at(core.url))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, Role, assistant, system, user
-from task.errors import ProviderError
 from task.llm.base import (
     Accumulator,
     Delta,
@@ -17,7 +16,6 @@ from task.llm.base import (
     ModelOptions,
     ReasoningDelta,
     TextDelta,
-    ToolCallDelta,
     ToolSchema,
     Usage,
 )
@@ -58,17 +56,6 @@ async def test_replies_are_played_in_order_and_requests_are_kept() -> None:
     assert len(model.options) == 2
 
 
-async def test_several_calls_and_text_share_one_reply() -> None:
-    model = ScriptedModel(says("Let me look.") & wants("f", x=1) & wants("g") & wants("f", x=2))
-    played = await deltas(model)
-    calls = [delta for delta in played if isinstance(delta, ToolCallDelta)]
-    assert [(call.index, call.name, call.arguments) for call in calls] == [
-        (0, "f", {"x": 1}), (1, "g", {}), (2, "f", {"x": 2})
-    ]  # fmt: skip
-    assert len({call.id for call in calls} - {None}) == 3
-    assert (played[0], played[-1]) == (TextDelta("Let me look."), Finish("tool_calls"))
-
-
 async def test_pauses_usage_reasoning_and_the_finish_reason_are_played() -> None:
     clock = FakeClock(runs=True)
     reply = says("a", "b", "c", pause=0.5, reasoning="hm", usage=Usage(7, 2)) & Reply((Finish("length"),))
@@ -77,19 +64,6 @@ async def test_pauses_usage_reasoning_and_the_finish_reason_are_played() -> None
         ReasoningDelta("hm"), TextDelta("a"), TextDelta("b"), TextDelta("c"), Usage(7, 2), Finish("length")
     ]  # fmt: skip
     assert clock.slept == [0.5, 0.5]
-
-
-async def test_an_error_interrupts_the_answer_at_its_place() -> None:
-    model = ScriptedModel(says("Half") & Reply((ProviderError("gone", status_code=500),)))
-    stream = aiter(model.stream(ASK, [], ModelOptions()))
-    assert await anext(stream) == TextDelta("Half")
-    with pytest.raises(ProviderError, match="gone"):
-        await anext(stream)
-
-
-async def test_then_answers_after_the_last_reply() -> None:
-    model = ScriptedModel(says("first"), then=lambda messages, tools: says(messages[-1].text()))
-    assert [(await answer(model))[0] for _ in range(3)] == ["first", "25*47?", "25*47?"]
 
 
 ATTACHED = """What is in these?
