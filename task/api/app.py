@@ -36,17 +36,13 @@ SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "Api-Key"},
 }
-ROUTERS = (
-    *(completions.routes, files.routes, responses.routes, platform.routes, sessions.routes, traces.routes),
-    *(platform.prompt_routes, platform.health_routes, runs.routes),
-)
+ROUTERS = [module.routes for module in (completions, files, responses, platform, sessions, traces, runs)]
 _NAMED: tuple[type[BaseModel], ...] = (ErrorBody, ChunkBody, ResponseEvent, RunEvent)  # no route has them as its model
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours is a 400
 
 
 class HttpApi:
-    """The HTTP door of a product: `app` answers requests, `guarded` is an application with the guard before all of its
-    routes, `close` ends the runs."""
+    """The HTTP door of a product: `app` answers requests, `guarded` puts the guard before an application."""
 
     def __init__(self, services: Services, profile: Profile, options: HttpOptions) -> None:
         # The documented name of the search, and a limit of steps of its own.

@@ -80,26 +80,16 @@ def failures(*more: int) -> dict[int | str, dict[str, Any]]:
 
 
 class Refused(AgentError):
-    """A request that is refused with this status; `detail` is for the log."""
+    """A request that is refused with this status; `given` are further arguments of `refused`."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after: float | None = None,
-        detail: str = "",
-    ) -> None:
+    def __init__(self, status: int, message: str, **given: Any) -> None:
         super().__init__(message)
-        self.status, self.code, self.param, self.retry_after, self.detail = status, code, param, retry_after, detail
+        self.status, self.given = status, given
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a caller receives: OpenAI's error with a reference into the log, its status, the seconds after which to try
-    again, and of a run its ids."""
+    """What a caller receives: OpenAI's error with a reference into the log, the seconds to wait, and a run's ids."""
 
     status: int
     error: Mapping[str, Any]
@@ -145,8 +135,7 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case RunFailed():
             return error.failure
         case Refused():
-            given = error.code, error.param, error.retry_after
-            return refused(error.status, str(error), *given, reference=reference, detail=error.detail)
+            return refused(error.status, str(error), reference=reference, **error.given)
         case InvalidRequest() | StoreUnavailable():
             status, code = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
             param, retry = "Idempotency-Key" if isinstance(error, KeyReused) else None, 5 if status >= 429 else None

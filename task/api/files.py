@@ -80,7 +80,7 @@ class FileShelf:
         form = aiohttp.FormData()
         form.add_field("file", content, filename=stored, content_type=content_type)
         url = f"{folder}{quote(stored, safe='')}"
-        await self._call(caller, "PUT", f"/v1/{url}", data=form)
+        await self.call(caller, "PUT", f"/v1/{url}", data=form)
         return await self.find(caller, file_id_of(url))
 
     async def find(self, caller: ApiCaller, file_id: str) -> FileBody:
@@ -93,7 +93,7 @@ class FileShelf:
             raise NotFound(_missing(file_id)) from error
         if head or not separator or not in_reach(url, caller.core_key):
             raise NotFound(_missing(file_id))
-        found = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=_missing(file_id))
+        found = await self.call(caller, "GET", f"/v1/metadata/{url}", missing=_missing(file_id))
         return _body(orjson.loads(found))
 
     async def list(self, caller: ApiCaller) -> list[FileBody]:
@@ -102,7 +102,7 @@ class FileShelf:
         following = ""
         with suppress(NotFound):
             while len(items) < MAX_LISTED:
-                page = orjson.loads(await self._call(caller, "GET", f"{path}{following}", missing="none"))
+                page = orjson.loads(await self.call(caller, "GET", f"{path}{following}", missing="none"))
                 items += page.get("items") or []
                 if not page.get("nextToken"):
                     break
@@ -110,15 +110,12 @@ class FileShelf:
         items.sort(key=_created, reverse=True)
         return [_body(item) for item in items if item.get("nodeType") == "ITEM"]
 
-    async def delete(self, caller: ApiCaller, file_id: str) -> None:
-        file = await self.find(caller, file_id)
-        await self._call(caller, "DELETE", f"/v1/{file.url}", missing=_missing(file_id))
-
     async def _folder(self, caller: ApiCaller) -> str:
-        home = orjson.loads(await self._call(caller, "GET", "/v1/bucket"))
+        home = orjson.loads(await self.call(caller, "GET", "/v1/bucket"))
         return f"files/{home.get('appdata') or home['bucket']}/{quote(caller.folder)}/"
 
-    async def _call(self, caller: ApiCaller, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
+    async def call(self, caller: ApiCaller, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
+        """What Core answers to `request`."""
         timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
         async with self.request(caller, method, path, missing=missing, data=data, timeout=timeout) as response:
             return await response.read()
@@ -185,9 +182,7 @@ routes = router("OpenAI", "/v1")
 
 @routes.post("/files", response_model=FileBody, responses=failures(413, 415))
 async def upload_file(
-    service: CurrentService,
-    file: Annotated[UploadFile, FormFile()],
-    purpose: Annotated[Purpose, Form()] = USER_DATA,
+    service: CurrentService, file: Annotated[UploadFile, FormFile()], purpose: Annotated[Purpose, Form()] = USER_DATA
 ) -> Any:
     """Store a file; messages refer to it by its id."""
     content = await file.read(service.shelf.max_bytes + 1)
@@ -253,5 +248,6 @@ async def read_file(opened: Annotated[tuple[FileBody, aiohttp.ClientResponse], D
 @routes.delete("/files/{file_id}", response_model=DeletedBody, responses=failures(404))
 async def delete_file(file_id: str, service: CurrentService) -> Any:
     """Remove a file."""
-    await service.shelf.delete(service.caller, file_id)
+    file = await service.shelf.find(service.caller, file_id)
+    await service.shelf.call(service.caller, "DELETE", f"/v1/{file.url}", missing=_missing(file_id))
     return {"id": file_id, "object": "file", "deleted": True}

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, UploadFile
 from fastapi import File as FormFile
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from task.api.failures import Refused, failures
 from task.api.markdown import BlockBody, blocks_of
-from task.api.schemas import Text
+from task.api.schemas import RequestModel, Text
 from task.api.service import CurrentService, router
 from task.errors import InvalidRequest, NotFound
 from task.llm.openai import Recording
@@ -95,58 +95,46 @@ class StartPage(PageFile):
 
     @cached_property
     def content(self) -> bytes:
-        links = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules(self.path.parent))
+        modules = ["main.js"]  # and all that `import` statements lead to, but not what `import()` loads later
+        for name in modules:
+            imported = _IMPORT.findall((STATIC / name).read_text("utf-8"))
+            modules += [other for other in dict.fromkeys(imported) if other not in modules]
+        links = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in modules)
         return self.path.read_bytes().replace(b"</head>", links.encode() + b"</head>")
 
 
-def modules(folder: Path, first: str = "main.js") -> list[str]:
-    """A module and all that its `import` statements lead to; what `import()` loads later is not among them."""
-    found = [first]
-    for name in found:
-        imported = _IMPORT.findall((folder / name).read_text("utf-8"))
-        found += [other for other in dict.fromkeys(imported) if other not in found]
-    return found
-
-
-def page_files(folder: Path = STATIC) -> Mapping[str, PageFile]:
+def page_files() -> Mapping[str, PageFile]:
     """The files that may be asked for, by their path below the folder; the page has no others."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    own = {name: PageFile(name, path) for path in found if (name := path.relative_to(folder).as_posix())}
+    paths = (path for path in sorted(STATIC.rglob("*")) if path.is_file())
+    own = {name: PageFile(name, path) for path in paths if (name := path.relative_to(STATIC).as_posix())}
     # Found without loading the package, which would take long.
     plotly = find_spec("plotly")
     folders = plotly.submodule_search_locations if plotly is not None else None
     charts = Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
-    return {**own, PAGE: StartPage(PAGE, folder / PAGE), CHARTS: PageFile(CHARTS, charts)}
+    return {**own, PAGE: StartPage(PAGE, STATIC / PAGE), CHARTS: PageFile(CHARTS, charts)}
 
 
-def add_page(app: FastAPI, folder: Path = STATIC, *, listens: bool = False) -> None:
+def add_page(app: FastAPI, *, listens: bool) -> None:
     """Serve the page at `/` and its files below `/static`; the page that `listens` may use the microphone."""
     files: dict[str, PageFile] = {}
 
-    def file(name: str) -> PageFile:
+    async def file(request: Request) -> Response:
         if not files:
-            files.update(page_files(folder))
+            files.update(page_files())
+        name = request.path_params.get("name", PAGE)
         if name not in files:
             raise HTTPException(404, "There is no such file.")
-        return files[name]
-
-    async def page(request: Request) -> Response:
-        response = await asyncio.to_thread(file(PAGE).response, request)
-        if listens:
+        response = await asyncio.to_thread(files[name].response, request)
+        if listens and name == PAGE:
             response.headers["Permissions-Policy"] = LISTENING
         return response
 
-    async def static(request: Request) -> Response:
-        return await asyncio.to_thread(file(request.path_params["name"]).response, request)
-
-    app.router.routes.append(Route("/", page, methods=["GET"], include_in_schema=False))
-    app.router.routes.append(Route("/static/{name:path}", static, methods=["GET"], include_in_schema=False))
+    for path in ("/", "/static/{name:path}"):
+        app.router.routes.append(Route(path, file, methods=["GET"], include_in_schema=False))
 
 
-class MarkdownRequest(BaseModel):
+class MarkdownRequest(RequestModel):
     """Texts that were written as Markdown."""
-
-    model_config = ConfigDict(extra="forbid")
 
     texts: Annotated[list[Text], Field(max_length=MAX_TEXTS)]
 
@@ -158,8 +146,7 @@ class MarkdownBody(BaseModel):
 
 
 class PageFactsBody(BaseModel):
-    """What the page needs to know of this agent: the bytes of the largest file that can be attached, whether
-    conversations get titles from a model, and whether speech can be sent to `/transcription`."""
+    """The bytes of the largest file, and whether a model makes titles and speech can be sent to `/transcription`."""
 
     upload_bytes: int
     titles: bool

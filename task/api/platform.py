@@ -51,8 +51,6 @@ class PersonaList(ResponseModel):
 
 
 routes = router("Platform")
-prompt_routes = router("Prompts")
-health_routes = router("Health")
 
 
 @routes.post("/chat", response_model=ChatBody, responses=failures(404, 409, 413, 415))
@@ -115,13 +113,13 @@ class PromptText(RequestModel):
     text: Text = Field(min_length=1, max_length=MAX_CHARS)
 
 
-@prompt_routes.get("/prompts", response_model=PromptList, responses=failures())
+@routes.get("/prompts", response_model=PromptList, responses=failures())
 async def list_prompts(service: CurrentService) -> Any:
     """The caller's saved prompts by name."""
     return {"prompts": await (await service.store()).prompts.list(service.owner)}
 
 
-@prompt_routes.put("/prompts/{name}", response_model=PromptBody, responses=failures(413, 415))
+@routes.put("/prompts/{name}", response_model=PromptBody, responses=failures(413, 415))
 async def save_prompt(name: PromptName, body: PromptText, service: CurrentService) -> Any:
     """Save a prompt in place of the one of that name."""
     prompt = Prompt(name, body.text)
@@ -129,7 +127,7 @@ async def save_prompt(name: PromptName, body: PromptText, service: CurrentServic
     return prompt
 
 
-@prompt_routes.delete("/prompts/{name}", status_code=204, response_class=Response, responses=failures(404))
+@routes.delete("/prompts/{name}", status_code=204, response_class=Response, responses=failures(404))
 async def delete_prompt(name: PromptName, service: CurrentService) -> None:
     """Remove a saved prompt."""
     await (await service.store()).prompts.delete(service.owner, name)
@@ -160,7 +158,7 @@ class ToolsHealth(ResponseModel):
     schema_tokens: int
 
 
-@health_routes.get("/health/tools", response_model=ToolsHealth, responses=failures())
+@routes.get("/health/tools", response_model=ToolsHealth, responses=failures())
 async def tools_health(service: CurrentService) -> Any:
     """The tools with their calls, failures, mean time and tokens of their schemas, and the servers that are down."""
     tools, issues = await offered(service.services, service.profile)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from task.api.failures import Refused, failures
 from task.api.responses_input import NamedResponseTool, ResponseRequest, messages_of, options_of
-from task.api.schemas import AttachmentBody, DeletedBody, ResponseModel
+from task.api.schemas import AttachmentBody, DeletedBody, ResponseModel, UsageBody
 from task.api.service import CurrentKey, CurrentService, Service, router, sse, stream_of
 from task.conversation.messages import Attachment, Message
 from task.conversation.sources import marker_of, number_of
@@ -85,9 +85,7 @@ routes = router("OpenAI", "/v1")
 
 
 @routes.post(
-    "/responses",
-    response_model=ResponseBody,
-    responses={**stream_of(ResponseEvent), **failures(404, 409, 413, 415)},
+    "/responses", response_model=ResponseBody, responses={**stream_of(ResponseEvent), **failures(404, 409, 413, 415)}
 )
 async def create_response(body: ResponseRequest, key: CurrentKey, service: CurrentService) -> Any:
     """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
@@ -206,15 +204,12 @@ def response_body(state: RunState) -> dict[str, Any]:
         **_ending(state),
         "output": output + [_call(call) for call in state.calls],
         "attachments": list(state.attachments),
-        "usage": counted
-        and {
-            "input_tokens": counted["prompt_tokens"],
-            "input_tokens_details": counted["prompt_tokens_details"],
-            "output_tokens": counted["completion_tokens"],
-            "output_tokens_details": counted["completion_tokens_details"],
-            "total_tokens": counted["total_tokens"],
-        },
+        "usage": counted and {_renamed(name): counted[name] for name in UsageBody.model_fields},
     }
+
+
+def _renamed(field: str) -> str:
+    return field.replace("prompt_", "input_").replace("completion_", "output_")
 
 
 def _ending(state: RunState) -> dict[str, Any]:

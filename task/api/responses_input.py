@@ -35,7 +35,6 @@ class InputFile(RequestModel):
     filename: str | None = Field(default=None, max_length=255)
 
 
-InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
 MessagePart = Annotated[InputText | chat.RefusalPart | InputImage | InputFile, Field(discriminator="type")]
 
 
@@ -57,7 +56,7 @@ class InputCall(RequestModel):
 class InputResult(chat.MessageFields):
     type: Literal["function_call_output"]
     call_id: Filled
-    output: TextOr[list[InputPart]]
+    output: TextOr[list[MessagePart]]
 
 
 def _kind(item: Any) -> str:

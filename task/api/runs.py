@@ -176,10 +176,7 @@ async def start_run(body: RunStart, key: CurrentKey, service: CurrentService) ->
 
 @routes.get("/runs", response_model=RunList, responses=failures())
 async def list_runs(
-    service: CurrentService,
-    session_id: QueryText = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    service: CurrentService, session_id: QueryText = None, limit: Limit = 50, cursor: Cursor = None
 ) -> Any:
     """The caller's runs, the newest first."""
     return await (await service.store()).runs.list(service.owner, session_id, limit, cursor)
@@ -222,10 +219,7 @@ async def cancel_run(run_id: str, service: CurrentService) -> Any:
 
 @routes.get("/approvals", response_model=ApprovalList, responses=failures())
 async def list_approvals(
-    service: CurrentService,
-    session_id: QueryText = None,
-    run_id: QueryText = None,
-    waiting: bool = True,
+    service: CurrentService, session_id: QueryText = None, run_id: QueryText = None, waiting: bool = True
 ) -> Any:
     """Open questions; with `waiting=false` also those that are closed."""
     found = await (await service.store()).approvals.list(

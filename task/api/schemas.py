@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from fastapi import Query
@@ -29,12 +28,7 @@ class ResponseModel(BaseModel):
     model_config = ConfigDict(extra="allow", defer_build=True)
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-def _unique(tools: Sequence[_Named]) -> Sequence[_Named]:
+def _unique(tools: list[Any]) -> list[Any]:
     for name, times in Counter(tool.name for tool in tools).items():
         if times > 1:
             raise ValueError(f"two tools are called {name!r}")
@@ -69,12 +63,8 @@ Timestamp = Annotated[str, BeforeValidator(lambda at: iso(at) if isinstance(at, 
 Milliseconds = Annotated[float, BeforeValidator(lambda at: round(at * 1000, 3) if isinstance(at, int | float) else at)]
 
 
-class CachedTokens(ResponseModel):
-    cached_tokens: int
-
-
-class ReasoningTokens(ResponseModel):
-    reasoning_tokens: int
+CachedTokens = dict[Literal["cached_tokens"], int]
+ReasoningTokens = dict[Literal["reasoning_tokens"], int]
 
 
 class UsageBody(ResponseModel):

@@ -110,9 +110,8 @@ class Service:
     async def completion_options(
         self, door: str, body: ChatCompletionRequest, received: IncomingMessages
     ) -> RunOptions:
-        choice = body.tool_choice
         tools = tuple([tool.function.model_dump(exclude_none=True) for tool in body.offered_tools])
-        choice = choice.model_dump() if isinstance(choice, NamedTool) else choice
+        choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedTool) else body.tool_choice
         return await self.run_options(door, body, received, body.system_prompt, tools=tools, choice=choice)
 
     async def wait(self, live: LiveRun) -> None:
