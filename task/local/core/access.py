@@ -65,17 +65,14 @@ def encode_segment(segment: str) -> str:
 
 
 def parse(url: str) -> FileUrl:
-    """The file or folder that a relative URL, `files/{bucket}/{path}` or `metadata/files/{bucket}/.../`, names.
+    """The file or folder that a relative URL, `files/{bucket}/{path}`, names.
 
     Raises:
         Refusal: 400 with Core's text, for a URL that breaks one of its rules.
     """
-    bare = url.removeprefix("metadata/")
-    if bare != url and not url.endswith("/"):
-        raise Refusal(400, f"Metadata url must name a folder: {url}")
-    if not bare.startswith("files/"):
+    if not url.startswith("files/"):
         raise Refusal(400, f"Url has unsupported resource type: {url}")
-    bucket, slash, path = bare.removeprefix("files/").partition("/")
+    bucket, slash, path = url.removeprefix("files/").partition("/")
     if not slash or not _BUCKET.fullmatch(bucket):
         raise Refusal(400, f"Url has invalid bucket: {url}")
     segments: list[str] = []

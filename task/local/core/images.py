@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ UPSTREAM_LIMIT = aiohttp.ClientTimeout(total=300, sock_connect=10)  # seconds
 SIDE = 1024  # pixels
 OPTIONS = ("size", "quality", "style")
 
-_PROMPT_CHARS = 600
 _MAGIC = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
 
 
@@ -65,7 +63,7 @@ class ImageServer:
         if self.upstream is not None:
             picture = await self._requested(self.upstream, prompt, document.get("custom_fields"))
         else:
-            content = await asyncio.to_thread(_placeholder, prompt)
+            content = await asyncio.to_thread(_placeholder)
             picture = Picture(content, None, f"A placeholder with the words: {prompt}", PLACEHOLDER_TEXT)
         attachments: list[dict[str, Any]] = []
         if picture.revised_prompt:
@@ -114,18 +112,12 @@ class ImageServer:
             raise Refusal(500, openai_error("The image model took too long", "timeout")) from None
 
 
-def _placeholder(prompt: str) -> bytes:
+def _placeholder() -> bytes:
     from PIL import Image, ImageDraw, ImageFont
 
-    points = SIDE // 24
-    try:
-        font = ImageFont.truetype("DejaVuSans.ttf", points)  # the font inside Pillow knows Latin letters only
-    except OSError:
-        font = ImageFont.load_default(points)
-    words = "\n".join([NOTICE, "", *textwrap.wrap(prompt[:_PROMPT_CHARS], 40)])
     image = Image.new("RGB", (SIDE, SIDE), "#eef1f5")
-    pen = ImageDraw.Draw(image)
-    pen.multiline_text((SIDE / 2, SIDE / 2), words, fill="#1f2933", font=font, anchor="mm", align="center")
+    middle, font = (SIDE / 2, SIDE / 2), ImageFont.load_default(SIDE // 24)
+    ImageDraw.Draw(image).text(middle, NOTICE, fill="#1f2933", font=font, anchor="mm")
     content = io.BytesIO()
     image.save(content, "PNG")
     return content.getvalue()

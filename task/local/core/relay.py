@@ -34,8 +34,6 @@ _NOT_PASSED = _HOP_BY_HOP | {"host", "proxy-authenticate", "proxy-authorization"
 _FOR_CORE = ("api-key", "x-dial-application-", "x-dial-deployment-", "x-dial-override-name")
 _AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
-FOLDER_TYPE = "application/vnd.dial.metadata+json"
-
 _ABSOLUTE = re.compile(r"data:|[A-Za-z][A-Za-z0-9+.-]*://")
 _HOLDERS = frozenset({"attachments", "image_url", "custom_input"})  # what has a URL
 _PATHS = _HOLDERS | {"messages", "content", "custom_content", "stages", "choices", "delta", "message"}
@@ -145,14 +143,13 @@ def is_absolute(url: str) -> bool:
 
 
 def request_files(document: dict[str, Any]) -> list[str]:
-    """Canonical URLs of all files and folders that a completion or embedding request attaches, folders with a `/`.
+    """Canonical URLs of all files that a completion or embedding request attaches.
 
     Raises: Refusal 400 for a relative URL that is not a well-formed one.
     """
     found: dict[str, None] = {}
-    for url, kind in _attached(document):
-        prefix, is_folder = ("metadata/files/", True) if kind == FOLDER_TYPE else ("files/", False)
-        if not url.startswith(prefix) or url.endswith("/") != is_folder:
+    for url in _attached(document):
+        if not url.startswith("files/") or url.endswith("/"):
             raise Refusal(400)
         try:
             found[parse(url).url] = None
@@ -161,7 +158,7 @@ def request_files(document: dict[str, Any]) -> list[str]:
     return list(found)
 
 
-def _attached(document: Any) -> Iterator[tuple[str, Any]]:
+def _attached(document: Any) -> Iterator[str]:
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:  # no recursion: a caller decides how deep this is
         name, value = waiting.pop()
@@ -170,7 +167,7 @@ def _attached(document: Any) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, dict) and name in _HOLDERS:
             url = value.get("url")
             if isinstance(url, str) and not is_absolute(url):
-                yield url, value.get("type")
+                yield url
         elif isinstance(value, dict):
             waiting += [(inner, item) for inner, item in value.items() if inner in _PATHS]
 
@@ -181,7 +178,7 @@ def response_files(block: bytes) -> list[str]:
     for text in (block,) if block.lstrip().startswith(b"{") else block.split(b"\n"):
         if b'"attachments"' in text:
             with suppress(ValueError):
-                for url, _ in _attached(orjson.loads(text.removeprefix(b"data:"))):
+                for url in _attached(orjson.loads(text.removeprefix(b"data:"))):
                     with suppress(Refusal):
                         urls.append(parse(url).url)
     return urls

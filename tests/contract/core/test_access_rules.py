@@ -10,7 +10,7 @@ from task.local.core.responses import Refusal
 RULES = AccessRules(b"secret")
 USER = Principal("Keys/project/", ("default",), "project")
 U, OTHER, APP = RULES.id_of("Keys/project/"), RULES.id_of("Users/ann/"), RULES.id_of("Keys/agent/")
-FILE, FOLDER = f"files/{U}/dir/a%20b.csv", f"files/{U}/dir/"
+FILE = f"files/{U}/dir/a%20b.csv"
 MADE = f"files/{U}/appdata/painter/cat.png"
 
 
@@ -35,7 +35,6 @@ ROWS: list[tuple[Principal, str, Access | None]] = [
     (AGENT, f"files/{APP}/cache/x.bin", "READ_WRITE"),
     (AGENT, f"files/{U}/appdata/agent/x.md", "READ_WRITE"),
     (AGENT, f"files/{U}/appdata/agent/", "READ_WRITE"),
-    (AGENT, f"metadata/files/{U}/appdata/agent/", "READ_WRITE"),
     (AGENT, f"files/{U}/appdata/agent/deep/x.md", "READ_WRITE"),
     (AGENT, "files/public/a.csv", "READ"),
     (AGENT, f"files/{U}/appdata/agent-2/x.md", None),
@@ -53,9 +52,6 @@ ROWS: list[tuple[Principal, str, Access | None]] = [
         (called("agent", {FILE: "READ"}), f"files/{U}/{other}", None)
         for other in ("dir/a%20b.csv2", "dir/a", "dir/", "dir/a%20b.csv/x", "a%20b.csv")
     ),
-    # 13.9: an attached folder grants access to its contents only
-    *((called("agent", {FOLDER: "READ"}), f"{FOLDER}{path}", "READ") for path in ("a.csv", "sub/a.csv", "")),
-    *((called("agent", {FOLDER: "READ"}), f"files/{U}/{path}", None) for path in ("dir2/a.csv", "dir")),
     # 13.11: what a callee returned is readable and writable
     (called("agent", {MADE: "READ_WRITE"}), MADE, "READ_WRITE"),
     (called("agent", {MADE: "READ_WRITE", f"files/{U}/appdata/painter/": "READ"}), MADE, "READ_WRITE"),
@@ -81,7 +77,6 @@ CANONICAL = {  # each spelling, and the one of its name; 13.9, 13.13
     "files/public/a.csv": None,
     "files/b1/a%20b+c%25d%23e.csv": None,
     "files/b1/-._~!$'()*,;&=@:+": None,
-    "metadata/files/b1/dir/": "files/b1/dir/",
     "files/b1/%61.csv": "files/b1/a.csv",
     "files/b1/a%2db": "files/b1/a-b",
     "files/b1/%d0%be": "files/b1/%D0%BE",
