@@ -72,19 +72,6 @@ async def test_a_caller_who_leaves_is_one_line_in_the_log(fast_chunks: str, tmp_
     assert "Traceback" not in written
 
 
-async def test_the_log_file_gets_what_standard_error_would_and_names_settings_for_the_console(tmp_path: Path) -> None:
-    log, file = tmp_path / "agent.log", tmp_path / "lines.log"
-    file.write_text("an earlier run\n")
-    async with serving(log, AGENT_LOG_FILE=str(file), AGENT_CONSOLE__NAME="Desk", AGENT_LIMITS__STEPS="3"):
-        pass
-    lines = file.read_text(encoding="utf-8").splitlines()
-    idle = [line for line in lines if "without effect" in line]
-    waits = "settings without effect here, for the console only: AGENT_CONSOLE__NAME in the environment"
-    assert (lines[0], idle) == ("an earlier run", [f"WARNING task.server {waits}"])
-    assert any("Uvicorn running on" in line for line in lines)
-    assert log.read_text(encoding="utf-8") == ""
-
-
 @pytest.mark.fault("configuration: a log file that cannot be written")
 @pytest.mark.parametrize(
     ("path", "reason"), [("/proc/nowhere/agent.log", "No such file or directory"), ("/", "Is a directory")]

@@ -86,14 +86,6 @@ def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_can_express() ->
     assert "pattern" not in json.dumps(schema)
 
 
-def test_several_calls_come_in_order_and_each_once() -> None:
-    other = {"tool": "execute_code", "arguments": {"code": "print(2)"}}
-    assert decided(json.dumps([SUM, other, SUM])).calls == [
-        ("calculator", {"expression": "1+1"}),
-        ("execute_code", {"code": "print(2)"}),
-    ]
-
-
 def test_a_call_with_a_result_in_this_turn_is_not_repeated() -> None:
     call = ToolCall("c1", FunctionCall("calculator", '{"expression": "1+1"}'))
     turn = [user("1+1?"), assistant(calls=[call]), tool_message(call, "2")]
@@ -132,12 +124,6 @@ def test_the_predicted_beginning_is_the_one_of_the_default_tools() -> None:
     assert predicted_prefix().text() == prefix(DEFAULT_TOOLS)
     assert all(name in prefix(DEFAULT_TOOLS) for name in CARDS)
     assert "read_file_lines" not in prefix(DEFAULT_TOOLS)
-
-
-def test_another_tool_is_described_by_its_first_sentence_after_the_known_ones() -> None:
-    more = tool("book_table", "Books a table in a restaurant. Then much more is said.", ["when", "people"])
-    assert "- book_table(when, people): Books a table in a restaurant\n" in prefix([more, *DEFAULT_TOOLS])
-    assert prefix([more, *DEFAULT_TOOLS]).index("fetch_page") < prefix([more, *DEFAULT_TOOLS]).index("book_table")
 
 
 def test_the_products_own_prompt_is_removed_and_another_one_stays() -> None:

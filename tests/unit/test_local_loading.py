@@ -106,11 +106,6 @@ def test_names_and_values_never_become_code(tmp_path: Path, monkeypatch: pytest.
     assert loaded(tmp_path, monkeypatch, f"{HOSTILE}json", records) == [[HOSTILE]]
 
 
-def test_a_sheet_in_too_many_places_is_not_loaded() -> None:
-    row = [value for number in range(12) for value in (f"c{number}", None)]
-    assert read("a.xlsx", sheet_at("A1", row, row)) is None
-
-
 def test_of_several_sheets_the_only_one_with_a_table_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from openpyxl import Workbook
 

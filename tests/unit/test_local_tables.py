@@ -193,21 +193,6 @@ def test_months_and_years_of_a_date_select_and_group_rows() -> None:
     assert computed("df[(df['Pieces'] >= 1)]", "rows.groupby('Day year').size()").to_dict() == {"2024": 3}
 
 
-def test_rows_of_a_month_are_selected_where_the_question_names_it() -> None:
-    dotted = replace(step_of(read("| Tag |\n| --- |\n| 03.05.2025 |\n| 11.11.2024 |\n")), question="How many in May?")
-    assert is_allowed(dotted, rows="df[(df['Tag month'] == '2025-05')]")
-    assert not is_allowed(dotted, rows="df[(df['Tag month'] == '2024-11')]")
-    assert is_allowed(replace(dotted, question="Combien en novembre ?"), rows="df[(df['Tag month'] == '2024-11')]")
-    assert not is_allowed(replace(dotted, question="Which is first?"), rows="df[(df['Tag month'] == '2025-05')]")
-
-
-@pytest.mark.parametrize("ending", ["", "\n**Page #1. Total pages: 2**"], ids=["many-values", "more-pages"])
-def test_of_a_table_whose_values_are_not_all_known_any_may_be_compared_with(ending: str) -> None:
-    rows = "".join(f"| value {number} |\n" for number in range(3 if ending else 90))
-    step = step_of(read(f"| words |\n| --- |\n{rows}{ending}"))
-    assert is_allowed(step, rows="df[(df['words'] == 'value 1234')]")
-
-
 @pytest.mark.parametrize(
     ("question", "is_needed"),
     [

@@ -64,11 +64,6 @@ def test_13_10_a_caller_may_do_what_the_table_says(caller: Principal, url: str, 
     assert RULES.granted(caller, parse(url)) == access
 
 
-def test_13_12_the_appdata_folder_is_in_the_users_bucket_and_names_the_application() -> None:
-    assert RULES.appdata_of(USER.owner, "my agent") == f"{U}/appdata/my%20agent"
-    assert RULES.appdata_of(USER.owner, "applications/b/x y") == f"{U}/appdata/applications/b/x%20y"
-
-
 CANONICAL = {  # each spelling, and the one of its name; 13.9, 13.13
     "files/b1/a.csv": None,
     "files/b1/dir/sub/a.csv": None,
@@ -112,10 +107,3 @@ def test_13_13_a_path_of_900_bytes_is_the_longest() -> None:
     for too_long in ("a" * 901, "%D1%8F" * 451, "a/" * 451):
         with pytest.raises(Refusal, match="900"):
             parse(f"files/b1/{too_long}")
-
-
-def test_a_parsed_url_knows_its_decoded_parts() -> None:
-    parsed = parse("files/b1/my%20dir/sub/100%25.csv")
-    assert (parsed.bucket, parsed.name, parsed.path) == ("b1", "100%.csv", "my dir/sub/100%.csv")
-    root = parse("files/b1/")
-    assert (root.name, root.is_folder, root.path) == (None, True, "")

@@ -117,17 +117,6 @@ async def test_13_13_an_upload_without_a_usable_file_is_refused(files: CoreFiles
     assert (await files.get("a.txt")).status == 404
 
 
-@pytest.mark.parametrize("field", ["file", "attachment", "x"])
-async def test_13_13_the_fields_name_does_not_matter_and_fields_beside_the_file_are_ignored(
-    files: CoreFiles, field: str
-) -> None:
-    form = FormData({"comment": "first"}, default_to_multipart=True)
-    form.add_field(field, b"content", filename="x", content_type="text/plain")
-    form.add_field("comment", "last")
-    assert (await files.call("PUT", files.file("a.txt"), data=form)).status == 200
-    assert (await files.get("a.txt")).body == b"content"
-
-
 async def test_13_14_folders_are_not_uploaded_downloaded_or_deleted(files: CoreFiles) -> None:
     await files.put("dir/a.txt")
     answers = {method: await called(files, method, "dir/") for method in ("PUT", "GET", "DELETE")}
@@ -260,12 +249,6 @@ async def test_13_14_pages_put_together_are_the_whole_listing(tree: CoreFiles, r
             break
         token = f"&token={page['nextToken'].replace('%', '%25').replace(' ', '%20')}"
     assert paged == [node["url"] for node in whole["items"]]
-
-
-@pytest.mark.local_core
-async def test_13_14_an_empty_root_is_an_empty_list(files: CoreFiles) -> None:
-    root = await files.metadata(f"files/{files.bucket}/")
-    assert (root.status, root.json["items"]) == (200, [])
 
 
 @pytest.mark.parametrize(
