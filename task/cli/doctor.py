@@ -19,17 +19,14 @@ from rich.text import Text
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
-from task.conversation.pruning import text_tokens
 from task.conversation.state import StateSeal
 from task.core_client.files import UnpooledFiles
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
-from task.llm.window import schema_tokens
 from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.names import names_of
 from task.permissions.policy import DEFAULT_RULES, dead_rules
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
-from task.prompts import SYSTEM_PROMPT
 from task.search.pgvector import PgVectors
 from task.search.readings import Readings
 from task.settings import Settings, load_settings
@@ -47,8 +44,6 @@ SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
 SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 READ_DOCUMENT = "read_context_document"
-SHOWN = 3  # of the largest tools
-HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 ROWS = Rows()  # in the order in which one would fix them
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 
@@ -285,15 +280,11 @@ async def mcp_servers_check(inspection: Inspection) -> dict[str, Finding]:
     return rows
 
 
-async def _offered(inspection: Inspection) -> list[BaseTool]:
-    with suppress(SettingsError):  # the rows of the rules, the tools and the servers report it
-        return await inspection.offered()
-    return []
-
-
 @ROWS.row("tool names", "Offer only one of them: a model mixes such names up.")
 async def tool_names_check(inspection: Inspection) -> Finding | None:
-    tools, alike = await _offered(inspection), defaultdict[str, list[str]](list)
+    tools, alike = list[BaseTool](), defaultdict[str, list[str]](list)
+    with suppress(SettingsError):  # the rows of the rules, the tools and the servers report it
+        tools = await inspection.offered()
     for tool in tools:
         alike[tool.name.casefold().replace("-", "_")].append(tool.name)
     clashes = [f"{' and '.join(names)} differ in case or dashes only" for names in alike.values() if len(names) > 1]
@@ -305,21 +296,6 @@ async def tool_names_check(inspection: Inspection) -> Finding | None:
     if clashes:
         return "note", "; ".join(clashes)
     return ("ok", f"{len(tools)}, all different") if tools else None
-
-
-@ROWS.row("request", "Offer fewer tools, with `tools` of the MCP servers; shorten descriptions or the system prompt.")
-async def request_check(inspection: Inspection) -> Finding:
-    settings, context = inspection.settings, 0
-    with suppress(SettingsError):  # the row of the context reports it
-        if manager := context_manager(settings):
-            context = text_tokens(context_prompt(manager, settings.context.persona).text)
-    prompt = text_tokens(settings.system_prompt or SYSTEM_PROMPT) + context
-    sizes = sorted(((schema_tokens([tool.schema]), tool.name) for tool in await _offered(inspection)), reverse=True)
-    tools = sum(size for size, _ in sizes)
-    largest = ", ".join(f"{name} {size:,}" for size, name in sizes[:SHOWN])
-    found = f"about {prompt:,} tokens of system prompt ({context:,} of context), {tools:,} of tools: {largest}"
-    heavy = prompt > HEAVY_PROMPT or tools > HEAVY_TOOLS or any(size > HEAVY_TOOL for size, _ in sizes)
-    return "note" if heavy else "ok", found
 
 
 @ROWS.row(

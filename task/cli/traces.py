@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 
 PAGE = 200
 WIDEST = 60  # characters of a column
+STATUSES: Sequence[str] = get_args(RunStatus)
+
+
+def _only(what: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, metavar=metavar, help=f"Only those {what}.")
+
+
 FILTERS: Mapping[str, Any] = {  # a field of TraceFilter: its option
-    "session_id": Annotated[str | None, typer.Option("--session", metavar="ID", help="Only those of this session.")],
-    "experiment": Annotated[str | None, typer.Option(metavar="LABEL", help="Only those with this experiment label.")],
-    "status": Annotated[
-        RunStatus | None,
-        typer.Option(metavar="STATUS", help=f"Only those with this status: {', '.join(get_args(RunStatus))}."),
-    ],
-    "door": Annotated[
-        str | None, typer.Option(help="Only those of this front door: dial, v1, responses, chat, runs or coding.")
-    ],
-    "model": Annotated[str | None, typer.Option(help="Only those of this model.")],
-    "tool": Annotated[str | None, typer.Option(metavar="NAME", help="Only those that called this tool.")],
-    "text": Annotated[str | None, typer.Option(help="Only those with this in the question or the answer.")],
+    "session_id": Annotated[str | None, _only("of this session", "--session", metavar="ID")],
+    "experiment": Annotated[str | None, _only("with this experiment label", metavar="LABEL")],
+    "status": Annotated[RunStatus | None, _only(f"with this status: {', '.join(STATUSES)}", metavar="STATUS")],
+    "door": Annotated[str | None, _only("of this front door: dial, v1, responses, chat, runs or coding")],
+    "model": Annotated[str | None, _only("of this model")],
+    "tool": Annotated[str | None, _only("that called this tool", metavar="NAME")],
+    "text": Annotated[str | None, _only("with this in the question or the answer")],
     "rating": Annotated[
-        Rating | None,
-        typer.Option("--rated", metavar="RATING", help="Only those rated up, or down; exported as an evaluation set."),
+        Rating | None, _only("rated up, or down; exported as an evaluation set", "--rated", metavar="RATING")
     ],
 }
 TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]

@@ -77,10 +77,8 @@ class StartPlan:
 
 def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
     """Run until a signal comes or a program has to be given up; the exit code says which."""
-    downloads = False
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if at_terminal and settings.core.model == "auto" and asyncio.run(choose_model(settings)).rule == "demo":
-        downloads = wants_download(settings)
+    asks = settings.core.model == "auto" and sys.stdin.isatty() and sys.stdout.isatty()
+    downloads = asks and asyncio.run(choose_model(settings)).rule == "demo" and wants_download(settings)
     if downloads:
         settings = settings.model_copy(update={"core": settings.core.model_copy(update={"model": "local"})})
     return asyncio.run(_run(settings, config.resolve() if config else None, ready_file, downloads))

@@ -1,4 +1,4 @@
-"""What `doctor` and `tools` report on MCP servers and on the cost of every request: contexts, schemas, prompt."""
+"""What `doctor` and `tools` report on contexts, rules and MCP servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 
-PROMPT = ("permission rules", "context", "MCP servers", "tool names", "request")
+PROMPT = ("permission rules", "context", "MCP servers", "tool names")
 
 
 async def rows(**settings: Any) -> dict[str, Check]:
@@ -42,20 +42,18 @@ def clashing_server() -> MCPServer:
         """Calculate."""
         return expression
 
-    @server.tool(name="File-Content-Extraction-Tool", description="Read. " * 2000)
+    @server.tool(name="File-Content-Extraction-Tool", description="Read.")
     def reader(file_url: str) -> str:
         return file_url
 
     return server
 
 
-async def test_without_context_and_servers_the_cost_of_a_request_is_reported() -> None:
+async def test_without_context_and_servers_nothing_is_wrong() -> None:
     found = await rows()
     assert {name: row.state for name, row in found.items()} == {
-        "permission rules": "ok", "context": "ok", "tool names": "ok", "request": "ok",
+        "permission rules": "ok", "context": "ok", "tool names": "ok",
     }  # fmt: skip
-    assert "(0 of context)" in found["request"].found
-    assert " of tools: rag_search_tool " in found["request"].found
 
 
 @pytest.mark.fault("context: a missing document")
@@ -70,11 +68,10 @@ async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path)
         "2 documents, 0 personas; read by read_context_document: big; FRAMEWORK_CONTEXT.md:4: lost.md: "
         "there is no such file"
     )
-    assert "(0 of context)" not in found["request"].found
 
 
 @pytest.mark.fault("configuration: names of tools that clash")
-async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_reported() -> None:
+async def test_servers_are_asked_and_clashing_names_are_reported() -> None:
     async with running_mcp_server(clashing_server()) as url:
         found = await rows(
             mcp_servers=[{"name": "other", "url": url}, {"name": "own", "url": url, "forward_key": True}]
@@ -84,7 +81,6 @@ async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_report
     assert found["tool names"].state == "note"
     assert "calculator of a server is called other_calculator" in found["tool names"].found
     assert "file_content_extraction_tool and File-Content-Extraction-Tool differ in case" in found["tool names"].found
-    assert (found["request"].state, "File-Content-Extraction-Tool " in found["request"].found) == ("note", True)
 
 
 @pytest.mark.fault("start: a rule or a list on a tool's other name, or on no tool")
