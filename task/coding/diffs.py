@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 
 from task.coding.snapshots import Entry, Pair, SnapshotError, walked
 
 SHOWN = ("file", "link", "opaque")
-CONTEXT = 3
 MOST_LINES = 5_000  # between the first and the last change: the time to compare grows with their product
 LARGEST = 4 << 20  # bytes of a file whose lines are compared
-_HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@", re.ASCII)
 _PLAIN = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n"})
 LOADED = frozenset({"node_modules", ".venv", "__pycache__", ".tox", ".nox"})
 OF_GIT = ("config", "config.worktree", "commondir", "hooks")  # by which git runs programs
@@ -70,19 +69,18 @@ def _file_diff(path: str, before: Entry | None, after: Entry | None, content: Ca
     if before is not None and after is not None and (before.kind, before.content) == (after.kind, after.content):
         # Git does not know every mode, such as one of a group.
         return FileDiff(path, "\n".join(head) + "\n" if old_mode != new_mode else "")
-    lines = _unified(old, new) if old is not None and new is not None else None
+    lines = _hunks(old, new) if old is not None and new is not None else None
     old_name, new_name = old_name if old_mode else "/dev/null", new_name if new_mode else "/dev/null"
     if lines is None:
-        return FileDiff(path, "\n".join([*head, f"Binary files {old_name} and {new_name} differ"]) + "\n")
+        return FileDiff(path, "\n".join([*head, f"Binary files {old_name} and {new_name} differ\n"]))
     if lines:
         head += [f"--- {old_name}", f"+++ {new_name}"]
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+-"]
-    return FileDiff(path, "\n".join([*head, *lines]) + "\n", *counts)
+    return FileDiff(path, "\n".join([*head, "".join(lines)]), *counts)
 
 
 def _side(entry: Entry | None, content: Callable[[Entry], bytes]) -> tuple[str | None, list[str] | None]:
-    # Git's mode, None where nothing is shown, and the lines without their ends, None where it is not text. A last line
-    # without an end is followed by Git's remark.
+    # Git's mode, None where nothing is shown, and the lines with their ends, None where it is not text.
     if entry is None or entry.kind not in SHOWN:
         return None, []
     mode = "120000" if entry.kind == "link" else "100755" if entry.mode & 0o100 else "100644"
@@ -92,31 +90,20 @@ def _side(entry: Entry | None, content: Callable[[Entry], bytes]) -> tuple[str |
         text = (os.fsencode(entry.content) if entry.kind == "link" else content(entry)).decode()
     except (UnicodeDecodeError, SnapshotError):  # the second: it was not kept
         return mode, None
-    if "\0" in text:
-        return mode, None
-    lines = text.split("\n")
-    last = lines.pop()
-    return mode, [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
+    return mode, None if "\0" in text else list(StringIO(text))
 
 
-def _unified(old: list[str], new: list[str]) -> list[str] | None:
-    # The hunks; None where there is too much to compare.
-    start, most = 0, min(len(old), len(new))
-    while start < most and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < most - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-    if len(old) + len(new) - 2 * (start + end) > MOST_LINES:
+def _hunks(old: list[str], new: list[str]) -> list[str] | None:
+    # None where there is too much to compare between the first and the last change.
+    start, end = _same(old, new), _same(old[::-1], new[::-1])
+    if len(old) + len(new) - 2 * min(start + end, len(old), len(new)) > MOST_LINES:
         return None
-    start, end = max(start - CONTEXT, 0), max(end - CONTEXT, 0)
-    hunks = difflib.unified_diff(old[start : len(old) - end], new[start : len(new) - end], n=CONTEXT, lineterm="")
-    # The lines that both begin with were left out: the numbers of a hunk count them.
-    shifted = (
-        _HUNK.sub(lambda at: f"@@ -{int(at[1]) + start}{at[2] or ''} +{int(at[3]) + start}{at[4] or ''} @@", line)
-        for line in list(hunks)[2:]
-    )
-    return [part for line in shifted for part in line.split("\n")]
+    lines = list(difflib.unified_diff(old, new))[2:]
+    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+
+
+def _same(one: list[str], other: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _quoted(name: str) -> str:
