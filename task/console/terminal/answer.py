@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from markdown_it import MarkdownIt
 from rich.console import Group, RenderableType
@@ -130,10 +130,7 @@ class RunView:
         shown: list[RenderableType] = []
         if self._blocks.pending.strip():
             shown += [Text(), TerminalMarkdown(self._blocks.pending)]
-        shown += map(self._card, self._cards[:MOST_OPEN_CARDS])
-        if len(self._cards) > MOST_OPEN_CARDS:
-            shown.append(Text(f"  and {len(self._cards) - MOST_OPEN_CARDS} more calls", "dim"))
-        return shown
+        return [*shown, *map(self._card, self._cards[:MOST_OPEN_CARDS])]
 
     @property
     def activity(self) -> str:
@@ -223,15 +220,8 @@ def source_lines(sources: Iterable[Attachment]) -> list[Text]:
 
 
 def summary(event: Event) -> str:
-    """An event in a line, without secrets and without empty fields."""
-
-    def filled(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        fields = {name: filled(item) for name, item in cast("Mapping[str, Any]", value).items()}
-        return {name: item for name, item in fields.items() if item not in (None, "", {}, [], ())}
-
-    text = json.dumps(filled(event.data), ensure_ascii=False, default=str)
+    """An event in a line, without secrets."""
+    text = json.dumps(event.data, ensure_ascii=False, default=str)
     return f"debug: {event.type} {masked(one_line(text[: 10 * MOST_SUMMARY]))[:MOST_SUMMARY]}"
 
 

@@ -63,7 +63,7 @@ class Terminal:
     """An input line that stays alive in a thread of its own, whatever the rest of the program does.
 
     What is printed goes above it. What is typed while an answer is shown, and is not a command, is kept for `read`.
-    `ui` has what the rest of the console fills in, now or later.
+    `ui` has what the rest of the console has filled in.
     """
 
     def __init__(self, renderer: Renderer, prompt: str, ui: UserInterfaceManager) -> None:
@@ -82,13 +82,10 @@ class Terminal:
         def typed(_: object) -> None:
             self._leaving = False
 
-        def complete(text: str) -> list[str]:
-            return ui.complete(text)  # set after the terminal may be there
-
         def completes() -> bool:
             return self._question is None
 
-        self._line = InputLine(self._enter, prompted, complete, completes, ui.history_file)
+        self._line = InputLine(self._enter, prompted, ui.complete, completes, ui.history_file)
         self._line.buffer.on_text_changed += typed
         keys = KeyBindings()
         keys.add("c-c")(self._interrupt)
@@ -296,10 +293,8 @@ class Screen:
         def status_line() -> str:
             return one_line(status())[: max(_size().columns - 1, 0)]
 
-        def live_height() -> Dimension:
-            return Dimension.exact(self._live_lines)
-
-        live = Window(FormattedTextControl(lambda: self._live), height=live_height, dont_extend_height=True)
+        shown = FormattedTextControl(lambda: self._live)
+        live = Window(shown, height=lambda: Dimension.exact(self._live_lines), dont_extend_height=True)
         lowest = Window(FormattedTextControl(status_line), height=1, style="class:status")
         body = HSplit([live, line.window(lambda: _size().rows), line.search, lowest])
         menu = Float(CompletionsMenu(max_height=MENU_LINES, scroll_offset=1), xcursor=True, ycursor=True)
