@@ -49,12 +49,25 @@ _CORE_REFUSALS = (
     ),
     (
         re.compile(r"Forbidden deployment|Access denied"),
-        "You may not use the model {}. Choose another one, or ask an operator for access.",
+        "You may not use the model {model}. Choose another one, or ask an operator for access.",
     ),
 )
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _TWICE = 2  # smaller amounts are given in the next smaller unit: "90 minutes", not "2 hours"
-_KEY_REFUSED = "The model {} refused the key. An operator has to check the model's credentials."
+_KEY_REFUSED = "The model {model} refused the key. An operator has to check the model's credentials."
+_REFUSED = "The model {model} did not accept the conversation: {error}"
+_LATE = "The model {model} did not answer in time. Try again, or choose another model."
+_UNCLEAR = "The model {model} did not answer properly. Try again, or choose another model."
+_SENTENCES: Mapping[int | str, str] = {  # by status, or by code where there is none
+    **dict.fromkeys((400, 413, 422), _REFUSED),
+    **dict.fromkeys((408, 504), _LATE),
+    404: "The server of the model {model} answers, but has no chat at its address. An operator has to correct it.",
+    429: "The model {model} is busy or over its limit. Try again {again}.",
+    503: "The model {model} is busy or away. Try again {again}.",  # also Core's word for a model's 429
+    CONNECTION_FAILED: "{server} cannot be reached, so the model {model} was not asked. Try again later.",
+    TIMEOUT: "{server} has been silent for too long. Try again, or choose another model.",
+    INTERRUPTED: "The connection to the model {model} was lost. Try again.",
+}
 
 
 def http_failure(
@@ -136,41 +149,22 @@ def reported(error: ProviderError, model: str) -> tuple[str, str]:
 
 def explained(error: ProviderError, model: str) -> str:
     """What went wrong, where, and what to do next."""
-    server = error.server or MODEL_SERVER
+    status, server = error.status_code, error.server or MODEL_SERVER
+    sentence = _SENTENCES.get(status or error.code or "", _UNCLEAR)
+    if status in (401, 403):
+        # Refusals of the model's own provider have other texts than Core's, even if Core passes them on.
+        refusals = _CORE_REFUSALS if error.server == CORE else ()
+        sentence = next((sentence for text, sentence in refusals if text.match(error.text)), _KEY_REFUSED)
+    elif status == 404 and _NAMES_A_MODEL.search(f"{error.code} {error.text}"):
+        sentence = "There is no model {model}. Choose another one."
+    elif status == 429 and (spent := spent_limit(error, model)):
+        return spent
+    elif status == 429 and error.code == INSUFFICIENT_QUOTA:
+        sentence = "The account behind the model {model} has used up its quota. An operator has to renew it."
+    elif status == 502 and server == CORE:
+        sentence = "{server} finds no working server for the model {model}. Try again later, or choose another model."
     again = f"in {duration(error.retry_after)}" if error.retry_after else "in a minute"
-    match error.status_code:
-        case 401 | 403:
-            # Refusals of the model's own provider have other texts than Core's, even if Core passes them on.
-            refusals = _CORE_REFUSALS if error.server == CORE else ()
-            sentence = next((sentence for text, sentence in refusals if text.match(error.text)), _KEY_REFUSED)
-            return sentence.format(model)
-        case 404 if _NAMES_A_MODEL.search(f"{error.code} {error.text}"):
-            return f"There is no model {model}. Choose another one."
-        case 404:
-            problem = f"The server of the model {model} answers, but has no chat at its address."
-            return f"{problem} An operator has to correct it."
-        case 429 if sentence := spent_limit(error, model):
-            return sentence
-        case 429 if error.code == INSUFFICIENT_QUOTA:
-            return f"The account behind the model {model} has used up its quota. An operator has to renew it."
-        case 429:
-            return f"The model {model} is busy or over its limit. Try again {again}."
-        case 503:  # also Core's word for a model's 429
-            return f"The model {model} is busy or away. Try again {again}."
-        case 400 | 413 | 422:
-            return f"The model {model} did not accept the conversation: {error}"
-        case 502 if server == CORE:
-            return f"{CORE} finds no working server for the model {model}. Try again later, or choose another model."
-        case 408 | 504:
-            return f"The model {model} did not answer in time. Try again, or choose another model."
-        case None if error.code == CONNECTION_FAILED:
-            return f"{server} cannot be reached, so the model {model} was not asked. Try again later."
-        case None if error.code == TIMEOUT:
-            return f"{server} has been silent for too long. Try again, or choose another model."
-        case None if error.code == INTERRUPTED:
-            return f"The connection to the model {model} was lost. Try again."
-        case _:
-            return f"The model {model} did not answer properly. Try again, or choose another model."
+    return sentence.format(model=model, server=server, again=again, error=error)
 
 
 def spent_limit(error: ProviderError, model: str) -> str | None:
