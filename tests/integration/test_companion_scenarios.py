@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import Reply, says, wants
-from tests.support.core import API_KEY
 from tests.support.image_deployment import PNG, image_deployment
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import search_server
@@ -120,26 +119,6 @@ async def test_a_picture_comes_before_the_pages_that_the_answer_cites_and_only_t
     }  # fmt: skip
     assert (paris["title"], paris["reference_url"]) == (f"[3] {PARIS[0]}", PARIS[1])
     assert [item["title"] for item in later.attachments.values()] == [f"[1] {QUILLHAVEN[0]}", f"[3] {PARIS[0]}"]
-
-
-async def test_openais_client_reads_the_cited_pages_in_the_annotations_of_a_response(tmp_path: Path) -> None:
-    from openai import AsyncOpenAI
-
-    turns = [wants("web_search", query="quillhaven"), says("It was founded in 1871 [2].")]
-    async with (
-        companions(tmp_path, *turns, dial_api_key=API_KEY) as (p, _),
-        AsyncOpenAI(base_url=f"{p.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
-    ):
-        answer = await openai.responses.create(model="test-model", input="When?")
-        kept = await openai.responses.retrieve(answer.id)
-    assert kept.output == answer.output
-    [message] = answer.output
-    assert message.type == "message"
-    assert message.content[0].type == "output_text"
-    [noted] = message.content[0].annotations
-    assert noted.type == "url_citation"
-    assert (noted.url, noted.title) == (FOUNDER[1], f"[2] {FOUNDER[0]}")
-    assert answer.output_text[noted.start_index : noted.end_index] == "[2]"
 
 
 async def test_web_results_are_used_in_code_and_then_in_a_picture(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
-import subprocess
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -39,7 +36,6 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120), pytest.mark.asyncio(
 MANUAL = "files/bucket/manual.txt"
 ANN = Requester("key-ann", "ann", "chat-1")
 CALLER = Caller("key-ann", nobody)
-SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"  # PostgreSQL, message formats
 QUESTION = "How do I clean the turntable plate?"
 
 
@@ -222,65 +218,6 @@ async def test_a_database_that_is_back_is_used_again_after_a_rest(server: Postgr
     other = Agent(server.url)
     await other.found()
     assert await agent.vectors.find((await other.opened()).key, len((await other.opened()).document.chunks))
-
-
-@pytest.mark.fault(
-    "search in documents: a certificate of a PostgreSQL of vectors that is foreign or missing, or an option "
-    "that is none"
-)
-async def test_a_server_with_a_certificate_is_used_and_one_with_a_foreign_certificate_is_not(
-    server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    own, foreign = (certificate(tmp_path / name) for name in ("own", "foreign"))
-    async with tls_in_front(server.port, *own) as port:
-        for path, lines in ((own[0], 0), (foreign[0], 1)):
-            caplog.clear()
-            url = server.url.replace(f":{server.port}/", f":{port}/")
-            assert await Agent(f"{url}?sslmode=verify-full&sslrootcert={path}").found()
-            assert len([record for record in caplog.records if "AGENT_RAG__INDEX_URL" in record.getMessage()]) == lines
-
-
-@asynccontextmanager
-async def tls_in_front(port: int, cert: Path, key: Path) -> AsyncGenerator[int]:
-    """The port of PostgreSQL's own way to TLS, in front of a server that is built without it."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(cert, key)
-
-    async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while piece := await reader.read(65536):
-                writer.write(piece)
-                await writer.drain()
-        writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):  # a client that does not trust the certificate leaves
-            assert await reader.readexactly(8) == SSL_REQUEST
-            writer.write(b"S")
-            await writer.drain()
-            await writer.start_tls(context)
-            behind, before = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(copied(reader, before), copied(behind, writer))
-        writer.close()
-
-    front = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield front.sockets[0].getsockname()[1]
-    finally:
-        front.close()
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for this machine that signs itself, and its key."""
-    folder.mkdir()
-    paths = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-out", str(paths[0]), "-keyout", str(paths[1])],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    return paths
 
 
 @pytest.mark.fault(

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from task.product.parts import own_token
-from task.settings import Settings, load_settings
+from task.settings import Settings
 from task.tools.mcp.mcp_client import MCPClient
 from tests.support.mcp_processes import ROOT, ServerProcess, search_server
 from tests.support.ports import free_port
@@ -94,11 +94,3 @@ async def test_the_command_runs_it_and_names_a_taken_port(tmp_path: Path) -> Non
 def test_our_servers_token_goes_to_our_servers_only(url: str, sent: bool) -> None:
     settings = Settings.model_validate({"mcp_token": "sesame"})
     assert own_token(settings, url) == ("sesame" if sent else None)
-
-
-def test_servers_are_named_in_the_environment_as_json(tmp_path: Path) -> None:
-    servers = '[{"name": "a", "url": "toolset:library", "tools": ["find"]}, {"name": "b", "url": "http://b/mcp/"}]'
-    settings = load_settings(environ={"AGENT_MCP_SERVERS": servers}, directory=tmp_path)
-    assert [(server.name, server.url, server.tools) for server in settings.mcp_servers] == [
-        ("a", "toolset:library", ["find"]), ("b", "http://b/mcp", None),
-    ]  # fmt: skip

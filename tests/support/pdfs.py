@@ -56,12 +56,6 @@ def text_pdf(pages: int, lines_each: int = 50, **options: Any) -> bytes:
     return drawn(*(lines([f"Page {number} begins here.", *body]) for number in range(1, pages + 1)), **options)
 
 
-def wrapped_text_pdf(text: str) -> bytes:
-    """The text's lines on as many pages as they need."""
-    every = text.split("\n")
-    return drawn(*(lines(every[start : start + 55]) for start in range(0, len(every), 55)))
-
-
 def flowing_pdf(*flow: Flowable) -> bytes:
     stream = io.BytesIO()
     SimpleDocTemplate(stream, pagesize=A4, invariant=1).build(list(flow))
@@ -249,15 +243,3 @@ def remapped_pdf(text: str, to: int) -> bytes:
 
 def curve(canvas: Any, x: float, y: float) -> None:
     canvas.bezier(x, y, x + 4, y + 9, x + 6, y - 3, x + 9, y + 5)
-
-
-def xfa_pdf() -> bytes:
-    """A form whose fields are described in XML, with the one page that other programs see."""
-    return plain_pdf([
-        b"<</Type/Catalog/Pages 2 0 R/NeedsRendering true/AcroForm<</Fields[]/XFA 6 0 R>>>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>",
-        stream(b"BT /F 12 Tf 50 700 Td (Please wait) Tj ET"),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-        stream(b"<xdp:xdp xmlns:xdp='http://ns.adobe.com/xdp/'/>"),
-    ])  # fmt: skip
