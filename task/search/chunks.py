@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -30,13 +30,14 @@ _NUMBERED = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,4})[.)]?\s+(\S.{0,70})$")
 _RULE = re.compile(r"\|?\s*+:?-{3,}+:?\s*+(?:\|\s*+:?-{3,}+:?\s*+)*+\|?$")
 _FENCE = ("```", "~~~")
 _LONGEST_TITLE = 90
+_Heading = tuple[int, str]  # its level and title
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlace:
-    """A chunk's position: span in the document's text, page, headings above it, and rows of a table.
+    """A span of the document's text: its page, the headings above it from the outermost, and its rows of a table.
 
-    `header` are the two lines above the rows in a table's chunk; they are not part of the span.
+    `header` are the two lines above a table's rows; they are not part of the span.
     """
 
     start: int
@@ -81,17 +82,15 @@ def chunk_document(name: str, blocks: Sequence[Block], notes: Sequence[str] = ()
     for region in regions(blocks):
         if not region.header:
             for start, piece in _split(text, region.start, region.end):
-                chunks.append(Chunk(piece, ChunkPlace(start, start + len(piece), region.page, region.headings)))
+                chunks.append(Chunk(piece, replace(region, start=start, end=start + len(piece))))
             continue
         room = CHUNK_CHARS - len(region.header) - 1
-        for rows in _grouped_rows(region, text, room):
-            first, last = rows[0], rows[-1]
-            numbers = first.number, last.number
-            place = ChunkPlace(first.start, last.end, region.page, region.headings, region.header, numbers)
-            if len(rows) == 1 and first.end - first.start > room:
-                chunks += _row_in_pieces(text[first.start : first.end], place)
+        for place in _grouped_rows(region, text, room):
+            rows = text[place.start : place.end]
+            if len(rows) > room:  # one that is too wide
+                chunks += _row_in_pieces(rows, place)
             else:
-                chunks.append(Chunk(f"{region.header}\n{text[place.start : place.end]}", place))
+                chunks.append(Chunk(f"{region.header}\n{rows}", place))
     return ChunkedDocument(name, text, tuple(chunk for chunk in chunks if chunk.strip()), tuple(notes))
 
 
@@ -125,26 +124,21 @@ def _splitter() -> RecursiveCharacterTextSplitter:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    number: int
-    start: int
-    end: int
-
-
-def _grouped_rows(region: Region, text: str, room: int) -> Iterator[list[_Row]]:
-    start, number, group = region.start, 0, list[_Row]()
-    while start < region.end:
-        end = text.find("\n", start, region.end)
-        end = region.end if end < 0 else end
+def _grouped_rows(table: ChunkPlace, text: str, room: int) -> Iterator[ChunkPlace]:
+    start, number, first = table.start, 0, 0
+    group: ChunkPlace | None = None
+    while start < table.end:
+        end = text.find("\n", start, table.end)
+        end = table.end if end < 0 else end
         number += 1
         if end > start:
-            if group and end - group[0].start > room:
-                yield group
-                group = []
-            group.append(_Row(number, start, end))
+            if group is None or end - group.start > room:
+                if group is not None:
+                    yield group
+                group, first = replace(table, start=start), number
+            group = replace(group, end=end, rows=(first, number))
         start = end + 1
-    if group:
+    if group is not None:
         yield group
 
 
@@ -169,20 +163,6 @@ def _cells(line: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A span of the document's text, with the `headings` above it from the outermost to its own.
-
-    Of a table, `header` are the first two lines of Markdown and the span is its rows. `page` is the document's number.
-    """
-
-    start: int
-    end: int
-    headings: tuple[str, ...] = ()
-    header: str = ""
-    page: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Line:
     start: int
     text: str
@@ -192,33 +172,23 @@ class _Line:
         return self.start + len(self.text)
 
 
-def regions(blocks: Sequence[Block]) -> Iterator[Region]:
-    """The document's regions in reading order; a heading also applies to the pages after it."""
-    start, headings = 0, _Headings()
+def regions(blocks: Sequence[Block]) -> Iterator[ChunkPlace]:
+    """The document's sections and tables in reading order; a heading also applies to the pages after it."""
+    start, headings = 0, list[_Heading]()
     for block in blocks:
         if block.heading:
             first = start + len(block.heading) + 1
-            yield Region(first, first + len(block.text), headings.path, block.heading, block.page)
+            yield ChunkPlace(first, first + len(block.text), block.page, _path(headings), block.heading)
         elif block.page is None or block.text != f"[Page {block.page}]":
             yield from _text_regions(block.text, start, block.page, headings)
         start += len(block.whole) + len(GAP)
 
 
-class _Headings:
-    """The current heading of each level."""
-
-    def __init__(self) -> None:
-        self._open: list[tuple[int, str]] = []
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(title for _, title in self._open)
-
-    def enter(self, level: int, title: str) -> None:
-        self._open = [(known, name) for known, name in self._open if known < level] + [(level, title)]
+def _path(headings: Sequence[_Heading]) -> tuple[str, ...]:
+    return tuple(title for _, title in headings)
 
 
-def _text_regions(text: str, offset: int, page: int | None, headings: _Headings) -> Iterator[Region]:
+def _text_regions(text: str, offset: int, page: int | None, headings: list[_Heading]) -> Iterator[ChunkPlace]:
     lines: list[_Line] = []
     for piece in text.split("\n"):
         lines.append(_Line(lines[-1].end + 1 if lines else offset, piece))
@@ -229,23 +199,23 @@ def _text_regions(text: str, offset: int, page: int | None, headings: _Headings)
         fenced ^= line.text.lstrip().startswith(_FENCE)
         if not fenced and (rows := _table_rows(lines, place)):
             if not only_headings:
-                yield Region(start, line.start, headings.path, page=page)
+                yield ChunkPlace(start, line.start, page, _path(headings))
             header = f"{line.text}\n{lines[place + 1].text}"
-            yield Region(lines[place + 2].start, lines[place + 1 + rows].end, headings.path, header, page)
+            yield ChunkPlace(lines[place + 2].start, lines[place + 1 + rows].end, page, _path(headings), header)
             place += 2 + rows
             start, only_headings = lines[place].start if place < len(lines) else offset + len(text), True
             continue
         title = None if fenced else _title(lines, place)
         if title is not None:
             if not only_headings:
-                yield Region(start, line.start, headings.path, page=page)
+                yield ChunkPlace(start, line.start, page, _path(headings))
                 start, only_headings = line.start, True
-            headings.enter(*title)
+            headings[:] = [*(above for above in headings if above[0] < title[0]), title]
         elif line.text.strip():
             only_headings = False
         place += 1
     if text[start - offset :].strip():
-        yield Region(start, offset + len(text), headings.path, page=page)
+        yield ChunkPlace(start, offset + len(text), page, _path(headings))
 
 
 def _table_rows(lines: Sequence[_Line], place: int) -> int:
@@ -260,7 +230,7 @@ def _table_rows(lines: Sequence[_Line], place: int) -> int:
     return rows
 
 
-def _title(lines: Sequence[_Line], place: int) -> tuple[int, str] | None:
+def _title(lines: Sequence[_Line], place: int) -> _Heading | None:
     text = lines[place].text.strip()
     if not text or len(text) > _LONGEST_TITLE + 8:
         return None
