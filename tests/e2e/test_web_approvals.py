@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import aiohttp
 import pytest
 from playwright.async_api import expect
 
@@ -225,20 +224,4 @@ async def test_an_answer_is_rated_found_by_its_rating_and_asked_of_another_model
         await replay.select_option(index=1)
         await expect(p.page.locator(".trace-answer")).to_have_count(2)
         await expect(p.page.locator(".figures-table")).to_contain_text("Tokens out")
-        await nothing_is_cut(p)
-
-
-async def test_a_long_run_opens_in_parts(tmp_path: Path, size: tuple[int, int]) -> None:
-    async with (
-        person(then=answering, tmp_path=tmp_path, size=size, http={"steps": 50}) as p,
-        aiohttp.ClientSession() as api,
-    ):
-        body = {"messages": [{"role": "user", "content": "many steps"}], "experiment": "long"}
-        async with api.post(f"{p.url}/v1/chat/completions", json=body) as response:
-            assert response.status == 200
-        await traces(p)
-        await p.page.get_by_role("link", name="many steps").click()
-        await expect(p.page.locator(".step")).to_have_count(60)
-        await p.page.get_by_role("button", name="more steps").click()
-        await expect(p.page.locator(".step")).to_have_count(82)
         await nothing_is_cut(p)

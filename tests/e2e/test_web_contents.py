@@ -186,29 +186,6 @@ DROPPED = """() => {
 }"""
 
 
-async def test_older_answers_show_their_figures_when_they_are_visible(tmp_path: Path) -> None:
-    async with person(tmp_path=tmp_path, then=says("Fine.")) as p:
-        await p.asks("Question 0")
-        session_id = (await p.is_in_a_conversation()).rsplit("/", 1)[-1]
-        await p.page.evaluate(ASKED_29_TIMES, session_id)
-        await p.page.reload()
-        figures = p.page.locator(".figures", has_text="out tokens ·")
-        await expect(figures).to_have_count(12)
-        for _ in range(2):
-            await p.page.evaluate("document.querySelector('.earlier')?.click()")
-        await expect(figures).to_have_count(30)
-
-
-ASKED_29_TIMES = """async (sessionId) => {
-    for (let number = 1; number < 30; number += 1) {
-        const messages = [{ role: "user", content: `Question ${number}` }];
-        const body = JSON.stringify({ session_id: sessionId, messages });
-        const answer = await fetch("/chat", { method: "POST", body, headers: { "Content-Type": "application/json" } });
-        if (!answer.ok) throw new Error(await answer.text());
-    }
-}"""
-
-
 async def test_an_answer_whose_made_up_address_became_text_shows_its_figures(tmp_path: Path) -> None:
     made_up = says("See [this](http://made-up.example/p).")
     async with person(wants("show_things", what="From outside."), says("Shown."), made_up, tmp_path=tmp_path) as p:

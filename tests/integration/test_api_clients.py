@@ -131,25 +131,28 @@ async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered
 
 
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")
-async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_path: Path) -> None:
+async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted_and_never_unstored(
+    tmp_path: Path,
+) -> None:
     from openai import NotFoundError
 
-    script = (*CALCULATION, says("It was 25*47."), says("Another way."))
+    script = (*CALCULATION, says("It was 25*47."), says("Unstored."), says("Another way."))
     async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
         first = await openai.responses.create(model="test-model", input="25*47?", instructions="Be short.")
         second = await openai.responses.create(model="test-model", input="What was it?", previous_response_id=first.id)
         again = [await openai.responses.retrieve(given.id) for given in (first, second)]
+        unstored = await openai.responses.create(input="Again?", previous_response_id=second.id, store=False)
         await openai.responses.delete(second.id)
         rest = (await api.get(f"/session/{session_of(first)}")).json["messages"]
         other = await openai.responses.create(model="test-model", input="And?", previous_response_id=first.id)
         asked = [[message.get("content") for message in item.messages] for item in api.upstream.requests]
         await openai.responses.delete(first.id)
         kept = (await openai.responses.retrieve(other.id)).output_text
-        for gone in (first.id, second.id, "resp_0000"):
+        for gone in (first.id, second.id, unstored.id, "resp_0000"):
             for act in (openai.responses.retrieve, openai.responses.delete):
                 with pytest.raises(NotFoundError):
                     await act(gone)
-            with pytest.raises(NotFoundError) as refused:
+            with pytest.raises(NotFoundError, match="not stored") as refused:
                 await openai.responses.create(model="test-model", input="And?", previous_response_id=gone)
             assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
         await openai.responses.delete(other.id)
@@ -159,34 +162,13 @@ async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_pat
     assert first.usage is not None
     assert first.usage.total_tokens == 30
     assert asked[0][0] == "Be short."
-    assert (asked[2][-2:], asked[3][-2:]) == (["1175", "What was it?"], ["1175", "And?"])
+    ends = [["1175", "What was it?"], ["It was 25*47.", "Again?"], ["1175", "And?"]]
+    assert [request[-2:] for request in asked[2:]] == ends
+    assert unstored.output_text == "Unstored."
     assert [message["content"] for message in rest] == ["25*47?", "1175"]
     assert (other.output_text, kept) == ("Another way.", "Another way.")
     assert session_of(other) == session_of(first)
     assert sessions == 0
-
-
-@pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")
-async def test_a_response_that_is_not_stored_answers_and_is_gone(tmp_path: Path) -> None:
-    from openai import NotFoundError
-
-    script = (*CALCULATION, says("It was 25*47."))
-    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
-        first = await openai.responses.create(model="test-model", input="25*47?")
-        second = await openai.responses.create(
-            model="test-model", input="What was it?", previous_response_id=first.id, store=False
-        )
-        shown = [message.get("content") for message in api.upstream.requests[2].messages[1:]]
-        messages = (await api.get(f"/session/{session_of(first)}")).json["messages"]
-        with pytest.raises(NotFoundError):
-            await openai.responses.retrieve(second.id)
-        with pytest.raises(NotFoundError, match="not stored"):
-            await openai.responses.create(model="test-model", input="And?", previous_response_id=second.id)
-        sessions = (await api.get("/sessions")).json["count"]
-    assert second.output_text == "It was 25*47."
-    assert shown[-2:] == ["1175", "What was it?"]
-    assert [message["content"] for message in messages] == ["25*47?", "1175"]
-    assert sessions == 1
 
 
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")

@@ -21,7 +21,7 @@ from tests.support.core import API_KEY
 from tests.support.http_api import MODEL, NOWHERE, Api, key_of, said
 from tests.support.ports import free_port
 from tests.support.replies import Reply
-from tests.support.upstream import dripping, never_answering, openai_upstream
+from tests.support.upstream import never_answering, openai_upstream
 
 ASKS = says("I would. ") & wants("write_note", text="milk")
 AND_BREAD = says("And this.") & wants("write_note", text="bread")
@@ -103,22 +103,6 @@ async def test_the_same_approval_sent_twice_is_answered_twice_and_carried_out_on
     assert done["content"] == "Done."
     assert twice == [done, done]
     assert requests == 3
-
-
-@pytest.mark.fault("http api: an approval by a word that a client sends again")
-async def test_an_approval_sent_again_while_it_is_carried_out_gets_the_same_answer(tmp_path: Path) -> None:
-    slow = dripping(says(*("word " for _ in range(4))), seconds=0.0005)
-    async with agent(ASKS, slow, tmp_path=tmp_path) as api:
-        client = Client(api)
-        await client.send(said("note it"))
-        client.history.append(said(coded("approve", client.history[-1]["content"])))
-        first = asyncio.ensure_future(client.post())
-        await api.upstream.received(2)
-        second = await client.post()
-        bodies = [(await asyncio.wait_for(first, 20)).json, second.json]
-    assert [body["choices"][0]["message"]["content"] for body in bodies] == ["word " * 4] * 2
-    assert bodies[0]["run_id"] == bodies[1]["run_id"]
-    assert bodies[0]["usage"] == bodies[1]["usage"]
 
 
 @pytest.mark.fault("http api: a word after a card has decided about some of the calls")

@@ -151,24 +151,6 @@ async def test_who_follows_a_run_is_led_from_a_frozen_agent_to_the_other_and_no_
 
 
 @pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
-async def test_the_request_that_a_frozen_agent_holds_leads_the_next_ones_to_the_other(tmp_path: Path) -> None:
-    one = Agent()
-    with frozen() as other:
-        async with served(one.application()) as first, balanced(tmp_path, first, other.url) as caller:
-            asked = [asyncio.create_task(caller.post("/chat", json={})) for _ in range(2)]  # one of them is held
-            answered, held = await asyncio.wait(asked, timeout=25, return_when=asyncio.FIRST_COMPLETED)
-            assert (len(answered), len(held)) == (1, 1)
-            for _ in range(8):
-                async with caller.post("/chat", json={}) as answer:
-                    assert (answer.status, await answer.read()) == (200, b"first second")
-            for task in held:
-                task.cancel()
-            await asyncio.wait(held, timeout=25)
-        assert one.requests == 9
-        assert other.received() == [b"POST /chat HTTP/1.1"]
-
-
-@pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
 async def test_who_follows_a_run_of_an_agent_that_freezes_meanwhile_can_soon_ask_again(tmp_path: Path) -> None:
     one, two = Agent(), Agent()
     async with (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,54 +23,32 @@ from tests.support.core import local_core
 from tests.support.mcp_server import small_server
 from tests.support.up import running_product
 
+Call = Callable[[], Awaitable[object]]
 SETTING = 7
 SILENCE = 5.5  # longer than the 5 seconds after which uvicorn closes a connection unless it is configured
 CLIENT_SILENCE = 4.5  # servers that close after 5 seconds still have it open, and are about to close it
 DONE = b'data: {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
+@dataclass(frozen=True, slots=True)
 class Connection:
     """One connection to a server, on which requests follow each other."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def healthy(self) -> bool:
-        self._writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(20):
-            head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
-            await self._reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1]))  # type: ignore[index]
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            await self.reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1]))  # type: ignore[index]
         return head.startswith("http/1.1 200")
-
-    async def silent_for(self, seconds: float) -> bool:
-        """Whether the server leaves the connection open so long."""
-        return not await self.closed_within(seconds)
 
     async def closed_within(self, seconds: float) -> bool:
         try:
-            return await asyncio.wait_for(self._reader.read(1), seconds) == b""
+            return await asyncio.wait_for(self.reader.read(1), seconds) == b""
         except TimeoutError:
             return False
-
-
-@asynccontextmanager
-async def connection_to(url: str) -> AsyncGenerator[Connection]:
-    parts = urlsplit(url)
-    reader, writer = await _opened(parts.hostname or "", parts.port or 0)
-    try:
-        yield Connection(reader, writer)
-    finally:
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-async def _opened(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    async with asyncio.timeout(30):
-        while True:
-            with suppress(OSError):
-                return await asyncio.open_connection(host, port)
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
@@ -86,9 +65,11 @@ async def test_every_server_of_the_product_keeps_idle_connections_for_the_second
 
 
 async def _kept_as_set(url: str) -> tuple[bool, bool, bool]:
-    async with connection_to(url) as connection:
+    parts = urlsplit(url)
+    connection = Connection(*await asyncio.open_connection(parts.hostname, parts.port))
+    with closing(connection.writer):
         assert await connection.healthy()
-        kept = await connection.silent_for(SILENCE)
+        kept = not await connection.closed_within(SILENCE)
         return kept, await connection.healthy(), await connection.closed_within(SETTING + 20)
 
 
@@ -115,45 +96,41 @@ async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@asynccontextmanager
-async def _model(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
-    async with new_session() as session:
+async def _model(stack: AsyncExitStack, peer: str, _: Path) -> Call:
+    session = await stack.enter_async_context(new_session())
 
-        async def call() -> None:
-            async for _ in answer_bytes(session, f"{peer}/chat/completions", b"{}", {}, RETRIES):
-                pass
+    async def call() -> None:
+        async for _ in answer_bytes(session, f"{peer}/chat/completions", b"{}", {}, RETRIES):
+            pass
 
-        yield call
+    return call
 
 
-@asynccontextmanager
-async def _files(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+async def _files(stack: AsyncExitStack, peer: str, _: Path) -> Call:
     files = DialFiles(peer)
-    yield lambda: files.download("files/b/x.csv", "key", 1000)
-    await files.close()
+    stack.push_async_callback(files.close)
+    return lambda: files.download("files/b/x.csv", "key", 1000)
 
 
-@asynccontextmanager
-async def _interpreter(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+async def _interpreter(stack: AsyncExitStack, peer: str, _: Path) -> Call:
     server = InterpreterServer(f"{peer}/mcp", "token", 10)
-    yield lambda: server.put("/sessions/s/files/", "a.csv", "1", b"a", Way({}))
-    await server.close()
+    stack.push_async_callback(server.close)
+    return lambda: server.put("/sessions/s/files/", "a.csv", "1", b"a", Way({}))
 
 
-@asynccontextmanager
-async def _local_core(peer: str, tmp_path: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+async def _local_core(stack: AsyncExitStack, peer: str, tmp_path: Path) -> Call:
     config = {
         "applications": {"general-purpose-agent": {"endpoint": f"{peer}/chat/completions"}},
         "keys": {"key-one": {"project": "ONE", "role": "default"}},
     }
-    async with local_core(config, tmp_path) as core, chat_reader(core.url, "key-one") as reader:
-        yield lambda: reader.ask("Hi")
+    core = await stack.enter_async_context(local_core(config, tmp_path))
+    reader = await stack.enter_async_context(chat_reader(core.url, "key-one"))
+    return lambda: reader.ask("Hi")
 
 
-@asynccontextmanager
-async def _mcp(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
-    async with MCPClient(f"{peer}/mcp") as client:
-        yield lambda: client.call("add", {"left": 1, "right": 2})
+async def _mcp(stack: AsyncExitStack, peer: str, _: Path) -> Call:
+    client = await stack.enter_async_context(MCPClient(f"{peer}/mcp"))
+    return lambda: client.call("add", {"left": 1, "right": 2})
 
 
 CLIENTS = [_model, _files, _interpreter, _local_core, _mcp]
@@ -169,12 +146,12 @@ async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_a
         assert before.isdisjoint(after), client.__name__
 
 
-async def _ports_of(client: Callable[..., object], tmp_path: Path) -> tuple[set[int], set[int]]:
+async def _ports_of(client: Callable[..., Awaitable[Call]], tmp_path: Path) -> tuple[set[int], set[int]]:
     async with AsyncExitStack() as stack:
         is_mcp = client is _mcp
         peer = Peer(small_server().streamable_http_app() if is_mcp else _answering)
         url = await stack.enter_async_context(served_asgi(peer, lifespan="on" if is_mcp else "off"))
-        call = await stack.enter_async_context(client(url, tmp_path))  # type: ignore[arg-type]
+        call = await client(stack, url, tmp_path)
         await call()
         before = len(peer.ports)
         await asyncio.sleep(CLIENT_SILENCE)

@@ -66,24 +66,6 @@ async def asked(api: Api, count: int = 1) -> list[dict[str, Any]]:
 
 
 @BOTH
-async def test_a_session_started_in_one_continues_in_the_other_and_both_list_it(agents: TwoAgents) -> None:
-    one, other = await agents.caller()
-    agents.says(says("Hello Ann."), says("Ann, you said."))
-    session_id = (await one.post("/session/start", {"title": "names"})).json["session_id"]
-    first = await one.complete("I am Ann.", session_id=session_id)
-    second = await other.complete("Who am I?", session_id=session_id)
-    assert (first.status, second.json["choices"][0]["message"]["content"]) == (200, "Ann, you said.")
-    assert [item["content"] for item in agents.upstream.requests[-1].messages[1:]] == [
-        "I am Ann.", "Hello Ann.", "Who am I?",
-    ]  # fmt: skip
-    for api in (one, other):
-        session = (await api.get(f"/session/{session_id}")).json
-        assert [item["content"] for item in session["messages"]][1::2] == ["Hello Ann.", "Ann, you said."]
-        assert [row["session_id"] for row in (await api.get("/sessions")).json["sessions"]] == [session_id]
-        assert len((await api.get(f"/traces?session_id={session_id}")).json["traces"]) == 2
-
-
-@BOTH
 async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)
