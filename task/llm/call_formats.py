@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from task.conversation.messages import FunctionCall
 from task.llm.base import ToolSchema
 
 HEAD = 300  # characters within which a call must be recognisable as one
@@ -25,27 +26,13 @@ _SECTIONS = ("TOOL_CALLS", "TOOL_REQUEST", "END_TOOL_REQUEST", "tool_call", "too
 # `cut`: the next character decides what this is.
 _TOKEN = re.compile(r'\\.|(?P<cut>\\\Z)|"|[\[\]{}]', re.DOTALL)
 _WRONG = (ValueError, TypeError, RecursionError)
-
-
-def _beginnings(word: str) -> str:
-    # A pattern for every beginning of the word, and for what may follow all of it within a tag.
-    pattern = r"[^<>\n]{0,80}"
-    for letter in reversed(word):
-        pattern = f"(?:{re.escape(letter)}{pattern})?"
-    return pattern
-
-
 _WRAPPER = (
     r"\s+|(?P<fence>`{3,12}[ \t]{0,4}(?P<label>[\w+.-]{0,40})[^\n`]{0,40}\n)"
     rf"|(?P<mark><[/|｜]*(?:{'|'.join(map(re.escape, _TAGS))})[^<>\n]{{0,80}}>|\[/?(?:{'|'.join(_SECTIONS)})\])"
 )
 _BEFORE = re.compile(_WRAPPER)
 _BETWEEN = re.compile(_WRAPPER + r"|[,;)\]}]+|`{3,12}(?=[^\s\w`+.-])")
-_UNFINISHED = re.compile(
-    r"`{1,2}|`{3,12}[ \t]{0,4}[\w+.-]{0,40}[^\n`]{0,40}"
-    rf"|<[/|｜]*(?:{'|'.join(map(_beginnings, (*_TAGS, 'think')))})"
-    rf"|\[/?(?:{'|'.join(map(_beginnings, _SECTIONS))})"
-)
+_UNFINISHED = re.compile(r"`{1,2}|`{3,12}[ \t]{0,4}[\w+.-]{0,40}[^\n`]{0,40}|[<\[][/|｜]*(?P<word>[^<>\[\]\n]{0,90})")
 
 
 @dataclass(slots=True)
@@ -86,14 +73,6 @@ class Until:
             return place + len(self._end) - len(self._tail)
         self._tail = text[-len(self._end) + 1 :]
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class TextCall:
-    """A call that was read; `arguments` is JSON, unless they were cut off."""
-
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +132,14 @@ class OfferedTools:
         if mark >= 0 and (named := self._named.match(text, mark)):
             return Opening(named.end(), named[1], marked=True, fenced=fenced)
         begins = any(head.startswith(squeezed) for head in self._heads)
-        possible = mark >= 0 or begins or _UNFINISHED.fullmatch(text, place)
-        return "undecided" if possible and not complete else None
+        if found := _UNFINISHED.fullmatch(text, place):
+            word = found["word"] or ""
+            begins = begins or any(
+                word.startswith(tag) or tag.startswith(word) for tag in (*_TAGS, *_SECTIONS, "think")
+            )
+        return "undecided" if (mark >= 0 or begins) and not complete else None
 
-    def calls(self, opening: Opening, text: str) -> list[TextCall] | None:
+    def calls(self, opening: Opening, text: str) -> list[FunctionCall] | None:
         """The calls in the whole text of the JSON; None if it is anything else."""
         try:
             value = _loaded(text)
@@ -166,8 +149,8 @@ class OfferedTools:
             return None
         return [call for call in calls if call] if calls and all(calls) else None
 
-    def cut_off(self, opening: Opening, text: str) -> TextCall | None:
-        """The call whose text ended early; None if it was not yet certain to be one."""
+    def cut_off(self, opening: Opening, text: str) -> FunctionCall | None:
+        """The call whose text ended early, with its arguments so far; None if it was not yet certain to be one."""
         name, arguments = opening.name, text
         if not name:
             if (head := self._cut.search(text, 0, HEAD)) is None:
@@ -176,9 +159,9 @@ class OfferedTools:
         try:
             return self._fitting(name, json.JSONDecoder(strict=False).raw_decode(arguments)[0])
         except _WRONG:
-            return TextCall(name, arguments)
+            return FunctionCall(name, arguments)
 
-    def _fitting(self, name: str, arguments: Any) -> TextCall | None:
+    def _fitting(self, name: str, arguments: Any) -> FunctionCall | None:
         name = name.removeprefix("functions.")
         if isinstance(arguments, str):
             arguments = _loaded(arguments or "{}")
@@ -200,7 +183,7 @@ class OfferedTools:
         lacking = set(shape.get("required") or ()) - given.keys()
         if properties and (lacking or (foreign and not shape.get("additionalProperties"))):
             return None
-        return TextCall(name, json.dumps(typed, ensure_ascii=False))
+        return FunctionCall(name, json.dumps(typed, ensure_ascii=False))
 
 
 def _loaded(text: str) -> Any:

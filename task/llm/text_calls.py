@@ -10,7 +10,7 @@ from functools import cached_property
 
 import orjson
 
-from task.conversation.messages import Message, Role
+from task.conversation.messages import FunctionCall, Message, Role
 from task.conversation.pruning import message_tokens, text_tokens
 from task.llm.base import (
     Accumulator,
@@ -23,7 +23,7 @@ from task.llm.base import (
     Usage,
     new_call_id,
 )
-from task.llm.call_formats import HEAD, Brackets, OfferedTools, Opening, TextCall, Until
+from task.llm.call_formats import HEAD, Brackets, OfferedTools, Opening, Until
 from task.llm.window import schema_tokens
 
 LONGEST = 2**18  # characters of a call that is waited for
@@ -123,7 +123,7 @@ class TextScanner:
         self._held: list[str] = []
         self._length = 0
         self._last: Opening | None = None  # the last call
-        self._made: list[TextCall] = []
+        self._made: list[FunctionCall] = []
 
     @property
     def ended(self) -> bool:
