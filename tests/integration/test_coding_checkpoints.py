@@ -444,8 +444,7 @@ def test_a_full_disk_ends_a_snapshot_with_a_sentence_and_leaves_no_half_content(
 
 
 def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    command = ["git", *identity, *arguments]
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60).stdout
 
 

@@ -93,38 +93,25 @@ async def test_a_state_file_that_cannot_be_written_is_said_and_the_conversation_
 
 
 async def test_messages_of_the_settings_begin_the_conversation(tmp_path: Path) -> None:
-    first = [
-        {"role": "system", "content": "Speak like a pirate."},
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": "Arr."},
-    ]
-    async with talking(
-        tmp_path, says("Arr, blue."), says("Arr again."), history={"default_initial_messages": first}
-    ) as console:
+    said = {"system": "Speak like a pirate.", "user": "Hello", "assistant": "Arr."}
+    first = [{"role": role, "content": text} for role, text in said.items()]
+    answers = (says("Arr, blue."), says("Arr again."))
+    async with talking(tmp_path, *answers, history={"default_initial_messages": first}) as console:
         await console.types("Which colour?")
         await console.types("And now?")
+    one, other = console.upstream.requests
+    assert all("Speak like a pirate." in request.messages[0]["content"] for request in (one, other))
     sent = ["user: Hello", "assistant: Arr.", "user: Which colour?"]
-    assert ["Speak like a pirate." in request.messages[0]["content"] for request in console.upstream.requests] == [
-        True,
-        True,
-    ]
-    assert texts(console.upstream.requests[0]) == sent
-    assert texts(console.upstream.requests[1]) == [*sent, "assistant: Arr, blue.", "user: And now?"]
+    assert (texts(one), texts(other)) == (sent, [*sent, "assistant: Arr, blue.", "user: And now?"])
 
 
 async def test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_summary(tmp_path: Path) -> None:
     answers = [says("A1."), says("A2."), says("A3."), says("The user counts to four."), says("A4.")]
     history = {"max_length": 5, "pruning_strategy": "summarize", "summary_tokens": 123}
+    core: dict[str, Any] = {"backend": "dial", "dial_api_key": "key-one"}
     async with (
         openai_upstream(*answers) as upstream,
-        command_console(
-            tmp_path,
-            upstream.url,
-            history=history,
-            backend="dial",
-            dial_endpoint=upstream.endpoint,
-            dial_api_key="key-one",
-        ) as console,
+        command_console(tmp_path, upstream.url, history=history, dial_endpoint=upstream.endpoint, **core) as console,
     ):
         console.conversation.caller = replace(console.caller, headers={"X-Team": "blue"})
         for word in ("One", "Two", "Three", "Four"):
@@ -141,16 +128,14 @@ async def test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_s
     assert not any("A2." in text for text in last)
 
 
-@pytest.mark.parametrize(("keeps", "stays"), [(True, True), (False, False)])
-async def test_system_messages_go_with_the_old_ones_where_the_settings_say_so(
-    tmp_path: Path, keeps: bool, stays: bool
-) -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_system_messages_go_with_the_old_ones_where_the_settings_say_so(tmp_path: Path, keeps: bool) -> None:
     history = {"max_length": 4, "prioritize_system_messages": keeps}
     async with talking(tmp_path, says("A1."), says("A2."), says("A3."), history=history) as console:
         await console.types("/system Speak like a pirate.")
         for word in ("One", "Two", "Three"):
             await console.types(word)
-    assert ("Speak like a pirate." in console.upstream.requests[-1].messages[0]["content"]) is stays
+    assert ("Speak like a pirate." in console.upstream.requests[-1].messages[0]["content"]) is keeps
 
 
 def writes(name: str = "a.txt") -> Reply:

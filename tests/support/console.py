@@ -35,7 +35,7 @@ OWNER = "local"  # as on the web page of a machine's own user
 Decision = tuple[str, str]  # approve, deny or always; and the reason of a denial
 
 
-def openai(url: str) -> dict[str, str]:
+def openai(url: str) -> dict[str, Any]:
     """The environment of a console whose model is OpenAI's, at this address."""
     return {"AGENT_BACKEND": "openai", "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-test", "DEPLOYMENT_NAME": MODEL}
 

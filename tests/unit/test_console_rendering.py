@@ -286,16 +286,14 @@ def rows(text: str) -> list[tuple[str, str]]:
 def test_the_table_of_commands_is_that_of_the_program() -> None:
     listed = rows(section("Commands"))[1:]
     assert listed == [(f"`{command.usage}`", command.help) for command in COMMANDS.values()]
-
-
-def test_the_commands_that_run_at_any_time_are_named() -> None:
     named = re.findall(
         r"`(/\w+)`", section("Commands").partition("While an answer is written, ")[2].partition(" work ")[0]
     )
     assert named == [name for name, command in COMMANDS.items() if command.during_turn and name != "/exit"]
 
 
-def test_every_option_is_described() -> None:
+def test_every_option_is_described_and_the_exit_codes_exist() -> None:
+    assert {int(code) for code, _ in rows(section("In scripts").partition("\n### ")[0])[1:]} <= set(map(int, Exit))
     chat = typer.main.get_command(app).commands["chat"]  # type: ignore[attr-defined]
     options = {option for parameter in chat.params for option in parameter.opts} - {"--help"}
     assert set(re.findall(r"`(--?[a-z]+)[ `]", PAGE.partition("\n## ")[0])) == options
@@ -308,10 +306,6 @@ def test_the_replies_are_those_that_a_card_takes() -> None:
     assert [answer and (answer.allowed, answer.reason, answer.always) for answer in answers] == [
         (True, "", False), (False, "", False), (False, "…", False), (True, "", True),
     ]  # fmt: skip
-
-
-def test_the_exit_codes_exist() -> None:
-    assert {int(code) for code, _ in rows(section("In scripts").partition("\n### ")[0])[1:]} <= set(map(int, Exit))
 
 
 def test_the_configuration_is_valid_and_says_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
