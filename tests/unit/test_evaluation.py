@@ -15,7 +15,7 @@ from evaluation.html import librarys, measured, ours, score
 from evaluation.judge import Judge, Rarity
 from evaluation.library import library_questions, library_report, places
 from evaluation.library import measured as measured_ranks
-from evaluation.places import chunk_at, holds, span_of
+from evaluation.places import holds, span_of
 from evaluation.report import misses, report
 from evaluation.run import Corpus, all_modes, flags_of
 from evaluation.tables import cells_of
@@ -110,15 +110,6 @@ def test_the_support_check_catches_most_planted_statements() -> None:
     assert caught / sum(flags) >= 0.9
 
 
-def test_a_place_must_be_unique() -> None:
-    with pytest.raises(ValueError, match="0 times"):
-        span_of("nowhere", BICYCLES)
-    with pytest.raises(ValueError, match=r"\d times, not once"):
-        span_of("The", BICYCLES)
-    bicycle = chunked("bike.md", BICYCLES)
-    assert "900 kilometres" in bicycle.chunks[chunk_at(bicycle, "900 kilometres")]
-
-
 def test_only_totals_of_the_test_half_are_shown_in_its_own_section(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(["--half", "test", "--misses"])
@@ -164,13 +155,6 @@ def test_the_halves_share_nothing_balance_every_category_and_do_not_depend_on_th
     assert Counter((*halves[0], *halves[1])) == Counter(stated)
     assert [sum(not claim.supported for claim in half) for half in halves] == [20, 20]
     assert not {item.id for item in library_questions("development")} & {item.id for item in library_questions("test")}
-
-
-def test_pages_and_tables_are_always_the_same_and_split_in_halves() -> None:
-    assert web_pages() == web_pages()
-    assert damaged_tables() == damaged_tables()
-    assert set(Counter((page.kind, page.half) for page in web_pages()).values()) == {1, 2}
-    assert set(Counter((table.kind, table.half) for table in damaged_tables()).values()) == {5}
 
 
 def test_what_is_missing_of_a_page_or_table_and_what_is_too_much_is_counted() -> None:

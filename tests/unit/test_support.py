@@ -1,4 +1,4 @@
-"""The test support itself: benchmark figures, and the refusals of the test upstream."""
+"""The test upstream refuses what providers refuse."""
 
 from __future__ import annotations
 
@@ -8,31 +8,7 @@ import aiohttp
 import pytest
 
 from task.llm.scripted import says
-from tests.benchmarks.figures import Figure
 from tests.support.upstream import openai_upstream
-
-
-@pytest.mark.parametrize(
-    ("figure", "slow", "missed"),
-    [
-        (Figure("almost a tenth over its goal", 1.09, "ms", 1.0), 1, False),
-        (Figure("more than a tenth over", 1.11, "ms", 1.0), 1, True),
-        (Figure("over its own tolerance", 1.02, "ms", 1.0, tolerance=0.01), 1, True),
-        (Figure("one where none may be", 1, "", 0), 1, True),
-        (Figure("slow on a slow machine", 1.9, "ms", 1.0), 2, False),
-        (Figure("slow on a fast machine", 0.9, "ms", 1.0), 0.5, True),
-        (Figure("far too few of them", 270, "pages/s", 300, at_least=True), 1, True),
-        (Figure("few of them on a slow machine", 140, "pages/s", 300, at_least=True), 2, False),
-        (Figure("large on a slow machine too", 200, "MB", 150), 2, True),
-        (Figure("a good ratio on a slow machine", 30, "µs", bare=5, bare_goal=7), 1, False),
-        (Figure("a bad ratio on a slow machine", 40, "µs", bare=5, bare_goal=7), 9, True),
-        (Figure("on a machine too busy to tell", 9.0, "ms", 1.0, judged=False), 1, False),
-    ],
-    ids=lambda value: value.name if isinstance(value, Figure) else "",
-)
-def test_a_figure_misses_its_goal_by_more_than_its_tolerance(figure: Figure, slow: float, missed: bool) -> None:
-    assert figure.missed(slow) is missed
-
 
 USER = {"role": "user", "content": "hi"}
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
