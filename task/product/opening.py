@@ -18,17 +18,8 @@ from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
+from task.product import parts
 from task.product.backends import BACKENDS, Backend
-from task.product.parts import (
-    check_workspaces,
-    command_limits,
-    context_manager,
-    default_tools,
-    mcp_specs,
-    policy_of,
-    redis_of,
-    workspace_of,
-)
 from task.product.profile import Profile, Services, no_tools
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
@@ -63,10 +54,10 @@ def check(settings: Settings) -> None:
     provider.check(settings)
     if settings.http.transcription and not provider.transcribes:
         raise SettingsError(f"http.transcription: {settings.backend} has no transcription; leave it out.")
-    mcp_specs(settings)
-    policy_of(settings)
-    check_workspaces(settings)
-    if (redis := redis_of(settings)) is not None:
+    parts.mcp_specs(settings)
+    parts.policy_of(settings)
+    parts.check_workspaces(settings)
+    if (redis := parts.redis_of(settings)) is not None:
         redis.check()
     seal_of(settings)
     telemetry_of(settings)
@@ -99,8 +90,8 @@ def opened(
     Raises:
         SettingsError: the context's definition or a tool of the settings cannot be used, or two tools have one name.
     """
-    redis, endpoint, context = redis_of(settings), settings.dial_endpoint, None
-    if (manager := context_manager(settings)) is not None:
+    redis, endpoint, context = parts.redis_of(settings), settings.dial_endpoint, None
+    if (manager := parts.context_manager(settings)) is not None:
         manager.log_warnings()
         context = LiveContext(manager, settings.context.persona)
     telemetry = telemetry_of(settings, metrics)
@@ -110,11 +101,12 @@ def opened(
         fingerprint = seal.fingerprint if seal is not None else None
         store = StoreAccess(**settings.store_options, redis=redis, fingerprint=fingerprint)
         backend = BACKENDS[settings.backend].open(settings, session, listings)
-        own = default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
-        mcp = MCPHub(mcp_specs(settings), files, redis=redis)
+        own = parts.default_tools(settings, session, files, backend.chat_model, redis) if tools is None else tools
+        mcp = MCPHub(parts.mcp_specs(settings), files, redis=redis)
         claims, chosen = CoreClaims(session, endpoint), settings.permissions
         times = (chosen.open_minutes * 60, chosen.grant_hours * 3600)
-        rules = ApprovalRules(policy_of(settings), claims, *times, clock=store.now)  # the clock that replicas share
+        policy = parts.policy_of(settings)
+        rules = ApprovalRules(policy, claims, *times, clock=store.now)  # the clock that replicas share
     except BaseException:
         session.detach()  # it has no connections yet
         raise
@@ -220,7 +212,7 @@ class _Workspaces:
 
     async def tools(self, caller: Caller) -> list[BaseTool]:
         """The tools of the caller's workspace; none without a workspace, or while its folder cannot be opened."""
-        folder = workspace_of(self._settings, await caller.principal())
+        folder = parts.workspace_of(self._settings, await caller.principal())
         if folder is None:
             return []
         try:
@@ -229,7 +221,7 @@ class _Workspaces:
             key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
             if key not in self._opened:
                 workspace = Workspace(folder)
-                commands = Commands(workspace, command_limits(self._settings), gated=True)
+                commands = Commands(workspace, parts.command_limits(self._settings), gated=True)
                 tools = workspace_tools(workspace, None if commands.available else commands)
                 self._opened[key] = workspace, commands, tools
         except OSError as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from string import Template
 from typing import Any, cast
 
 import yaml
@@ -18,8 +18,6 @@ MAX_BYTES = 256 * 2**10
 MAX_NODES = 20_000  # with every alias written out
 MAX_DEPTH = 50
 
-_VARIABLE = re.compile(r"(?P<escape>\$)?\$\{(?P<name>[^}]*)\}?")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PROVIDERS: Mapping[str, str | None] = {
     # `local` is the model on this machine, behind local Core.
     **dict.fromkeys(("dial", "openai", "ollama", "dapr", "local", "azure_openai")),
@@ -78,6 +76,12 @@ _CONVERTED: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "teps.tool_timeout": ("milliseconds", lambda value: value / 1000),
     "advanced.max_retries": ("retries", lambda value: value + 1),
 }
+
+
+class _Filled(Template):
+    """A text with `${NAME}`; no other `$` means anything."""
+
+    pattern: Any = r"\$(?:(?P<escaped>\$)(?={)|{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)}|(?P<invalid>(?={))|(?P<named>(?!)))"
 
 
 class _Loader(yaml.SafeLoader):
@@ -212,20 +216,13 @@ class Translation:
             if not isinstance(item, str) or "${" not in item:
                 return item
             self.expanded.add(".".join(path))
-
-            def value(found: re.Match[str]) -> str:
-                name, where = found["name"], f"{self.spelling(path)} in {self.file}"
-                if found["escape"]:
-                    return found[0][1:]
-                if not found[0].endswith("}") or not _NAME.fullmatch(name):
-                    fix = "Write ${NAME}, or $${ for the characters."
-                    raise SettingsError(f"{where}: {found[0][:40]!r} names no variable. {fix}")
-                if name not in variables:
-                    fix = "Set it, or write the value instead."
-                    raise SettingsError(f"{where}: the variable {name} is not set. {fix}")
-                return variables[name]
-
-            return _VARIABLE.sub(value, item) or None
+            try:
+                return _Filled(item).substitute(variables) or None
+            except KeyError as error:
+                fault = f"the variable {error.args[0]} is not set. Set it, or write the value instead."
+            except ValueError:
+                fault = "a ${ names no variable. Write ${NAME}, or $${ for the characters."
+            raise SettingsError(f"{self.spelling(path)} in {self.file}: {fault}")
 
         self.content = walk(self.content, ())
 

@@ -173,7 +173,7 @@ def test_variables_are_filled_in_once_from_the_environment_then_dotenv_and_never
     [
         ("llm: {openai: {api_key: '${NOWHERE}'}, provider: openai}", "llm.openai.api_key in dial-agent.yaml: the var"),
         ("tool_paths: ['${NOWHERE}']", "tool_paths in dial-agent.yaml: the variable NOWHERE is not set"),
-        ("system_prompt: '${A-b}'", "'${A-b}' names no variable"),
+        ("system_prompt: '${A-b}'", "system_prompt in dial-agent.yaml: a ${ names no variable"),
         ("system_prompt: '${A'", "names no variable"),
         ("llm: {provider: openai, temperature: '${KEY}'}", "llm.temperature"),
     ],
