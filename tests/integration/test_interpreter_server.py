@@ -102,12 +102,17 @@ async def test_long_tables_and_long_output_are_cut_and_kept_whole_as_a_file(
 
 
 @pytest.mark.fault("interpreter: input()")
-async def test_errors_and_input_come_back_as_plain_tracebacks(same: Talk) -> None:
+@pytest.mark.fault("interpreter: code that takes all memory")
+async def test_errors_of_the_code_come_back_as_plain_tracebacks_and_the_session_goes_on(same: Talk) -> None:
     error = (await same.run("1 / 0"))["error"]
     assert error["ename"] == "ZeroDivisionError"
     assert "\x1b" not in error["traceback"]
     asked = await same.run("input('name?')")
     assert (asked["error"]["ename"], asked["ending"]) == ("StdinNotImplementedError", "done")
+
+    result = await same.run("x = 5\ny = bytearray(10**12)")
+    assert (result["error"]["ename"], result["state_lost"]) == ("MemoryError", False)
+    assert (await same.run("x"))["result"] == "5"
 
 
 @pytest.mark.fault("interpreter: an endless loop")
@@ -150,13 +155,6 @@ async def test_a_kernel_that_dies_between_two_calls_is_reported_in_the_next(talk
     result = await talk.run("'back'")
     assert (result["result"], result["state_lost"], result["generation"]) == ("'back'", True, 2)
     assert "ended between two calls" in result["notes"][0]
-
-
-@pytest.mark.fault("interpreter: code that takes all memory")
-async def test_too_much_memory_is_an_error_of_the_code(same: Talk) -> None:
-    result = await same.run("x = 5\ny = bytearray(10**12)")
-    assert (result["error"]["ename"], result["state_lost"]) == ("MemoryError", False)
-    assert (await same.run("x"))["result"] == "5"
 
 
 @pytest.mark.fault("interpreter: a fork bomb")
@@ -236,7 +234,8 @@ os.chdir("..")
 
 
 @pytest.mark.fault("interpreter: file names that are not UTF-8")
-async def test_names_that_are_no_text_are_reported_and_their_files_stay(talk: Talk) -> None:
+@pytest.mark.fault("interpreter: half characters in output and errors")
+async def test_names_and_output_that_are_no_text_fail_no_call(talk: Talk) -> None:
     code = r"""
 import os
 os.mkdir(b"b\xe4d")
@@ -251,9 +250,6 @@ for name in (b"\xff.txt", b"b\xe4d/x.csv", "gr\xfcn.txt"):
     listed = (await talk.call("list_session_files")).structured
     assert [file["name"] for file in listed["files"]] == ["grün.txt"]
 
-
-@pytest.mark.fault("interpreter: half characters in output and errors")
-async def test_half_characters_in_output_do_not_fail_the_call(talk: Talk) -> None:
     result = await talk.run("print('\\udcff out'); display('\\udcff shown'); '\\udcff result'")
     assert "out" in result["stdout"]
     raised = await talk.run("raise ValueError('\\udcff why')")

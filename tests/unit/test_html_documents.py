@@ -51,12 +51,6 @@ def test_a_wrong_encoding_declaration_does_no_harm(content: bytes, content_type:
     assert LETTER in extract("page.html", content, content_type).text
 
 
-def test_a_site_page_with_little_main_content_is_kept_whole_except_for_menus() -> None:
-    rows = "".join(f"<div><span>{name}</span></div>" for name in ("bolt", "nut", "washer", "spring", "seal", "gasket"))
-    found = extract("parts.html", f"<nav>Home Shop Contact</nav>{rows}<footer>Imprint</footer>".encode())
-    assert found.text.split() == ["bolt", "nut", "washer", "spring", "seal", "gasket"]
-
-
 PROSE = [
     f"The {part} pump moves a liquid, and this guide says how to start it after it has been dry for a week."
     for part in ("first", "second", "third", "fourth")
@@ -82,7 +76,7 @@ def test_of_an_article_only_its_text_is_kept_though_no_menu_is_marked_as_one() -
     assert found.notes == ("menus and banners left out, the main content kept", 'title "Pumps"')
 
 
-def test_a_list_of_links_with_sentences_keeps_its_headings() -> None:
+def test_a_page_of_entries_rows_or_fields_keeps_all_of_them() -> None:
     entries = "".join(
         f"<div class=result><h3><a href='/{text[4:9]}'>About the {text[4:9]} one</a></h3><p>{text}</p></div>"
         for text in PROSE
@@ -90,17 +84,17 @@ def test_a_list_of_links_with_sentences_keeps_its_headings() -> None:
     found = extract("page.html", site(f"<nav><a href='/'>Search</a></nav>{entries}")).text
     assert found.count("### About the") == len(PROSE)
 
-
-def test_a_page_of_data_keeps_its_rows_though_it_begins_with_prose() -> None:
     rows = "".join(f"<tr><td><a href='/{row}'>Pump number {row}</a></td><td>{row}</td></tr>" for row in range(200))
     found = extract("page.html", site(f"<nav><a href='/'>Home</a></nav>{paragraphs(PROSE)}<table>{rows}</table>")).text
     assert found.count("| Pump number ") == 200
 
-
-def test_a_form_keeps_its_labels() -> None:
     labels = "".join(f"<label>Field number {number} <input name=n{number}></label>" for number in range(20))
     found = extract("page.html", site(f"<nav><a href='/'>Home</a></nav>{paragraphs(PROSE)}<form>{labels}</form>")).text
     assert found.count("Field number ") == 20
+
+    rows = "".join(f"<div><span>{name}</span></div>" for name in ("bolt", "nut", "washer", "spring", "seal", "gasket"))
+    found = extract("parts.html", f"<nav>Home Shop Contact</nav>{rows}<footer>Imprint</footer>".encode())
+    assert found.text.split() == ["bolt", "nut", "washer", "spring", "seal", "gasket"]
 
 
 @pytest.mark.fault("html: HTML with hidden instructions in an article")
@@ -125,15 +119,6 @@ def test_a_heading_inside_an_article_is_kept_where_the_library_drops_it() -> Non
     assert [heading for heading in headings if f"## {heading}" not in found.text] == []
 
 
-def test_soft_hyphens_are_not_letters() -> None:
-    assert extract("page.html", "<p>Ent\xadwick\xadlung</p>".encode()).text == "Entwicklung"
-
-
-def test_scripts_do_not_make_a_page_too_large_to_find_its_article() -> None:
-    script = f"<script>var state = '{'x' * 1_100_000}'</script>"
-    assert extract("page.html", site(paragraphs(PROSE), script)).text == "\n\n".join(PROSE)
-
-
 @pytest.mark.fault("html: HTML with broken tags in an article")
 @pytest.mark.parametrize(
     "broken",
@@ -145,7 +130,12 @@ def test_broken_tags_in_an_article_cost_nothing_else(broken: str) -> None:
     assert [text for text in PROSE if text not in found.text] == []
 
 
-def test_a_listing_in_an_article_keeps_its_lines() -> None:
+def test_listings_scripts_and_soft_hyphens_of_an_article() -> None:
     listing = "def f():\n\n    return 1"
     found = extract("page.html", site(f"<article>{paragraphs(PROSE)}<pre>{listing}</pre></article>")).text
     assert found.endswith(f"```\n{listing}\n```")
+
+    script = f"<script>var state = '{'x' * 1_100_000}'</script>"
+    assert extract("page.html", site(paragraphs(PROSE), script)).text == "\n\n".join(PROSE)
+
+    assert extract("page.html", "<p>Ent\xadwick\xadlung</p>".encode()).text == "Entwicklung"

@@ -52,23 +52,17 @@ def display(kind: str = "display_data", display_id: str = "", **data: Any) -> tu
     return kind, {"data": {types[name]: value for name, value in data.items()}, "transient": transient}
 
 
-def test_streams_are_kept_apart_in_order() -> None:
+def test_streams_displays_and_results_are_kept_as_a_notebook_shows_them() -> None:
     output = collected(stream("a"), stream("!", "stderr"), stream("b"))
     assert ("".join(output.stdout), "".join(output.stderr)) == ("ab", "!")
 
-
-def test_a_table_is_markdown_and_html_alone_is_a_file() -> None:
     output = collected(display(markdown="| a |", html="<table>"), display(html="<b>x</b>", text="<HTML object>"))
     assert output.displays == ["| a |"]
     assert [item.mime_type for item in output.shown] == ["text/html"]
 
-
-def test_the_decoration_of_a_result_is_not_a_file() -> None:
     output = collected(display("execute_result", html="<div>model</div>", text="LinearRegression()"))
     assert (output.result, output.shown) == ("LinearRegression()", [])
 
-
-def test_an_updated_display_replaces_the_first_and_an_unknown_one_is_ignored() -> None:
     output = collected(
         display(display_id="p", text="1 %"),
         display("update_display_data", "p", text="99 %"),
@@ -76,13 +70,13 @@ def test_an_updated_display_replaces_the_first_and_an_unknown_one_is_ignored() -
     )
     assert output.displays == ["99 %"]
 
-
-def test_cleared_output_is_gone_at_once_or_with_the_next_words() -> None:
     assert collected(stream("old"), ("clear_output", {"wait": False})).stdout == []
     waiting = collected(stream("old"), ("clear_output", {"wait": True}))
     assert waiting.stdout == ["old"]
     waiting(message(*stream("new")))
     assert waiting.stdout == ["new"]
+
+    assert collected(display(png="", text="x")).shown == []
 
 
 @pytest.mark.fault("interpreter: endless output")
@@ -97,13 +91,7 @@ def test_a_traceback_has_no_colours_and_progress_bars_leave_their_last_line() ->
     assert output.traceback == "ZeroDivisionError: division"
     assert plain("10 %\r50 %\r100 %\nnext\r\nlast") == "100 %\nnext\nlast"
 
-
-def test_a_line_of_a_million_characters_takes_no_time() -> None:
     assert plain("x" * 1_000_000 + "\r" + "y") == "y"
-
-
-def test_unreadable_pictures_are_left_out() -> None:
-    assert collected(display(png="", text="x")).shown == []
 
 
 def nested(levels: int) -> Any:

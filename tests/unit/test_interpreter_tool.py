@@ -123,7 +123,7 @@ def test_titles_become_plain_names() -> None:
     assert len(plain_name("x" * 500 + ".csv", "files/b/r")) < 130
 
 
-def test_tables_stand_outside_the_output_and_notes_before_it() -> None:
+def test_a_result_shows_notes_output_errors_and_tables_in_the_documented_layout() -> None:
     table = "|  | a |\n| --- | --- |\n| 0 | 1 |"
     text = outcome(Execution(files_path="/", result=table, notes=("The variables are lost.",)), [], ["x is missing."])
     assert text == (
@@ -131,13 +131,9 @@ def test_tables_stand_outside_the_output_and_notes_before_it() -> None:
         f"**Output:**\n```\n(nothing was printed)\n```\n\n{table}\n"
     )
 
-
-def test_fences_in_code_and_output_do_not_end_the_block() -> None:
     assert heading("'''\n```\n'''").startswith("## Execution Result\n\n````python\n")
     assert "`````\n````\n`````" in outcome(Execution(files_path="/", stdout="````\n"), [], [])
 
-
-def test_errors_warnings_and_a_missing_sandbox_are_shown() -> None:
     error = CodeError(ename="E", traceback="E: no")
     text = outcome(Execution(files_path="/", stderr="careful", error=error, sandbox_tier="none"), [], [])
     assert "[stderr]\ncareful\nE: no" in text

@@ -217,7 +217,7 @@ def test_a_table_in_a_cell_and_line_ends_stay_in_their_row() -> None:
     assert read(saved(document)).text == "| a\\|b<br>c<br>k; v |  |\n| --- | --- |"
 
 
-def test_page_headers_and_footers_appear_once_at_the_end() -> None:
+def test_notes_page_headers_and_text_boxes_are_read_once() -> None:
     document = new_document()
     document.add_paragraph("text")
     section = document.sections[0]
@@ -225,6 +225,21 @@ def test_page_headers_and_footers_appear_once_at_the_end() -> None:
     section.footer.paragraphs[0].text = "confidential"
     document.add_section().header.is_linked_to_previous = True
     assert read(saved(document)).text == "text\n\nPage header: ACME\n\nPage footer: confidential"
+
+    box = f"<w:txbxContent>{paragraph('boxed')}</w:txbxContent>"
+    alternate = (
+        f"<x:AlternateContent xmlns:x='m'><x:Choice>{box}</x:Choice><x:Fallback>{box}</x:Fallback></x:AlternateContent>"
+    )
+    control = f"<w:sdt><w:sdtContent>{paragraph('field')}</w:sdtContent></w:sdt>"
+    assert (
+        read(word_file(f"<w:p><w:r><w:t>text</w:t>{alternate}</w:r></w:p>{control}")).text == "text\n\nboxed\n\nfield"
+    )
+
+    document = new_document()
+    written = document.add_paragraph()
+    written.add_run("one\ntwo\tthree")
+    content = saved(document)
+    assert read(content).text == "one\ntwo three"
 
 
 def test_footnotes_keep_their_references() -> None:
@@ -267,25 +282,6 @@ def test_list_numbers_look_as_they_do_in_word() -> None:
     )
     body = "".join(entry(text, depth) for text, depth in (("a", 0), ("b", 1), ("c", 1), ("d", 2), ("e", 0), ("f", 1)))
     assert read(word_file(body, {"numbering": numbering})).text == ("3. a\n  3.a) b\n  3.b) c\n    I d\n4. e\n  4.a) f")
-
-
-def test_a_text_box_is_read_once_and_content_controls_are_read() -> None:
-    box = f"<w:txbxContent>{paragraph('boxed')}</w:txbxContent>"
-    alternate = (
-        f"<x:AlternateContent xmlns:x='m'><x:Choice>{box}</x:Choice><x:Fallback>{box}</x:Fallback></x:AlternateContent>"
-    )
-    control = f"<w:sdt><w:sdtContent>{paragraph('field')}</w:sdtContent></w:sdt>"
-    assert (
-        read(word_file(f"<w:p><w:r><w:t>text</w:t>{alternate}</w:r></w:p>{control}")).text == "text\n\nboxed\n\nfield"
-    )
-
-
-def test_breaks_tabs_and_links() -> None:
-    document = new_document()
-    written = document.add_paragraph()
-    written.add_run("one\ntwo\tthree")
-    content = saved(document)
-    assert read(content).text == "one\ntwo three"
 
 
 @pytest.mark.fault("office: macros")

@@ -34,15 +34,13 @@ def kept(rows: Sequence[Sequence[str]], found: Extraction) -> float:
     return same / sum(map(len, rows))
 
 
-def test_pages_come_in_order_each_under_its_number() -> None:
+def test_pages_come_in_order_each_under_its_number_whatever_the_files_name() -> None:
     found = extract("a.pdf", pdfs.text_pdf(3, 2))
     assert found.notes == ("3 pages",)
     assert [block.page for block in found.blocks] == [1, 1, 2, 2, 3, 3]
     assert found.text.startswith("[Page 1]\n\nPage 1 begins here.\nLine 0 of a page that is filled with words")
     assert "[Page 3]\n\nPage 3 begins here.\n" in found.text
 
-
-def test_a_pdf_is_recognised_by_its_first_bytes_whatever_its_name() -> None:
     assert "Page 1 begins here." in extract("letter.txt", pdfs.text_pdf(1)).text
 
 
@@ -118,7 +116,9 @@ def test_a_table_without_lines_is_read_row_by_row() -> None:
 
 
 @pytest.mark.fault("pdf: rotated text")
-def test_rotated_text_is_read() -> None:
+@pytest.mark.fault("pdf: Chinese, Japanese and Korean")
+@pytest.mark.fault("pdf: right-to-left text")
+def test_text_of_any_direction_and_script_is_read_in_its_order() -> None:
     text = read_pdf(pdfs.drawn(pdfs.sideways)).text
     for sentence in (
         "An upright sentence.",
@@ -128,18 +128,10 @@ def test_rotated_text_is_read() -> None:
     ):
         assert sentence in text
 
-
-@pytest.mark.fault("pdf: Chinese, Japanese and Korean")
-def test_chinese_japanese_and_korean_are_read() -> None:
     assert read_pdf(pdfs.drawn(pdfs.cjk)).text == f"{pdfs.CHINESE}\n{pdfs.JAPANESE}\n{pdfs.KOREAN}"
 
-
-@pytest.mark.fault("pdf: right-to-left text")
-def test_right_to_left_text_comes_in_the_order_it_is_read() -> None:
     assert read_pdf(pdfs.right_to_left_pdf()).text == pdfs.HEBREW
 
-
-def test_a_word_hyphenated_at_the_end_of_a_line_is_joined() -> None:
     assert read_pdf(pdfs.drawn(pdfs.lines(["Clean the micro-", "wave with Smith-", "Jones soap."]))).text == (
         "Clean the microwave with Smith-Jones soap."
     )
@@ -169,7 +161,7 @@ def test_scanned_and_blank_pages_are_named_with_advice() -> None:
 
 
 @pytest.mark.fault("pdf: a scanned PDF")
-def test_a_page_number_on_a_scan_does_not_hide_that_it_is_one() -> None:
+def test_a_page_that_can_only_be_seen_is_named_like_a_scan() -> None:
     def numbered(canvas: object) -> None:
         pdfs.scan("Seen")(canvas)
         pdfs.lines(["- 1 -"], top=20)(canvas)
@@ -178,8 +170,6 @@ def test_a_page_number_on_a_scan_does_not_hide_that_it_is_one() -> None:
     assert found.text == "- 1 -"
     assert "scanned or drawn: page 1" in found.notes[1]
 
-
-def test_a_page_whose_letters_are_drawn_as_shapes_is_named_like_a_scan() -> None:
     def curves(canvas: object) -> None:
         for number in range(30):
             pdfs.curve(canvas, 50 + 12 * number, 700)
@@ -196,14 +186,11 @@ def test_letters_without_a_meaning_are_not_returned_as_text() -> None:
 
 
 @pytest.mark.fault("pdf: a PDF of 2,000 pages")
-def test_two_thousand_pages_are_read_completely() -> None:
+def test_a_pdf_of_very_many_pages_is_read_completely_up_to_the_limit() -> None:
     found = read_pdf(pdfs.many_pages_pdf(2_000))
     assert found.notes == ("2,000 pages",)
     assert sum(block.text == "The same words" for block in found.blocks) == 2_000
 
-
-@pytest.mark.fault("pdf: a PDF of 2,000 pages")
-def test_more_pages_than_the_limit_are_cut_off_with_a_note() -> None:
     found = read_pdf(pdfs.many_pages_pdf(MAX_PAGES + 1, b""))
     assert found.notes[:2] == ("5,001 pages", "cut off: only pages 1-5,000 were read")
 

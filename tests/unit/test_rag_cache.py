@@ -26,7 +26,7 @@ def index_of(text: str, name: str = "notes.md") -> DocumentIndex:
     return build_index(document, np.stack([word_vector(text) for text in indexed_texts(document)]))
 
 
-def test_the_documented_cache_keeps_an_index_with_its_chunks() -> None:
+def test_the_documented_cache_keeps_an_index_with_its_chunks_for_its_time() -> None:
     import faiss
 
     cache, index = DocumentCache.create(), faiss.IndexFlatL2(4)
@@ -34,8 +34,6 @@ def test_the_documented_cache_keeps_an_index_with_its_chunks() -> None:
     assert cache.get("conversation_files/b/a.txt") == (index, ["one", "two"])
     assert cache.get("another") is None
 
-
-def test_entries_end_after_their_time() -> None:
     import faiss
 
     cache = DocumentCache.create(ttl_seconds=0)

@@ -22,10 +22,14 @@ def paragraphs(count: int, words: str = "The door seal is checked every spring. 
     return "\n\n".join(f"Paragraph {number}. {words * 6}" for number in range(count))
 
 
-def test_a_chunks_span_is_its_position_in_the_text() -> None:
+def test_a_chunks_span_is_its_position_and_neighbours_share_characters() -> None:
     document = chunked(paragraphs(20))
     for chunk in document.chunks:
         assert document.text[chunk.place.start : chunk.place.end] == chunk
+
+    document = chunked("word " * 400)
+    first, second = document.chunks[:2]
+    assert 0 < first.place.end - second.place.start <= 50
 
 
 @settings(deadline=None, max_examples=60)
@@ -45,12 +49,6 @@ def _in_header(document: ChunkedDocument, place: int) -> bool:
     return any(head in document.text[max(0, place - len(head)) : place + len(head)] for head in heads)
 
 
-def test_neighbours_in_one_section_share_characters() -> None:
-    document = chunked("word " * 400)
-    first, second = document.chunks[:2]
-    assert 0 < first.place.end - second.place.start <= 50
-
-
 def test_headings_lead_to_the_chunks_below_them() -> None:
     text = "# Manual\n\n## 3. Cleaning\n\nWash the tray.\n\n### Stains\n\nUse soda.\n\n## 4. Repairs\n\nCall us."
     headings = {str(chunk).splitlines()[-1]: chunk.place.headings for chunk in chunked(text, "m.md").chunks}
@@ -58,8 +56,13 @@ def test_headings_lead_to_the_chunks_below_them() -> None:
     assert headings["Use soda."] == ("Manual", "3. Cleaning", "Stains")
     assert headings["Call us."] == ("Manual", "4. Repairs")
 
+    [chunk] = chunked("# Setup\n\n```\n# not a heading\nrun\n```\n", "m.md").chunks
+    assert chunk.place.headings == ("Setup",)
 
-def test_headings_without_marks_are_lines_that_stand_alone_and_numbered_lists_are_none() -> None:
+    [chunk] = chunked("# Cleaning\n\n## Tray\n\nWash it.", "m.md").chunks
+    assert chunk.indexed().startswith("Cleaning > Tray\n")
+    assert chunk.indexed("m.md").startswith("m.md > Cleaning > Tray\n")
+
     text = (
         "OWNER'S MANUAL\n\n1. Safety\nKeep children away.\n\nDo this:\n\n1. Open the door\n2. Close the door\n\n"
         "2.1 Child lock\nHold the key.\n"
@@ -68,17 +71,6 @@ def test_headings_without_marks_are_lines_that_stand_alone_and_numbered_lists_ar
     assert paths[0] == ("OWNER'S MANUAL", "1. Safety")
     assert ("OWNER'S MANUAL", "1. Safety", "2.1 Child lock") in paths
     assert not any("1. Open the door" in path for path in paths)
-
-
-def test_a_hash_inside_a_code_listing_is_not_a_heading() -> None:
-    [chunk] = chunked("# Setup\n\n```\n# not a heading\nrun\n```\n", "m.md").chunks
-    assert chunk.place.headings == ("Setup",)
-
-
-def test_what_is_searched_names_the_headings_and_the_chunk_does_not() -> None:
-    [chunk] = chunked("# Cleaning\n\n## Tray\n\nWash it.", "m.md").chunks
-    assert chunk.indexed().startswith("Cleaning > Tray\n")
-    assert chunk.indexed("m.md").startswith("m.md > Cleaning > Tray\n")
 
 
 def test_rows_of_a_table_carry_its_header_and_their_numbers() -> None:
@@ -108,14 +100,12 @@ def test_a_row_too_wide_for_a_chunk_is_split_by_cells_with_their_columns() -> No
     assert all(len(chunk) <= CHUNK_CHARS for chunk in document.chunks)
 
 
-def test_a_chunk_stays_on_its_page() -> None:
+def test_a_chunk_stays_on_its_page_and_the_pages_number_is_none() -> None:
     blocks = [Block(f"Page {page} speaks of subject {page}. " * 9, page=page) for page in (1, 2, 3)]
     pages = {chunk.place.page: str(chunk) for chunk in chunk_document("a.pdf", blocks).chunks}
     assert set(pages) == {1, 2, 3}
     assert all(f"Page {page} " in text for page, text in pages.items())
 
-
-def test_a_line_that_only_names_the_page_is_not_a_chunk() -> None:
     blocks = [Block("[Page 1]", page=1), Block("Wash the tray.", page=1), Block("[Page 2]", page=2)]
     document = chunk_document("a.pdf", blocks)
     assert [str(chunk) for chunk in document.chunks] == ["Wash the tray."]

@@ -46,20 +46,24 @@ def best(index: DocumentIndex, query: str, options: SearchOptions | None = None)
     return index.chunks[hits[0].chunk].place.headings[-1]
 
 
-def test_an_identifier_is_found_whole() -> None:
+@pytest.mark.fault("search in documents: a language the model does not know")
+def test_identifiers_other_scripts_and_any_ending_are_found_by_words() -> None:
     assert best(made(SECTIONS), "What is MW-4471/B?") == "Spare parts"
 
-
-@pytest.mark.fault("search in documents: a language the model does not know")
-def test_other_scripts_are_found_by_words() -> None:
     index = made(SECTIONS)
     assert best(index, "Wie lange ist die Gewährleistung?", SearchOptions(mode="lexical")) == "Garantie"
     assert best(index, "保証は何年間ですか", SearchOptions(mode="lexical")) == "保証"
 
-
-def test_plurals_and_compounds_share_tokens() -> None:
     assert tokens("Trays, batteries and MW-4471/B")[:3] == ["tray", "battery", "and"]
     assert {"mw-4471/b", "mw", "4471", "b"} <= set(tokens("MW-4471/B"))
+
+    index = made({"Jagd": "Die Jägerinnen warteten.", "Meer": "Die Fischer schliefen."})
+    assert best(index, "Warum wartete eine Jägerin?", SearchOptions(mode="lexical")) == "Jagd"
+
+    index = made(SECTIONS)
+    assert search([index], "?!", word_vector("water tray"))[0].similarity > 0
+    assert Lexical([]).scores({"any": 1.0}).shape == (0,)
+    assert not Lexical(["", "..."]).scores({"any": 1.0}).any()
 
 
 def test_a_literal_phrase_wins_over_the_same_words_apart() -> None:
@@ -96,18 +100,6 @@ def test_how_rare_a_word_is_depends_on_all_documents() -> None:
     assert all(heading.startswith("Car") for heading in found[:6]), "a boat is rare among cars, but not in all of them"
     words = Lexical(["row", "boat", "boat"])
     assert (words.count("boat"), words.count("row"), words.count("sea")) == (2, 1, 0)
-
-
-def test_endings_of_words_do_not_matter() -> None:
-    index = made({"Jagd": "Die Jägerinnen warteten.", "Meer": "Die Fischer schliefen."})
-    assert best(index, "Warum wartete eine Jägerin?", SearchOptions(mode="lexical")) == "Jagd"
-
-
-def test_a_query_without_words_finds_by_meaning_only() -> None:
-    index = made(SECTIONS)
-    assert search([index], "?!", word_vector("water tray"))[0].similarity > 0
-    assert Lexical([]).scores({"any": 1.0}).shape == (0,)
-    assert not Lexical(["", "..."]).scores({"any": 1.0}).any()
 
 
 def test_neighbours_are_merged_into_one_passage() -> None:

@@ -51,7 +51,7 @@ class Library:
         return len(self.files.downloads), self.vectors.calls
 
 
-async def test_a_second_question_downloads_and_embeds_nothing() -> None:
+async def test_a_file_is_downloaded_by_each_user_and_embedded_once() -> None:
     library = Library()
     first = await library.index(ANN)
     opened = await library.shelf.open(MANUAL, ANN)
@@ -59,22 +59,37 @@ async def test_a_second_question_downloads_and_embeds_nothing() -> None:
     assert library.done == (1, 1)
     assert [str(chunk) for chunk in first.chunks] == [str(chunk) for chunk in opened.index.chunks]
 
-
-async def test_another_person_proves_access_by_a_download_and_shares_the_index() -> None:
     library = Library()
     await library.index(ANN)
     await library.index(BOB)
     assert library.done == (2, 1)
 
+    bare = Library(MemoryFiles({MANUAL: manual().encode()}, has_etags=False))
+    await bare.index(ANN)
+    await bare.index(ANN)
+    assert bare.done == (2, 1)
+
 
 @pytest.mark.fault("search in documents: access withdrawn")
-async def test_access_that_was_withdrawn_ends_at_once() -> None:
+async def test_what_is_kept_gives_no_access_and_names_no_user() -> None:
     library = Library()
     await library.index(ANN)
     library.files.readers[MANUAL] = {"key-bob"}
     with pytest.raises(ToolError, match="No access"):
         await library.shelf.open(MANUAL, ANN)
     assert library.done == (1, 1)
+
+    library = Library()
+    await library.index(ANN)
+    library.files.readers[MANUAL] = {"key-ann"}
+    library.restart()
+    with pytest.raises(ToolError):
+        await library.shelf.open(MANUAL, BOB)
+
+    library = Library()
+    await library.index(ANN)
+    stored = " ".join(library.store.values)
+    assert not any(word in stored for word in ("ann", "chat-1", "manual", "bucket"))
 
 
 @pytest.mark.fault("search in documents: a file that changed between two questions")
@@ -85,13 +100,6 @@ async def test_a_file_that_changed_between_two_questions_is_read_again() -> None
     index = await library.index(ANN)
     assert "stove" in index.document.text
     assert library.done == (2, 2)
-
-
-async def test_without_an_etag_each_question_downloads_but_embeds_once() -> None:
-    bare = Library(MemoryFiles({MANUAL: manual().encode()}, has_etags=False))
-    await bare.index(ANN)
-    await bare.index(ANN)
-    assert bare.done == (2, 1)
 
 
 @pytest.mark.fault("search in documents: the first of two callers leaves with its key")
@@ -151,23 +159,6 @@ async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again(kind: str,
         library.restart()
         await library.index(ANN)
         assert library.done == made
-
-
-@pytest.mark.fault("search in documents: access withdrawn")
-async def test_a_store_cannot_give_access_to_another_person() -> None:
-    library = Library()
-    await library.index(ANN)
-    library.files.readers[MANUAL] = {"key-ann"}
-    library.restart()
-    with pytest.raises(ToolError):
-        await library.shelf.open(MANUAL, BOB)
-
-
-async def test_the_store_contains_neither_keys_nor_addresses() -> None:
-    library = Library()
-    await library.index(ANN)
-    stored = " ".join(library.store.values)
-    assert not any(word in stored for word in ("ann", "chat-1", "manual", "bucket"))
 
 
 async def test_one_content_under_two_names_is_one_index_with_the_callers_name() -> None:

@@ -82,7 +82,7 @@ def test_dates_that_count_from_1904() -> None:
     assert read(saved(workbook)).blocks[1].text == "| 1904-01-01 |"
 
 
-def test_merged_cells_repeat_their_text_and_titles_precede_the_table() -> None:
+def test_merged_cells_repeat_their_text_and_ranges_over_the_whole_sheet_cost_nothing() -> None:
     workbook, sheet = new_workbook(
         [("Quarterly report", None, None), (None,), ("Region", "Q1", "Q2"), ("North", 1, 2), (None, 3, 4)]
     )
@@ -92,6 +92,10 @@ def test_merged_cells_repeat_their_text_and_titles_precede_the_table() -> None:
         "## Sheet: Data\n\nQuarterly report\n\n"
         "| Region | Q1 | Q2 |\n| --- | --- | --- |\n| North | 1 | 2 |\n| North | 3 | 4 |"
     )
+
+    ranges = '<mergeCell ref="A1:XFD1048576"/>' * 10_000
+    found = read(sheet_file("<row r='1'><c r='A1'><v>1</v></c></row>", after=f"<mergeCells>{ranges}</mergeCells>"))
+    assert found.blocks[1].whole == "| 1 |\n| --- |"
 
 
 def test_a_table_that_does_not_begin_at_the_first_cell_is_located() -> None:
@@ -118,14 +122,12 @@ def test_hidden_and_empty_sheets_are_named() -> None:
     assert found.notes == ("hidden sheets: Costs",)
 
 
-def test_formulas_give_the_value_saved_with_them() -> None:
+def test_formulas_give_their_saved_value_and_every_kind_of_cell_is_shown() -> None:
     cells = "<c><v>2</v></c><c><f>A1*2</f><v>4</v></c><c><f>A1*3</f></c><c t='str'><f>B1&amp;\"x\"</f><v>4x</v></c>"
     found = read(sheet_file(f"<row>{cells}</row>"))
     assert found.blocks[1].heading.startswith("| 2 | 4 | =A1*3 | 4x |")
     assert found.notes == ("formulas without a saved value, shown as they are: 1",)
 
-
-def test_every_kind_of_cell() -> None:
     rows = (
         "<row r='1'><c r='A1' t='s'><v>0</v></c><c r='C1' t='inlineStr'><is><r><t>in</t></r><r><t>line</t></r></is></c>"
         "<c r='D1' t='e'><v>#DIV/0!</v></c><c r='E1' t='b'><v>0</v></c><c r='F1' t='s'><v>99</v></c>"
@@ -149,12 +151,6 @@ def test_a_cell_far_to_the_right_does_not_widen_every_row() -> None:
     rows = "".join(f"<row r='{row}'><c r='XFD{row}'><v>{row}</v></c></row>" for row in range(2, 200))
     found = read(sheet_file(f"<row r='1'><c r='A1'><v>1</v></c><c r='XFD1'><v>2</v></c></row>{rows}"))
     assert found.blocks[1].text.splitlines()[0] == "|  | 2 |"
-
-
-def test_merged_ranges_over_the_whole_sheet_cost_nothing() -> None:
-    ranges = '<mergeCell ref="A1:XFD1048576"/>' * 10_000
-    found = read(sheet_file("<row r='1'><c r='A1'><v>1</v></c></row>", after=f"<mergeCells>{ranges}</mergeCells>"))
-    assert found.blocks[1].whole == "| 1 |\n| --- |"
 
 
 @pytest.mark.fault("office: macros")
