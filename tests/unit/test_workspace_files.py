@@ -106,11 +106,6 @@ def test_an_edit_keeps_line_ends_and_the_byte_order_mark(
     ("old", "new", "detail"),
     [
         ("z", "x", "edit: old_text is not in the file; read it again, every space and line end counts: a.py"),
-        (
-            "def f():\n  return 1",
-            "x",
-            "edit: old_text is not in the file; lines 1-2 differ from it in white space only, read them again: a.py",
-        ),
         ("return", "x", "edit: old_text occurs 2 times (lines 2, 4); add lines around it, or set replace_all: a.py"),
         ("", "x", "edit: old_text is empty; write a new file with fs_write: a.py"),
         ("def", "def", "edit: old_text and new_text are the same: a.py"),
@@ -121,8 +116,6 @@ def test_an_edit_that_cannot_be_meant_says_what_to_do(project: Path, old: str, n
     (project / "a.py").write_text(text)
     assert fs_edit("a.py", old, new) == FSResult(False, detail)
     assert (project / "a.py").read_text() == text
-    (project / "a.txt").write_text("\n" * 1_000_000 + "z")  # compared in bounded time
-    assert "old_text is not in the file; read it" in fs_edit("a.txt", "x\n" + "\n" * 100_000 + "y", "").detail
 
 
 def test_lines_are_read_by_number(project: Path) -> None:

@@ -21,7 +21,7 @@ from task.errors import ProviderError, ToolError
 from task.llm.base import Accumulator, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
-from task.llm.failures import CONTEXT_LENGTH, TIMEOUT, spent_limit
+from task.llm.failures import spent_limit
 from task.llm.transport import Retries, new_session
 from task.output.sinks import StageSink
 from task.permissions.taint import Origin
@@ -44,22 +44,11 @@ _MEDIA = ("image/", "audio/", "video/")
 _REFUSED = (
     "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
 )
-_SLOW = "The deployment {} took too long. Try something simpler, or tell the user."
-_FAILED = "The deployment {} did not answer properly. Try again later, or tell the user."
-_BY_CODE = {
-    **dict.fromkeys(
-        ("content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy"), _REFUSED
-    ),
-    TIMEOUT: _SLOW,
-    CONTEXT_LENGTH: "The request is too long for the deployment {}. Send a shorter one.",
-}
+_FAILED = "The deployment {} did not answer properly. Send a simpler or corrected request, or tell the user."
+_CONTENT_CODES = ("content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy")
 _BY_STATUS = {
-    **dict.fromkeys((408, 504), _SLOW),
     404: "There is no deployment {} on this DIAL Core. Tell the user that it is not available.",
     **dict.fromkeys((401, 403), "The deployment {}, or a file passed to it, is not open to this user. Tell the user."),
-    **dict.fromkeys(
-        (400, 413, 415, 422), "The deployment {} did not accept the request. Correct it, or tell the user."
-    ),
 }
 
 
@@ -177,7 +166,7 @@ class DeploymentTool(DescribedTool):
         except ProviderError as error:
             if (limit := spent_limit(error, deployment)) is not None:
                 raise ToolError(f"Tell the user: {limit}") from error
-            sentence = _BY_CODE.get(error.code or "") or _BY_STATUS.get(error.status_code or 0) or _FAILED
+            sentence = _REFUSED if error.code in _CONTENT_CODES else _BY_STATUS.get(error.status_code or 0, _FAILED)
             quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
             said = f" It said: {quoted}" if quoted and (error.status_code or 500) < 500 else ""
             raise ToolError(f"{sentence.format(deployment)}{said}") from error

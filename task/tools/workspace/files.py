@@ -23,7 +23,6 @@ from task.tools.workspace.root import Workspace
 PAGE_CHARS = 30_000
 LISTED = 2_000
 NOT_TEXT = "not a text file"
-COMPARED_LINES = 1_000_000
 SHOWN_PLACES = 10
 SECONDS = 10.0  # of a search, whatever its pattern is
 MATCHES = 100
@@ -135,7 +134,7 @@ def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bo
         raise ToolError("old_text and new_text are the same")
     count = text.count(there)
     if not count:
-        raise ToolError(f"old_text is not in the file{_near(text, there)}")
+        raise ToolError("old_text is not in the file; read it again, every space and line end counts")
     found = islice(re.finditer(re.escape(there), text), SHOWN_PLACES)
     lines = [str(text.count("\n", 0, place.start()) + 1) for place in found]
     if count > 1 and not replace_all:
@@ -232,18 +231,6 @@ def _bytes(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise ToolError("a text file has no halves of characters") from error
-
-
-def _near(text: str, old: str) -> str:
-    """Where the text is but for the white space at the ends of its lines."""
-    wanted = [line.strip() for line in old.strip().split("\n")]
-    lines = [line.strip() for line in text.split("\n")]
-    tries = len(lines) - len(wanted) + 1
-    for start in range(tries if tries * len(wanted) <= COMPARED_LINES else 0):
-        if any(wanted) and lines[start : start + len(wanted)] == wanted:
-            end = start + len(wanted)
-            return f"; lines {start + 1}-{end} differ from it in white space only, read them again"
-    return "; read it again, every space and line end counts"
 
 
 def shown_path(path: str) -> str:
