@@ -40,6 +40,22 @@ async def approved(keeper: PolicyGate, call: CallRequest = SENDING, **changes: A
 
 
 @pytest.mark.parametrize(
+    ("name", "effects", "arguments"),
+    [
+        ("rag_search_tool", READS, {"request": "x" * 900, "file_url": "files/b/manual.pdf"}),
+        ("calculator", frozenset[Effect](), {"expression": "2+2"}),
+        ("image_generation_tool", READS, {"prompt": "a cat, see https://made-up.example/cat"}),
+        ("execute_code", frozenset({Effect.EXECUTE}), {"code": "import math"}),
+        ("duckduckgo_web_search", SEARCHES, {"query": "weather in Paris"}),
+    ],
+)
+async def test_the_products_own_tools_run_without_a_question_after_a_search_too(
+    name: str, effects: frozenset[Effect], arguments: dict[str, Any]
+) -> None:
+    assert isinstance(await gate().decide(request(name, effects, after_search(), **arguments)), Allowed)
+
+
+@pytest.mark.parametrize(
     "messages",
     [[user(f"Read {PAGE}, please.")], after_search(f"1. Docs\n   URL: {PAGE}\n   A snippet.")],
     ids=["from the user", "from a result"],

@@ -1,18 +1,28 @@
-"""Reading, writing, listing, editing and searching files: exact texts, and a result whatever goes wrong."""
+"""Reading, writing, listing, editing and searching files, as functions and as tools: a result whatever goes wrong."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
+from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.tools.toolbox import Toolbox
 from task.tools.workspace import files as fs
 from task.tools.workspace import fs as documented
+from task.tools.workspace.framework import framework_tools
 from task.tools.workspace.fs import FSResult, fs_edit, fs_list, fs_read, fs_search, fs_write
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.tools import FsEditTool, FsReadTool, FsWriteTool, workspace_tools
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.tool_calls import call_of, called
 
 
 @pytest.fixture(autouse=True)
@@ -223,3 +233,89 @@ def test_a_full_and_a_read_only_disk_are_named(tmp_path: Path, options: str, rea
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
     assert done.stdout == f"write: {reason}: a.txt\n"
+
+
+@pytest.fixture
+def workspace(project: Path) -> Iterator[Workspace]:
+    with Workspace(project) as made:
+        yield made
+
+
+async def test_the_tools_do_what_they_say(workspace: Workspace) -> None:
+    tools = {tool.name: tool for tool in workspace_tools(workspace)}
+    steps: list[tuple[str, dict[str, Any], str]] = [
+        ("fs_read", {"path": "missing"}, "ERROR: read: not found: missing"),
+        ("fs_write", {"path": "a\0b", "content": ""}, "ERROR: write: a path has no NUL characters: a\0b"),
+        ("fs_write", {"path": "a.py", "content": "x = 1\n"}, "wrote a.py (1 lines, 6 bytes)"),
+        ("fs_read", {"path": "a.py"}, "x = 1\n"),
+        ("fs_edit", {"path": "a.py", "old_text": "1", "new_text": "2"}, "edited a.py (line 1)"),
+        ("fs_list", {}, "a.py"),
+        ("fs_search", {"pattern": "x"}, "a.py:1: x = 2\n[1 lines]"),
+    ]
+    for name, arguments, text in steps:
+        message = await called(tools[name], **arguments)
+        assert (message.text(), message.failed) == (text, text.startswith("ERROR"))
+
+
+async def test_a_long_text_comes_in_pages_that_say_how_to_go_on(workspace: Workspace) -> None:
+    lines = [f"line {number:05}" for number in range(1, 10_001)]
+    workspace.write("long.txt", "\n".join(lines).encode())
+    first = (await called(FsReadTool(workspace), path="long.txt")).text()
+    assert len(first) < 31_000
+    assert first.endswith("line 02727\n[lines 1-2727 of 10000; go on with first_line=2728]")
+    last = (await called(FsReadTool(workspace), path="long.txt", first_line=9_999)).text()
+    assert last == "line 09999\nline 10000\n[lines 9999-10000 of 10000]"
+    workspace.write("wide.txt", b"x" * 100_000)
+    wide = (await called(FsReadTool(workspace), path="wide.txt")).text()
+    assert len(wide) < 31_000
+    assert wide.endswith("\n[the beginning of line 1 of 1; the line is longer]")
+
+
+def test_the_gate_sees_the_real_path(workspace: Workspace, tmp_path: Path) -> None:
+    (workspace.path / "src").mkdir()
+    (workspace.path / "link").symlink_to("src")
+    (workspace.path / "out").symlink_to(tmp_path)
+    tool = FsReadTool(workspace)
+    for given, seen in [
+        ("link/../link/a.py", "src/a.py"),
+        (f"{workspace.path}/link/a.py", "src/a.py"),
+        ("/", "."),
+        ("../other", str(tmp_path / "other")),
+        ("out/secret", str(tmp_path / "secret")),
+    ]:
+        arguments = tool.parse(call_of("fs_read", {"path": given}))
+        access = tool.workspace_access(arguments)
+        assert access is not None
+        assert (access.root, access.paths) == (str(workspace.path), (seen,))
+    assert tool.parse(call_of("fs_read", {"path": "link/a.py"})) == {"path": "src/a.py"}
+    unreachable = tool.workspace_access({"path": "a\0b"})
+    assert unreachable is not None
+    assert unreachable.paths == ()
+
+
+@pytest.mark.fault("workspace: several changes of one file in one step")
+async def test_the_changes_of_one_step_come_one_after_another(workspace: Workspace) -> None:
+    workspace.write("a.txt", b"0")
+    toolbox = Toolbox([FsEditTool(workspace), FsWriteTool(workspace)])
+    calls = [
+        ToolCall(str(n), FunctionCall("fs_edit", f'{{"path": "a.txt", "old_text": "{n}", "new_text": "{n},{n + 1}"}}'))
+        for n in range(20)
+    ]
+    messages = await asyncio.wait_for(toolbox.call_all(calls, RecordingChoice(), CALLER), 60)
+    assert all(isinstance(message, Message) and not message.failed for message in messages)
+    assert workspace.read("a.txt").decode() == ",".join(map(str, range(21)))
+
+
+async def test_a_person_sees_the_text_of_results_that_are_json_for_the_model(workspace: Workspace) -> None:
+    (workspace.path / "picture.png").write_bytes(b"\x89PNG\xff")
+    choice, toolbox = RecordingChoice(), Toolbox(framework_tools(workspace))
+    calls = [
+        call_of("file_write", {"file_path": "a.txt", "content": "It rains."}),
+        call_of("file_read", {"file_path": "a.txt"}),
+        call_of("file_read", {"file_path": "picture.png"}),
+        call_of("file_read", {"file_path": "missing"}),
+    ]
+    for call in calls:
+        await toolbox.call_all([call], choice, CALLER)
+    shown = [stage.content.partition("## Response:\n\n")[2].split("\n")[0] for stage in choice.stages]
+    assert shown == ["wrote 9 bytes", "It rains.", "(not text)", "ERROR: read: not found: missing"]
