@@ -10,7 +10,7 @@ from hashlib import sha256
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from task.errors import InvalidRequest, NotFound
-from task.shared.limits import taken, waiting_time
+from task.shared.limits import waiting_time
 from task.store import tables
 from task.store.database import Database, from_row, insert_new, to_row
 from task.store.records import ApiKey, Prompt, new_id
@@ -23,15 +23,20 @@ MOST_PROMPTS = 200
 
 # The level is what is left; it fills by :rate a second up to :most. No row is returned when less than one is left.
 _MOST, _NOW = "CAST(:most AS float8)", "CAST(:now AS float8)"
-_FILLED = f"c.level + GREATEST({_NOW} - c.filled_at, 0) * CAST(:rate AS float8)"
-# Every request takes one: the statement is its own transaction and does not wait for the disk.
-_TAKE = text(
-    f"INSERT INTO counters AS c (name, level, filled_at) SELECT :name, {_MOST} - 1, {_NOW} "  # noqa: S608
-    "FROM set_config('synchronous_commit', 'off', true) "
-    f"ON CONFLICT (name) DO UPDATE SET filled_at = GREATEST(c.filled_at, {_NOW}), "
-    f"level = LEAST({_MOST}, {_FILLED}) - 1 WHERE LEAST({_MOST}, {_FILLED}) >= 1 RETURNING level"
+_FILLED = f"c.level + {{greatest}}({_NOW} - c.filled_at, 0) * CAST(:rate AS float8)"
+# Every request takes one: on a server the statement is its own transaction and does not wait for the disk.
+_TAKE = (
+    f"INSERT INTO counters AS c (name, level, filled_at) SELECT :name, {_MOST} - 1, {_NOW} {{source}} "
+    f"ON CONFLICT (name) DO UPDATE SET filled_at = {{greatest}}(c.filled_at, {_NOW}), "
+    f"level = {{least}}({_MOST}, {_FILLED}) - 1 WHERE {{least}}({_MOST}, {_FILLED}) >= 1 RETURNING level"
 )
-_LEFT = text(f"SELECT {_FILLED} FROM counters AS c WHERE name = :name")  # noqa: S608
+_LEFT = f"SELECT {_FILLED} FROM counters AS c WHERE name = :name"  # noqa: S608
+_OF_SQLITE = {"greatest": "MAX", "least": "MIN", "source": "WHERE true"}
+_OF_SERVER = {
+    "greatest": "GREATEST",
+    "least": "LEAST",
+    "source": "FROM set_config('synchronous_commit', 'off', true)",
+}
 _keys, _prompts = tables.keys, tables.prompts
 
 
@@ -137,28 +142,16 @@ class StoredBuckets:
 
     async def take(self, name: str, per_minute: int) -> float | None:
         """Take one request of `per_minute` out of the bucket; when it is empty, the seconds until it is not."""
-        now = self.clock()
-        if self.database.is_sqlite:
-
-            def take(connection: Connection) -> float | None:
-                counters, mine = tables.counters, tables.counters.c.name == name
-                row = connection.execute(select(counters.c.level, counters.c.filled_at).where(mine)).first()
-                level, wait = taken((row.level, row.filled_at) if row is not None else None, per_minute, now)
-                if wait is None and row is None:
-                    connection.execute(insert(counters), {"name": name, "level": level, "filled_at": now})
-                elif wait is None:
-                    connection.execute(update(counters).where(mine).values(level=level, filled_at=now))
-                return wait
-
-            return await self.database.write(take)
-        values = {"name": name, "most": float(per_minute), "rate": per_minute / 60, "now": now}
+        is_sqlite = self.database.is_sqlite
+        words = _OF_SQLITE if is_sqlite else _OF_SERVER
+        values = {"name": name, "most": float(per_minute), "rate": per_minute / 60, "now": self.clock()}
 
         def work(connection: Connection) -> float | None:
-            if connection.execute(_TAKE, values).first() is not None:
+            if connection.execute(text(_TAKE.format(**words)), values).first() is not None:
                 return None
-            return waiting_time(connection.scalar(_LEFT, values) or 0.0, per_minute)
+            return waiting_time(connection.scalar(text(_LEFT.format(**words)), values) or 0.0, per_minute)
 
-        return await self.database.read(work)
+        return await (self.database.write(work) if is_sqlite else self.database.read(work))
 
 
 def _digest(secret: str) -> str:

@@ -33,17 +33,6 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Relative:
-    """A session of the family; `parent` may have been deleted."""
-
-    session_id: str
-    parent: str | None
-    fork: int
-    started_at: float
-    updated_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class Resumed:
     """A session to continue, and the messages that the client has added. `branched`: it is a new branch."""
 
@@ -323,7 +312,7 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
     columns = _sessions.c
     query = select(columns.id, columns.parent, columns.fork, columns.started_at, columns.updated_at)
     which = query.where(columns.family == family, columns.owner == owner).order_by(columns.updated_at.desc())
-    relatives = {row.id: Relative(*row) for row in connection.execute(which.limit(MOST_SESSIONS))}
+    relatives = {row.id: row for row in connection.execute(which.limit(MOST_SESSIONS))}  # a parent may be gone
     if len(relatives) < 2 or session_id not in relatives:
         return ()
     forks = {relative.fork for relative in relatives.values()}
@@ -334,13 +323,13 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
         if (session_id, fork) not in texts:  # this session ends before, or was cut there
             continue
         before = _origin(session_id, fork - 1, relatives)
-        branches = dict[str, list[Relative]]()  # those of one origin continue together beyond the fork
+        branches = dict[str, list[Row[Any]]]()  # those of one origin continue together beyond the fork
         for name, relative in relatives.items():
             if (name, fork) in texts and _origin(name, fork - 1, relatives) == before:
                 branches.setdefault(_origin(name, fork, relatives), []).append(relative)
-        questions = dict[str, list[Relative]]()
+        questions = dict[str, list[Row[Any]]]()
         for branch in branches.values():
-            questions.setdefault(texts[branch[0].session_id, fork], []).extend(branch)
+            questions.setdefault(texts[branch[0].id, fork], []).extend(branch)
         answers = questions[texts[session_id, fork]]
         same = [branch for branch in branches.values() if branch[0] in answers]
         made = (_ordered(fork, session_id, questions.values()), _ordered(fork + 1, session_id, same))
@@ -348,7 +337,7 @@ def versions_of(connection: Connection, owner: str, family: str, session_id: str
     return tuple(found)
 
 
-def _origin(session_id: str, position: int, relatives: Mapping[str, Relative]) -> str:
+def _origin(session_id: str, position: int, relatives: Mapping[str, Row[Any]]) -> str:
     # The session in which the message was written: this one, or one above it. Of -1 it is the topmost.
     name = session_id
     while (relative := relatives.get(name)) is not None and relative.parent is not None and position < relative.fork:
@@ -356,8 +345,8 @@ def _origin(session_id: str, position: int, relatives: Mapping[str, Relative]) -
     return name
 
 
-def _ordered(position: int, own: str, choices: Collection[Sequence[Relative]]) -> Versions:
-    oldest_first = sorted(choices, key=lambda choice: min((each.started_at, each.session_id) for each in choice))
-    newest = (max(choice, key=lambda each: (each.updated_at, each.session_id)).session_id for choice in oldest_first)
-    shown = next(place for place, choice in enumerate(oldest_first) if own in {each.session_id for each in choice})
+def _ordered(position: int, own: str, choices: Collection[Sequence[Row[Any]]]) -> Versions:
+    oldest_first = sorted(choices, key=lambda choice: min((each.started_at, each.id) for each in choice))
+    newest = (max(choice, key=lambda each: (each.updated_at, each.id)).id for choice in oldest_first)
+    shown = next(place for place, choice in enumerate(oldest_first) if own in {each.id for each in choice})
     return Versions(position, tuple(newest), shown)

@@ -177,35 +177,23 @@ async def open_store(
         await database.close()
         raise
     # From here on tasks run that only `close` ends, so that nothing below may fail.
-    limits = shared or not database.is_sqlite
-    store = _assembled(database, processes, prices or {}, retention or Retention(), redis, shared_limits=limits)
-    return replace(store, chores=store.start_chores(data_dir)) if chores else store
-
-
-def _assembled(
-    database: Database,
-    processes: Processes,
-    prices: Mapping[str, Price],
-    retention: Retention,
-    redis: RedisStore | None,
-    *,
-    shared_limits: bool,
-) -> Store:
     now, writer = processes.clock, Writer(database)
-    return Store(
+    buckets = StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now)
+    store = Store(
         Sessions(database, now),
         Runs(database, writer, processes, now, redis),
-        Traces(database, writer, processes.own_id, prices, now),
+        Traces(database, writer, processes.own_id, prices or {}, now),
         StoredApprovals(database, now),
         StoredGrants(database, now),
         Keys(database, now),
-        RateLimits((StoredBuckets(database, now) if shared_limits else MemoryBuckets(now)).take, redis),
+        RateLimits(buckets.take, redis),
         Prompts(database),
         database,
         writer,
         processes,
-        retention,
+        retention or Retention(),
     )
+    return replace(store, chores=store.start_chores(data_dir)) if chores else store
 
 
 async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, insert, or_, select, update
 
 from task.errors import NotFound
-from task.llm.base import Usage
 from task.store import tables
-from task.store.database import Database, from_row, insert_new, to_row
+from task.store.database import Database, insert_new, to_row
 from task.store.records import Page, new_id, packed, storable, unpacked
-from task.store.trace_records import CUT, Price, Rating, Trace, TracedCall, TracedDecision, TracedTurn, TraceFilter
+from task.store.trace_records import CUT, Price, Rating, Trace, TraceFilter
 from task.store.writer import Writer
 
 _traces, _calls, _words = tables.traces, tables.calls, tables.trace_words
@@ -66,12 +67,10 @@ class Traces:
             trace, found = _trace(row), [unpacked(item.result) for item in connection.execute(results)]
             calls = [replace(call, result=whole) for call, whole in zip(trace.tool_calls, found, strict=True)]
             texts = {call.call_id: call.result for call in calls}
-            turns = (
-                replace(turn, content=texts[turn.tool_call_id])
-                if turn.content is not None and turn.tool_call_id in texts
-                else turn
+            turns = [
+                turn if turn.content is None else replace(turn, content=texts.get(turn.tool_call_id, turn.content))
                 for turn in trace.turns
-            )
+            ]
             return replace(trace, tool_calls=tuple(calls), turns=tuple(turns))
 
         return await self.database.read(work)
@@ -201,16 +200,9 @@ def _row(trace: Trace, process: str | None) -> dict[str, Any]:
 
 
 def _trace(row: Row[Any]) -> Trace:
-    data, turns = unpacked(row.data), list[TracedTurn]()
-    for item in data["turns"]:
-        usage, calls = item.pop("usage"), tuple(item.pop("tool_calls"))
-        turns.append(TracedTurn(**item, tool_calls=calls, usage=Usage(**usage) if usage else None))
-    made = {
-        "turns": tuple(turns),
-        "tool_calls": tuple(TracedCall(**item) for item in data["tool_calls"]),
-        "decisions": tuple(TracedDecision(**item) for item in data["decisions"]),
-        "usage": {model: Usage(**item) for model, item in data["usage"].items()},
-        "limits": tuple(data["limits"]),
-        "warnings": tuple(data["warnings"]),
-    }
-    return from_row(Trace, row, **{**data, **made, "trace_id": row.id})
+    return _adapter().validate_python({**row._mapping, **unpacked(row.data), "trace_id": row.id})
+
+
+@cache
+def _adapter() -> TypeAdapter[Trace]:
+    return TypeAdapter(Trace)

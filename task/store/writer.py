@@ -46,10 +46,10 @@ class Writer:
         self._database = database
         self._queue: deque[Work] = deque()
         self._given = self._done = 0
-        self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._more, self._hurry = asyncio.Event(), asyncio.Event()
+        self._attempt: asyncio.Future[StoreUnavailable | None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._resolve(StoreUnavailable(CLOSED)))
+        self._task.add_done_callback(lambda _: self._attempted(StoreUnavailable(CLOSED)))
 
     @property
     def waiting(self) -> int:
@@ -85,16 +85,15 @@ class Writer:
         Raises:
             StoreUnavailable: it cannot be written now; the writer retries.
         """
-        if self._done >= self._given:
-            return
-        if self._task.done():
-            raise StoreUnavailable(CLOSED)
-        written = asyncio.get_running_loop().create_future()
-        self._flushing.append((self._given, written))
-        self._hurry.set()
+        given = self._given
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
-                await written
+                while self._done < given:
+                    if self._task.done():
+                        raise StoreUnavailable(CLOSED)
+                    self._hurry.set()
+                    if (failure := await asyncio.shield(self._attempt)) is not None:
+                        raise failure
         except TimeoutError:
             raise StoreUnavailable("The store did not write in time. Try again in a moment.") from None
 
@@ -120,10 +119,10 @@ class Writer:
             while self._queue:
                 try:
                     await self._write(list(islice(self._queue, AT_ONCE)))
-                    self._resolve(None)
+                    self._attempted(None)
                     failures = 0
                 except StoreUnavailable as error:
-                    self._resolve(error)
+                    self._attempted(error)
                     await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                     failures += 1
 
@@ -147,15 +146,9 @@ class Writer:
             self._queue.popleft()
         self._done += len(works)
 
-    def _resolve(self, error: StoreUnavailable | None) -> None:
-        for place, written in self._flushing:
-            if written.done() or (error is None and place > self._done):
-                continue
-            if error is not None:
-                written.set_exception(error)
-            else:
-                written.set_result(None)
-        self._flushing = [item for item in self._flushing if not item[1].done()]
+    def _attempted(self, failure: StoreUnavailable | None) -> None:
+        attempt, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
+        attempt.set_result(failure)
 
 
 class EventLog:
@@ -170,7 +163,7 @@ class EventLog:
         self._events = list(events)  # of a run that is continued
         self._queued = len(events)
         self._timer: asyncio.TimerHandle | None = None
-        self._listening: list[asyncio.Future[None]] = []
+        self._more = asyncio.Event()
         self._over = False
 
     def append(self, kind: str, data: Mapping[str, Any]) -> Event:
@@ -200,9 +193,7 @@ class EventLog:
                 yield self._events[number - 1]
             if self._over:
                 return
-            more = asyncio.get_running_loop().create_future()
-            self._listening.append(more)
-            await more
+            await self._more.wait()
 
     def save(self) -> None:
         """Queue the events so far: `Writer.flush` waits until they are on disk."""
@@ -228,10 +219,9 @@ class EventLog:
         return lambda connection: connection.execute(_ADD_EVENTS, row)
 
     def _wake(self) -> None:
-        listening, self._listening = self._listening, []
-        for future in listening:
-            if not future.done():
-                future.set_result(None)
+        # Each listener waits for the next event on this one, which is spent with it.
+        self._more.set()
+        self._more = asyncio.Event()
 
 
 async def stored_events(database: Database, run_id: str, after: int) -> Sequence[Event]:
