@@ -310,8 +310,8 @@ def _session(row: Row[Any], **more: Any) -> Session:
 def versions_of(connection: Connection, owner: str, family: str, session_id: str) -> tuple[Versions, ...]:
     """The versions of this session's messages in its family, in the order of the messages."""
     columns = _sessions.c
-    query = select(columns.id, columns.parent, columns.fork, columns.started_at, columns.updated_at)
-    which = query.where(columns.family == family, columns.owner == owner).order_by(columns.updated_at.desc())
+    family_of_owner = select(_sessions).where(columns.family == family, columns.owner == owner)
+    which = family_of_owner.order_by(columns.updated_at.desc())
     relatives = {row.id: row for row in connection.execute(which.limit(MOST_SESSIONS))}  # a parent may be gone
     if len(relatives) < 2 or session_id not in relatives:
         return ()

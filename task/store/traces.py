@@ -68,7 +68,9 @@ class Traces:
             calls = [replace(call, result=whole) for call, whole in zip(trace.tool_calls, found, strict=True)]
             texts = {call.call_id: call.result for call in calls}
             turns = [
-                turn if turn.content is None else replace(turn, content=texts.get(turn.tool_call_id, turn.content))
+                turn
+                if turn.content is None
+                else replace(turn, content=texts.get(turn.tool_call_id or "", turn.content))
                 for turn in trace.turns
             ]
             return replace(trace, tool_calls=tuple(calls), turns=tuple(turns))
