@@ -30,7 +30,7 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
     kept, taken = _instructions(stored), 0
     old, sent = _blocks(stored[kept:]), sent[_instructions(sent) :]
     continues = len(sent) == 1 or all(message.role is Role.TOOL for message in sent)
-    if continues and not (len(old) == 1 and _same(old[0], sent)):
+    if continues and not (sent and len(old) == 1 and _same(old[0], sent)):
         return Merged(len(stored), tuple(sent))
     for mine, theirs in zip(old, _blocks(sent), strict=False):
         known = len(theirs)

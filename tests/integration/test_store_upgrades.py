@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -81,24 +80,23 @@ async def test_one_version_apart_both_serve_one_store_while_it_is_migrated(tmp_p
             assert migrated.code == 0, migrated.err
             assert f"from version {HEAD} to {version_after(1)}" in migrated.out
             async with agents.agent(PYTHONPATH=later, **FREE) as (new, _), agents.agent(**FREE) as (restarted, _):
-                assert await continued(api, old, new, restarted, old) == [200] * 4
+                session_id = (await api.post("/session/start", {"title": "both"})).json["session_id"]
+                for address in (old, new, restarted, old):
+                    each = Api(address, api.upstream, api.session, api.headers)
+                    assert (await each.complete("Next?", session_id=session_id)).status == 200
+                assert len((await api.get(f"/session/{session_id}")).json["messages"]) == 8
         assert set(statuses) == {200}
-
-
-async def continued(api: Api, *addresses: str) -> list[int]:
-    """The statuses of one conversation whose turns go to these agents."""
-    session_id = (await api.post("/session/start", {"title": "both"})).json["session_id"]
-    apis = [Api(address, api.upstream, api.session, api.headers) for address in addresses]
-    statuses = [(await each.complete("Next?", session_id=session_id)).status for each in apis]
-    assert len((await api.get(f"/session/{session_id}")).json["messages"]) == 2 * len(addresses)
-    return statuses
 
 
 @pytest.mark.fault("store: a store of a newer version")
 @pytest.mark.fault("store: replicas two versions apart")
-async def test_two_versions_apart_an_agent_refuses_the_store_in_one_line(tmp_path: Path, url: str) -> None:
-    migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=later_product(tmp_path / "later", 2))
-    assert (migrated.code, f"version {version_after(2)}" in migrated.out) == (0, True), migrated.err
+async def test_two_versions_apart_neither_changes_or_uses_the_store_of_the_other(tmp_path: Path, url: str) -> None:
+    later = later_product(tmp_path / "later", 2)
+    async with opened(url, chores=False):
+        refused = await store(tmp_path, "migrate", url=url, PYTHONPATH=later)
+        assert (refused.code, "in use by a process of an older version" in refused.err) == (2, True), refused.err
+    migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=later)
+    assert (migrated.code, version_after(2) in migrated.out) == (0, True), migrated.err
     reason = f"The store was written by a newer version ({version_after(2)}) of this product, more than one ahead"
     for command in (("serve",), ("store", "migrate")):
         refused = await dial_agent(tmp_path, *command, AGENT_STORE__URL=url, AGENT_PORT="0", AGENT_LOG_LEVEL="ERROR")
@@ -106,41 +104,31 @@ async def test_two_versions_apart_an_agent_refuses_the_store_in_one_line(tmp_pat
         assert (refused.code, len(lines), lines[0].startswith(reason)) == (2, 1, True), refused.err
 
 
-@pytest.mark.fault("store: replicas two versions apart")
-async def test_tables_are_not_changed_under_a_process_two_versions_behind(tmp_path: Path, url: str) -> None:
-    async with opened(url, chores=False):
-        refused = await store(tmp_path, "migrate", url=url, PYTHONPATH=later_product(tmp_path / "later", 2))
-        assert (refused.code, "in use by a process of an older version" in refused.err) == (2, True), refused.err
-    migrated = await store(tmp_path, "migrate", url=url, PYTHONPATH=str(tmp_path / "later"))
-    assert migrated.code == 0, migrated.err
-
-
+@pytest.mark.fault("store: a database that does not answer a migration")
 @pytest.mark.fault("store: an older store that may not be migrated")
-async def test_an_older_store_that_may_not_be_migrated_is_refused_with_the_command(tmp_path: Path) -> None:
+async def test_an_older_store_that_may_not_be_migrated_or_does_not_answer_is_named(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path)
     refused = await dial_agent(tmp_path, "serve", AGENT_STORE__URL=url, AGENT_PORT="0", AGENT_STORE__MIGRATE="off")
     assert (refused.code, "run `dial-agent store migrate`" in refused.err) == (2, True), refused.err
     assert (await store(tmp_path, "migrate", url=url)).code == 0
     kept = await dial_agent(tmp_path, "keys", "list", AGENT_STORE__URL=url, AGENT_STORE__MIGRATE="off")
     assert kept.code == 0, kept.err
+    ended = await store(tmp_path, "migrate", url="postgresql://ann:hush-hush@127.0.0.1:9/agents")
+    line = "The store's database does not answer. Try again in a moment."
+    assert (ended.code, ended.err.splitlines()[-1], ended.out) == (1, line, "")
+    assert "hush-hush" not in ended.err
 
 
 @pytest.mark.fault("store: several migrations at once")
-async def test_of_several_migrations_at_once_one_changes_the_tables_and_the_others_wait(
+@pytest.mark.fault("store: a table in use during a migration")
+async def test_a_migration_waits_for_another_and_for_a_table_in_use_which_others_use_meanwhile(
     tmp_path: Path, server: PostgresServer
 ) -> None:
-    url = server.url
-    finished = await asyncio.gather(*(store(tmp_path, "migrate", url=url) for _ in range(3)))
+    finished = await asyncio.gather(*(store(tmp_path, "migrate", url=server.url) for _ in range(3)))
     assert [each.code for each in finished] == [0] * 3, [each.err for each in finished]
     assert sum("are created" in each.out for each in finished) == 1
-    again = await store(tmp_path, "migrate", url=url)
+    again = await store(tmp_path, "migrate", url=server.url)
     assert f"its tables are up to date, version {HEAD}" in again.out
-
-
-@pytest.mark.fault("store: a table in use during a migration")
-async def test_a_migration_that_waits_for_a_table_lets_others_use_it_and_gives_up_in_time(
-    tmp_path: Path, server: PostgresServer
-) -> None:
     later = later_product(tmp_path / "later")
     async with opened(server.url) as used:
         backup = await asyncpg.connect(server.url)
@@ -154,29 +142,34 @@ async def test_a_migration_that_waits_for_a_table_lets_others_use_it_and_gives_u
                         await used.sessions.start(OWNER, "meanwhile")
                         await asyncio.sleep(0.1)
             refused = await waiting
+            assert await backup.fetchval("SELECT version_num FROM alembic_version") == HEAD
         finally:
             await backup.close()
         assert (refused.code, "could not be changed within 6 s" in refused.err) == (1, True), refused.err
-        assert await tables_version(server.url) == HEAD
     migrated = await store(tmp_path, "migrate", url=server.url, PYTHONPATH=later)
     assert migrated.code == 0, migrated.err
 
 
-async def tables_version(url: str) -> str:
-    connection = await asyncpg.connect(url)
+@pytest.mark.fault("store: a clock five minutes away from the store's")
+@pytest.mark.parametrize(("seconds", "direction"), [(-300, "behind"), (300, "ahead of")])
+async def test_a_clock_five_minutes_off_is_named_and_approvals_end_by_the_stores_time(
+    server: PostgresServer, seconds: float, direction: str
+) -> None:
+    def shifted() -> float:
+        return time.time() + seconds
+
+    async with opened(server.url, shifted, chores=False) as wrong, opened(server.url) as right:
+        [sentence] = await wrong.processes.disagreements()
+        assert f"this machine's clock is 300 s {direction} the store's" in sentence
+        assert await right.processes.disagreements() == ()
+    services, profile = opened_product(Settings.model_validate({"store": {"url": server.url}}), tools=())
+    services.store.clock = shifted
     try:
-        return await connection.fetchval("SELECT version_num FROM alembic_version")
+        assert abs(profile.rules.clock() - time.time() - seconds) < 60
+        await services.store.get()
+        assert abs(profile.rules.clock() - time.time()) < 60
     finally:
-        await connection.close()
-
-
-@pytest.mark.fault("store: a database that does not answer a migration")
-async def test_a_store_that_does_not_answer_ends_the_migration_with_one_line(tmp_path: Path) -> None:
-    ended = await store(tmp_path, "migrate", url="postgresql://ann:hush-hush@127.0.0.1:9/agents")
-    assert (ended.code, ended.err.splitlines()[-1], ended.out) == (
-        1, "The store's database does not answer. Try again in a moment.", "",
-    )  # fmt: skip
-    assert "hush-hush" not in ended.err
+        await services.close()
 
 
 @pytest.mark.fault("store: replicas with different secrets")
@@ -205,33 +198,6 @@ async def until_degraded(agents: TwoAgents, address: str, words: str | None) -> 
             if response.status == 200 and (words in found if words else "SECRET" not in found):
                 return
             await asyncio.sleep(0.2)
-
-
-@pytest.mark.fault("store: a clock five minutes away from the store's")
-@pytest.mark.parametrize(("seconds", "direction"), [(-300, "behind"), (300, "ahead of")])
-async def test_a_clock_five_minutes_off_is_named_and_its_direction(
-    server: PostgresServer, seconds: float, direction: str
-) -> None:
-    async with opened(server.url, partial(_shifted, seconds), chores=False) as wrong, opened(server.url) as right:
-        [sentence] = await wrong.processes.disagreements()
-        assert f"this machine's clock is 300 s {direction} the store's" in sentence
-        assert await right.processes.disagreements() == ()
-
-
-@pytest.mark.fault("store: a clock five minutes away from the store's")
-async def test_approvals_end_by_the_stores_time_whatever_the_machines_clock(server: PostgresServer) -> None:
-    services, profile = opened_product(Settings.model_validate({"store": {"url": server.url}}), tools=())
-    services.store.clock = partial(_shifted, 300)
-    try:
-        assert abs(profile.rules.clock() - time.time() - 300) < 60
-        await services.store.get()
-        assert abs(profile.rules.clock() - time.time()) < 60
-    finally:
-        await services.close()
-
-
-def _shifted(seconds: float) -> float:
-    return time.time() + seconds
 
 
 @pytest.mark.fault("store: a store of another product")

@@ -39,6 +39,7 @@ HISTORIES: dict[str, tuple[list[Message], list[Message], Merged]] = {
     "results follow their calls": (CALLED, [RAIN], Merged(2, (RAIN,))),
     "results in a whole history": (CALLED, [*CALLED, RAIN], Merged(2, (RAIN,))),
     "a system prompt is not stored": (COUNTED, [BRIEF, *COUNTED, MORE], Merged(4, (MORE,))),
+    "nothing before a word": ([MORE], [], Merged(1, ())),
     "nor is the first one": ([], [BRIEF, MORE], Merged(0, (MORE,))),
 }
 
