@@ -19,7 +19,7 @@ from task.store.trace_records import Trace
 from tests.support.core import local_core
 from tests.support.product import MODEL, product
 from tests.support.stores import opened
-from tests.support.upstream import Received, hanging, http_error
+from tests.support.upstream import Received, http_error
 
 DEFINITION = """\
 initial_prompt_template: "You help the team."
@@ -167,17 +167,6 @@ async def test_a_failed_request_leaves_what_failed_without_the_models_words(tmp_
     assert (trace.status, trace.turns[0].size) == ("failed", 6)
     assert trace.error is not None
     assert trace.error.startswith("the model failed (status 400")
-
-
-async def test_a_client_that_disconnects_leaves_a_cancelled_trace(tmp_path: Path) -> None:
-    async with product(hanging(says("Well, ")), tmp_path=tmp_path) as p:
-        async with asyncio.timeout(20):
-            asking = asyncio.create_task(p.reader.ask("Hi"))
-            await p.upstream.received(1)
-            asking.cancel()
-            await asyncio.wait({asking})
-        [trace] = await traces(tmp_path)
-    assert trace.status == "cancelled"
 
 
 @pytest.mark.fault("store: no database at the start")

@@ -99,6 +99,9 @@ async def test_a_long_argument_is_stored_as_a_file_and_shortened_for_the_model_a
     assert p.upstream.requests[2].messages[2] == p.upstream.requests[1].messages[2]
 
 
+Forge = Callable[[dict[str, Any]], None]
+
+
 def other_result(state: dict[str, Any]) -> None:
     state[TOOL_CALL_HISTORY_KEY][1]["content"] = "9999"
 
@@ -113,9 +116,7 @@ def signature_outside_ascii(state: dict[str, Any]) -> None:
     "state: a signature that is not ASCII, or any other value in a state", case="signature_outside_ascii"
 )
 @pytest.mark.parametrize("forge", [other_result, signature_outside_ascii])
-async def test_a_tampered_state_and_that_of_another_user_are_dropped_and_the_chat_continues(
-    forge: Callable[[dict[str, Any]], None], tmp_path: Path
-) -> None:
+async def test_a_forged_or_foreign_state_is_dropped_and_the_chat_continues(forge: Forge, tmp_path: Path) -> None:
     async with product(SUM, says("It is 1175."), then=says("Yes."), tmp_path=tmp_path) as p:
         await p.reader.ask("25*47?")
         p.other.messages = copy.deepcopy(p.reader.messages)
@@ -190,9 +191,7 @@ async def test_two_hundred_parallel_calls_are_all_answered(tmp_path: Path) -> No
     ids=["401", "context", "404", "error-event", "malformed", "reset", "no-finish"],
 )
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_failing_model_ends_in_a_sentence_never_in_a_swallowed_status(
-    fault: Item, code: str | None, stream: bool, tmp_path: Path
-) -> None:
+async def test_a_failing_model_ends_in_a_sentence(fault: Item, code: str | None, stream: bool, tmp_path: Path) -> None:
     async with product(SUM, fault, tmp_path=tmp_path) as p:
         answer = await p.reader.ask("25*47?", stream=stream)
     assert answer.error is not None
@@ -228,7 +227,7 @@ async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(
     ],
     ids=["empty", "assistant-last", "range", "unknown-key"],
 )
-async def test_a_request_that_cannot_be_answered_is_refused_with_what_to_change(
+async def test_a_wrong_request_is_refused_with_what_to_change(
     body: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     async with product(tmp_path=tmp_path) as p:
@@ -249,9 +248,7 @@ async def test_behind_an_old_core_a_persons_mistake_is_reported_inside_the_strea
 
 @pytest.mark.fault("request: no key")
 @pytest.mark.fault("request: unknown fields")
-async def test_a_missing_key_is_refused_and_unknown_fields_and_attachments_beside_the_messages_are_taken(
-    tmp_path: Path,
-) -> None:
+async def test_a_missing_key_is_refused_and_fields_beside_the_messages_are_taken(tmp_path: Path) -> None:
     attachment = {"type": "text/csv", "title": "report.csv", "url": "files/b/report.csv"}
     body = {**HELLO, "addons": [], "unheard_of": {"a": 1}, "custom_content": {"attachments": [attachment]}}
     async with product(says("Hello."), tmp_path=tmp_path) as p:
@@ -281,6 +278,8 @@ async def test_a_person_who_leaves_stops_the_model_in_every_phase(phase: str, tm
         await watching.aclose()
         await p.upstream.disconnected(1)
         assert p.upstream.disconnects == 1
+    async with opened(sqlite_url(tmp_path / "agent")) as store:
+        assert [trace.status for trace in (await store.traces.list("")).items] == ["cancelled"]
 
 
 SLOW_TOOL = """

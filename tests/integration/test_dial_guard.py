@@ -61,7 +61,7 @@ def nested(depth: int) -> bytes:
 
 @pytest.mark.fault("request: a caller at the DIAL route whom Core does not authenticate")
 @pytest.mark.parametrize("headers", [{}, {"Api-Key": "anything"}, {"Authorization": "Bearer anything"}])
-async def test_with_a_model_of_the_operators_own_the_dial_route_serves_owners_of_keys_only(
+async def test_with_the_operators_own_model_owners_of_keys_are_served(
     headers: Mapping[str, str], tmp_path: Path
 ) -> None:
     async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:

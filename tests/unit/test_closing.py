@@ -50,9 +50,7 @@ async def test_what_fails_or_hangs_keeps_nothing_else_open(caplog: pytest.LogCap
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [TimeoutError, OSError]
 
 
-async def test_a_tool_that_breaks_at_its_end_leaves_the_store_closed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_tool_that_breaks_at_its_end_closes_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "broken.py").write_text(BROKEN_TOOL)
     async with http_api(says("hi"), tmp_path=tmp_path, tool_paths=[str(tmp_path / "broken.py")]) as api:
         assert (await api.complete("?")).status == 200

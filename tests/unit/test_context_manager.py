@@ -245,9 +245,7 @@ def changed(path: Path, content: str) -> None:
 
 @pytest.mark.fault("context: a definition that vanishes while the server runs")
 @pytest.mark.parametrize("cached", [100, 0])
-def test_edits_new_documents_and_fixes_are_taken_up_and_a_vanished_definition_stays_in_use(
-    tmp_path: Path, cached: int
-) -> None:
+def test_edits_are_taken_up_and_a_vanished_definition_stays_in_use(tmp_path: Path, cached: int) -> None:
     options = ContextOptions(cached_documents=cached)
     context = manager(tmp_path, DEFINITION, options, docs__notes_md="Notes.", critic_md="Doubt.")
     assert not context.reload()

@@ -55,9 +55,7 @@ async def answering(handler: Handler) -> AsyncGenerator[str]:
         yield url
 
 
-async def test_a_file_and_its_metadata_are_found_by_every_spelling_of_its_url(
-    files: DialFiles, core: CoreFiles
-) -> None:
+async def test_a_file_is_found_by_every_spelling_of_its_url(files: DialFiles, core: CoreFiles) -> None:
     stored = await core.put("dir/my%20report%231.csv", b"1,2\n", type="text/csv")
     for prefix in ("", f"{core.base_url}/v1/", " "):
         url = prefix + core.url("dir/my%20report%231.csv")
@@ -69,9 +67,7 @@ async def test_a_file_and_its_metadata_are_found_by_every_spelling_of_its_url(
     assert (await files.download(core.url("отчёт 100%.csv"), KEY, MEGABYTE)).content == b"x"
 
 
-async def test_an_upload_outside_a_request_goes_into_the_files_home_under_a_unique_and_valid_name(
-    files: DialFiles, core: CoreFiles
-) -> None:
+async def test_an_upload_goes_home_under_a_unique_and_valid_name(files: DialFiles, core: CoreFiles) -> None:
     urls = [await files.upload("my chart #1.png", b"png", "image/png", KEY) for _ in range(2)]
     assert urls[0] != urls[1]
     for url in urls:
@@ -161,9 +157,7 @@ async def test_an_endpoint_below_a_path_is_part_of_its_urls(pool: AsyncDialClien
 
 
 @pytest.mark.fault("file: an attachment that cannot be read")
-async def test_a_missing_file_and_one_without_access_or_over_the_limit_say_what_to_do(
-    files: DialFiles, core: CoreFiles
-) -> None:
+async def test_a_file_that_cannot_be_read_says_what_to_do(files: DialFiles, core: CoreFiles) -> None:
     async with CoreFiles.of(core.base_url, "key-two") as other:
         theirs = (await other.put("a.csv")).json["url"]
     advice = {
@@ -181,9 +175,7 @@ async def test_a_missing_file_and_one_without_access_or_over_the_limit_say_what_
         await files.download(core.url("a"), KEY, 999)
 
 
-async def test_each_request_has_its_own_key_and_a_dead_one_is_explained_without_showing_it(
-    files: DialFiles, core: CoreFiles
-) -> None:
+async def test_a_dead_key_is_explained_without_showing_it(files: DialFiles, core: CoreFiles) -> None:
     one, more, two = [await files.principal(key) for key in ("key-one", "key-one-more", "key-two")]
     assert one == more != two
     await core.put("a", b"content")

@@ -211,9 +211,7 @@ async def test_text_that_waits_for_the_end_of_the_answer_is_not_held_back() -> N
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_caller_who_leaves_ends_the_producer_without_noise(
-    stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_caller_who_leaves_ends_the_producer(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def write(request: Request, response: Response) -> None:

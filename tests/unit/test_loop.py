@@ -74,9 +74,7 @@ class Timed(LoopObserver):
     ],
     ids=["word", "call", "thought", "failure"],
 )
-async def test_what_the_model_waits_for_are_stages_whose_time_is_not_the_models(
-    then: Reply, statuses: tuple[str, str]
-) -> None:
+async def test_what_the_model_waits_for_are_stages_of_their_own(then: Reply, statuses: tuple[str, str]) -> None:
     waiting, choice, timed = (
         Reply((Waiting("In line"), Waiting("Loading the model"), Pause(2.0))),
         RecordingChoice(),
@@ -135,9 +133,7 @@ async def test_a_tool_that_hangs_is_stopped_and_the_run_continues() -> None:
     [(ProviderError("gone", status_code=500), None), (Finish("content_filter"), "content_filter")],
     ids=["error", "filter"],
 )
-async def test_a_failing_model_is_an_outcome_and_what_was_written_and_called_before_stays(
-    ending: ProviderError | Finish, code: str | None
-) -> None:
+async def test_what_a_failing_model_wrote_and_called_stays(ending: ProviderError | Finish, code: str | None) -> None:
     messages, choice = [user("2+2?")], RecordingChoice()
     model = ScriptedModel(wants("add"), Reply((TextDelta("Half an ans"), ending)))
     outcome = await run(loop(model), messages, choice)

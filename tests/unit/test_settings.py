@@ -83,9 +83,7 @@ def test_what_kubernetes_puts_into_the_environment_for_services_is_no_setting(tm
         ("AGENT_DIAL_ENDPOINT", "http://core", "is not a setting; the nearest is DIAL_ENDPOINT"),
     ],
 )
-def test_a_wrong_variable_is_one_line_with_its_name_and_the_fix(
-    tmp_path: Path, variable: str, value: str, words: str
-) -> None:
+def test_a_wrong_variable_is_named_with_the_fix(tmp_path: Path, variable: str, value: str, words: str) -> None:
     message = refusal(tmp_path, {variable: value})
     assert words in message
     assert variable in message
@@ -146,9 +144,7 @@ def test_a_wrong_yaml_file_is_one_line_too(tmp_path: Path, content: str, words: 
          "deployments.tools[0].deploymnt: unknown."),
     ],
 )  # fmt: skip
-def test_a_fault_inside_a_setting_is_named_by_its_path_whatever_its_source(
-    tmp_path: Path, key: str, value: object, words: str, source: str
-) -> None:
+def test_a_fault_inside_a_setting_is_named(tmp_path: Path, key: str, value: object, words: str, source: str) -> None:
     variable, environ = f"AGENT_{key.upper().replace('.', '__')}", dict[str, str]()
     if "environment" in source:
         environ[variable] = json.dumps(value)
@@ -186,9 +182,7 @@ def test_a_fault_inside_a_setting_is_named_by_its_path_whatever_its_source(
         ),
     ],
 )
-def test_a_limit_of_time_that_is_never_reached_stops_the_start(
-    environ: dict[str, str], words: str, tmp_path: Path
-) -> None:
+def test_a_limit_that_is_never_reached_stops_the_start(environ: dict[str, str], words: str, tmp_path: Path) -> None:
     assert words in refusal(tmp_path, environ)
     for name in ("AGENT_LIMITS__TOOL_SECONDS", "AGENT_LIMITS__RUN_SECONDS"):  # defaults give way
         assert load_settings(environ={name: "5"}, directory=tmp_path).rag.seconds == 900

@@ -132,9 +132,7 @@ def test_an_error_is_counted_by_its_class_never_by_its_text(error: BaseException
 
 @pytest.mark.fault("observability: a collector without the packages for it")
 @pytest.mark.fault("observability: a folder of shared metrics that is missing")
-def test_what_telemetry_cannot_work_without_stops_the_start_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_telemetry_needs_stops_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "task.telemetry.otel", None)
     settings = Settings.model_validate({"otel_exporter_otlp_endpoint": "http://127.0.0.1:9", "data_dir": tmp_path})
     with pytest.raises(SettingsError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT needs .* pip install [^\n]*\[otel\]'\.$"):

@@ -102,9 +102,7 @@ def drawn(*numbers: int) -> Incoming:
     ],
     ids=["all-deleted", "latest-four", "one-deleted", "within-the-room"],
 )
-async def test_the_latest_pictures_of_answers_are_shown_with_the_question_after_them(
-    sizes: dict[int, int], shown: list[list[int]]
-) -> None:
+async def test_the_latest_pictures_of_answers_are_shown_again(sizes: dict[int, int], shown: list[list[int]]) -> None:
     incoming = [
         Incoming(Role.USER, "Draw"), drawn(1, 2, 3), Incoming(Role.USER, "More"), drawn(4, 5, 4, 6),
         Incoming(Role.USER, "Which is best?"),
