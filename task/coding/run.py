@@ -140,7 +140,7 @@ class Work:
         except asyncio.CancelledError:
             result, reason = "interrupted", "interrupted"
         except SnapshotError as error:
-            result, reason, kept = "failed", str(error), False
+            result, reason, kept = "failed", str(error), not self.checkpoints.legs
         except ProviderError as error:
             result, reason = "failed", error.display_message or explained(error, self._asked)
         except (AgentError, ValueError) as error:
