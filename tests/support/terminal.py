@@ -23,21 +23,12 @@ import termios
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pyte
 from pyte.screens import HistoryScreen
 
 SECONDS = 80  # generous: the machine may be busy with other tests
-KEYS = {
-    "enter": "\r",
-    "ctrl-c": "\x03",
-    "ctrl-d": "\x04",
-    "tab": "\t",
-    "escape": "\x1b",
-    "up": "\x1b[A",
-    "down": "\x1b[B",
-}
+KEYS = {"enter": "\r", "ctrl-c": "\x03", "ctrl-d": "\x04", "tab": "\t", "up": "\x1b[A"}
 # The terminal becomes the controlling one of the command's session, so that closing it hangs the command up.
 IN_CONTROL = "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 SEQUENCE = re.compile(
@@ -202,17 +193,12 @@ async def terminal(
     """Run a command in a terminal of its own; both end with the block."""
     master, slave = os.openpty()
     _set_size(slave, columns, rows)
-    ends: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave}
     variables = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **environ}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-ISc", IN_CONTROL, *command, cwd=folder, env=variables, start_new_session=True, **ends
-        )
-    except BaseException:
-        os.close(master)
-        raise
-    finally:
-        os.close(slave)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-ISc", IN_CONTROL, *command,
+        cwd=folder, env=variables, start_new_session=True, stdin=slave, stdout=slave, stderr=slave,
+    )  # fmt: skip
+    os.close(slave)
     window = Terminal(master, process, columns, rows)
     try:
         yield window
