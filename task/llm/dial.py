@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypedDict, cast
 from urllib.parse import quote
 
 import aiohttp
-import orjson
 from cachetools import TTLCache
 
 from task.conversation.messages import Message
@@ -18,7 +16,7 @@ from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import ProviderProfile, RequestBodies, profile_for
 from task.llm.failures import CORE
-from task.llm.transport import RETRIES, Retries, answer_bytes
+from task.llm.transport import RETRIES, Retries, answer_bytes, listing
 from task.llm.window import ANSWER_TOKENS
 
 
@@ -83,6 +81,7 @@ def deployment_url(endpoint: str, deployment: str, api_version: str | None) -> s
 KEPT_SECONDS = 300
 MISSED_SECONDS = 60  # Core reads its configuration again that often
 _NOT_LISTED = frozenset({403, 404})
+_SECONDS = 5.0  # for an answer of Core's
 
 
 class ModelListings:
@@ -95,8 +94,8 @@ class ModelListings:
 
     async def accepts_images(self, model: str, api_key: str) -> bool:
         """Whether the model's listing has pictures among its input types; False if it is not available."""
-        listing = await self._listing(model, api_key)
-        types = cast("list[str]", listing.get("input_attachment_types") or [])
+        found = await self._listing(model, api_key)
+        types = cast("list[str]", found.get("input_attachment_types") or [])
         return any(kind == "*/*" or kind.startswith("image/") for kind in types)
 
     async def request_tokens(self, model: str, api_key: str) -> int | None:
@@ -111,8 +110,8 @@ class ModelListings:
 
     async def chat_models(self, api_key: str) -> list[str]:
         """The ids of the chat models that the caller may use, in Core's order; empty if Core does not answer."""
-        listing = await self._get("/openai/models", api_key)
-        items = cast("list[dict[str, Any]]", (listing or {}).get("data") or [])
+        found = await self._get("/openai/models", api_key)
+        items = cast("list[dict[str, Any]]", (found or {}).get("data") or [])
         return [str(item["id"]) for item in items if (item.get("capabilities") or {}).get("chat_completion")]
 
     async def lacks(self, deployment: str, api_key: str) -> bool:
@@ -120,35 +119,31 @@ class ModelListings:
         lacking = self._lacking.get(deployment)
         if lacking is None:
             name = quote(deployment, safe="")
-            statuses = {(await self._answer(f"/openai/models/{name}", api_key))[0]}
+            statuses = {await self._status(f"/openai/models/{name}", api_key)}
             if 200 not in statuses:
-                statuses.add((await self._answer(f"/openai/applications/{name}", api_key))[0])
+                statuses.add(await self._status(f"/openai/applications/{name}", api_key))
             lacking = statuses <= _NOT_LISTED
             if not statuses & {401, 403}:  # those are about this caller only
                 self._lacking[deployment] = lacking
         return lacking
 
     async def _listing(self, model: str, api_key: str) -> dict[str, Any]:
-        listing = self._kept.get(model)
-        if listing is None:
-            listing = await self._get(f"/openai/models/{quote(model, safe='')}", api_key)
-            if listing is None:
+        found = self._kept.get(model)
+        if found is None:
+            found = await self._get(f"/openai/models/{quote(model, safe='')}", api_key)
+            if found is None:
                 return {}
-            self._kept[model] = listing
-        return listing
+            self._kept[model] = found
+        return found
 
     async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
-        status, body = await self._answer(path, api_key)
-        with suppress(orjson.JSONDecodeError):
-            content = orjson.loads(body) if status == 200 else None
-            return cast("dict[str, Any]", content) if isinstance(content, dict) else None
-        return None
+        found = await listing(self._session, f"{self._endpoint}{path}", core_headers(api_key), _SECONDS)
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
-    async def _answer(self, path: str, api_key: str) -> tuple[int | None, bytes]:
+    async def _status(self, path: str, api_key: str) -> int | None:
+        url, timeout = f"{self._endpoint}{path}", aiohttp.ClientTimeout(_SECONDS)
         try:
-            async with self._session.get(
-                f"{self._endpoint}{path}", headers=core_headers(api_key), timeout=aiohttp.ClientTimeout(5)
-            ) as response:
-                return response.status, await response.read()
+            async with self._session.get(url, headers=core_headers(api_key), timeout=timeout) as response:
+                return response.status
         except (aiohttp.ClientError, TimeoutError):
-            return None, b""
+            return None
