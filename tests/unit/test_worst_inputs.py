@@ -11,8 +11,7 @@ from task.conversation.inputs import _decision
 from task.conversation.sources import Sources
 from task.documents.html import letters
 from task.documents.xlsx import shown_as
-from task.llm.call_formats import OfferedTools
-from task.llm.text_calls import TextScanner
+from task.llm.text_calls import OfferedTools, TextScanner
 from task.output.charts import _inert
 from task.permissions.facts import _is_number
 from task.permissions.icerc import Brief, _numbers
