@@ -34,7 +34,7 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
         return Merged(len(stored), tuple(sent))
     for mine, theirs in zip(old, _blocks(sent), strict=False):
         known = len(theirs)
-        if not _same(mine, theirs):  # the client may have added results to our last block
+        if not _same(_up_to(mine, theirs[-1]), theirs):  # the client may have added results to our last block
             while known and theirs[known - 1].role is Role.TOOL:
                 known -= 1
             if not (known and _same(mine, theirs[:known])):
@@ -58,6 +58,14 @@ def _blocks(messages: Sequence[Message]) -> list[list[Message]]:
         else:
             blocks.append([message])
     return blocks
+
+
+def _up_to(mine: Sequence[Message], last: Message) -> Sequence[Message]:
+    # A client that sends a result again does not have what we answered to it.
+    sent_again = [
+        n for n, message in enumerate(mine, 1) if last.tool_call_id and message.tool_call_id == last.tool_call_id
+    ]
+    return mine[: sent_again[-1]] if sent_again else mine
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:

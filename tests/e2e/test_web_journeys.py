@@ -142,22 +142,6 @@ async def test_an_answer_is_copied_and_the_colours_stay_chosen(tmp_path: Path, s
         await expect(p.page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, size: tuple[int, int]) -> None:
-    items = (*SUM, wants("calculator", expression="2+2"), says("4"))
-    async with person(*items, tmp_path=tmp_path, size=size) as p:
-        await p.asks("What is 25*47?")
-        await p.starts_a_new_conversation()
-        await p.asks("What is 2+2?")
-        await p.page.goto(f"{p.url}/#/traces")
-        await p.page.locator(".traces-list").get_by_role("link", name="What is 25*47?").click()
-        await expect(p.page.locator(".step")).to_have_count(4)
-        await p.page.get_by_role("button", name="calculator").last.click()
-        await expect(p.page.locator(".payload").filter(visible=True)).to_contain_text("25*47")
-        await p.page.get_by_label("Compare with").select_option(index=1)
-        await expect(p.page.locator(".waterfall")).to_have_count(2)
-        await expect(p.page.get_by_text("The runs differ from step 1 on.")).to_be_visible()
-
-
 async def test_a_page_that_wants_a_key_asks_for_it_once(tmp_path: Path, size: tuple[int, int]) -> None:
     key = await key_of("ada", tmp_path)
     async with person(says("Hello, Ada!"), tmp_path=tmp_path, size=size, http={"mode": "keys"}) as p:

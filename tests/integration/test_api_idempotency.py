@@ -14,8 +14,7 @@ from task.llm.scripted import says, wants
 from tests.support.api_client import agent, waiting
 from tests.support.http_api import Api, http_api, key_of, said
 from tests.support.replies import Reply
-from tests.support.upstream import dripping, hanging, http_error
-from tests.support.waiting import until
+from tests.support.upstream import dripping, http_error
 
 SLOW = dripping(says(*("word " for _ in range(4))), seconds=0.0005)
 BODIES: dict[str, dict[str, Any]] = {
@@ -151,24 +150,3 @@ async def test_a_request_that_was_refused_leaves_its_key_free(
         refused = await keyed(api, "/chat", body)
         corrected = await keyed(api, "/chat", BODIES["/chat"])
     assert (refused.status, corrected.status) == (status, 200)
-
-
-async def test_a_run_that_was_asked_for_twice_is_not_ended_while_somebody_listens(tmp_path: Path) -> None:
-    endless = hanging(says("Half", " a sentence"), chunks=1)
-    async with http_api(endless, endless, tmp_path=tmp_path, http={"detach_seconds": 2}) as api:
-        run, _ = [(await keyed(api, "/runs", BODIES["/runs"])).json for _ in range(2)]
-        listening = asyncio.ensure_future(api.events(run["run_id"]))
-        # The time of this one begins after the other's, so its end shows that the other's is over too.
-        alone = (await keyed(api, "/runs", BODIES["/runs"], "another")).json
-
-        async def status(run_id: str) -> str:
-            return (await api.get(f"/runs/{run_id}")).json["status"]
-
-        async def over() -> bool:
-            return await status(alone["run_id"]) == "cancelled"
-
-        await until(over)
-        kept = await status(run["run_id"])
-        await api.post(f"/runs/{run['run_id']}/cancel")
-        events = await asyncio.wait_for(listening, 20)
-    assert (kept, events[-1]["status"]) == ("running", "cancelled")

@@ -18,15 +18,25 @@ from tests.support.api_client import NOTES, behind_core
 from tests.support.core import API_KEY, served
 from tests.support.http_api import Api, http_api, key_of, said
 
+KEYS: dict[str, Any] = {"http": {"mode": "keys"}}
+CHAT = "/v1/chat/completions"
+
 
 @pytest.mark.fault("http api: no key, or a wrong one")
-async def test_without_a_key_or_with_a_wrong_one_nothing_is_given(tmp_path: Path) -> None:
-    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
+async def test_without_a_key_or_with_a_wrong_one_nothing_is_given_or_read(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, **KEYS) as api:
         for caller in (api, api.with_key("dga-wrong"), api.with_key("ü")):
             for path in ("/traces", "/v1/models", "/sessions", "/v1/files", "/approvals"):
                 assert (await caller.get(path)).status == 401, path
             reply = await caller.complete("?")
             assert (reply.status, reply.error["type"]) == (401, "authentication_error")
+        malformed = [await api.post(CHAT, {"messages": [said("?")], "temperature": 9}), await api.post("/chat", {})]
+        malformed.append(await api.call("POST", CHAT, data=b"{", headers={"Content-Type": "application/json"}))
+        assert [reply.status for reply in (*malformed, await api.get("/traces?limit=none"))] == [401] * 4
+        for path in ("/v1/files", CHAT, "/v1/responses", "/chat", "/runs", "/markdown"):
+            kind = "multipart/form-data; boundary=x" if path == "/v1/files" else "application/json"
+            head = f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: {kind}\nContent-Length: 7000000\n\n"
+            assert (await first_line(api, head)).startswith("HTTP/1.1 401"), path
         assert api.upstream.requests == []
 
 
@@ -222,8 +232,6 @@ async def test_a_token_that_is_no_jwt_is_shown_to_core_as_a_token_when_it_is_no_
     assert seen == [("opaque", None), (None, "Bearer opaque"), ("other", None), (None, "Bearer other")]
 
 
-KEYS: dict[str, Any] = {"http": {"mode": "keys"}}
-CHAT = "/v1/chat/completions"
 FRIEND = "https://friend.example"
 # What openai's client in a browser sends along.
 STAINLESS = "authorization, content-type, x-stainless-arch, x-stainless-os, x-stainless-retry-count"
@@ -240,27 +248,6 @@ async def first_line(api: Api, head: str) -> str:
     finally:
         writer.close()
         await writer.wait_closed()
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [("/v1/files", "multipart/form-data; boundary=x"), (CHAT, "application/json"),
-     ("/v1/responses", "application/json"), ("/chat", "application/json"), ("/runs", "application/json"),
-     ("/markdown", "application/json")],
-)  # fmt: skip
-async def test_without_a_key_no_body_is_read(path: str, kind: str, tmp_path: Path) -> None:
-    head = f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: {kind}\nContent-Length: 7000000\n\n"
-    async with http_api(tmp_path=tmp_path, **KEYS) as api:
-        line = await first_line(api, head)
-    assert line.startswith("HTTP/1.1 401")
-
-
-async def test_without_a_key_a_malformed_request_is_a_401_like_any_other(tmp_path: Path) -> None:
-    async with http_api(tmp_path=tmp_path, **KEYS) as api:
-        bodies = [await api.post(CHAT, {"messages": [said("?")], "temperature": 9}), await api.post("/chat", {})]
-        cut = await api.call("POST", CHAT, data=b"{", headers={"Content-Type": "application/json"})
-        query = await api.get("/traces?limit=none")
-    assert [reply.status for reply in (*bodies, cut, query)] == [401] * 4
 
 
 async def pieces(size: int) -> AsyncGenerator[bytes]:

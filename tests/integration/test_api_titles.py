@@ -58,17 +58,6 @@ async def test_a_person_s_conversation_gets_a_title_whose_tokens_are_counted(tmp
         assert len(api.upstream.requests) == 3
 
 
-async def test_another_answer_to_the_first_question_needs_no_other_title(tmp_path: Path) -> None:
-    async with http_api(says("No."), says("Named"), then=says("Again."), tmp_path=tmp_path) as api:
-        session_id = await asked(api, "Several\nlines")
-        await titled(api, session_id, "Named")
-        branch = (await api.post(f"/session/{session_id}/branch", {"keep": 0})).json["session_id"]
-        await asked(api, "Several\nlines", session_id=branch)
-        await asked(api, "And then?", session_id=branch)
-        assert len(api.upstream.requests) == 4
-        assert (await api.get(f"/session/{branch}")).json["title"] == "Named"
-
-
 @pytest.mark.fault("http api: a title that cannot be made, comes too late, or was asked for by the conversation")
 async def test_a_title_that_cannot_be_made_leaves_the_question(tmp_path: Path) -> None:
     async with http_api(says("No."), http_error(400), says("x"), tmp_path=tmp_path) as api:

@@ -25,7 +25,6 @@ from task.telemetry.metrics import PrometheusMetrics
 from tests.support.collector import attributes, collector, silent_collector
 from tests.support.http_api import http_api, said
 from tests.support.ports import free_port
-from tests.support.product import product
 from tests.support.up import dial_agent
 from tests.support.upstream import http_error
 
@@ -98,22 +97,6 @@ async def test_attributes_are_those_of_the_conventions_or_our_own(tmp_path: Path
     assert found["invoke_agent"]["dial_agent.status"] == "failed"
     assert found["invoke_agent"]["dial_agent.trace_id"].startswith("trace_")
     assert {span.status.code for span in spans if span.name.startswith("invoke_agent")} == {2}
-
-
-@pytest.mark.system
-async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> None:
-    async with (
-        collector() as (url, spans),
-        product(says("Hello."), tmp_path=tmp_path, otel_exporter_otlp_endpoint=url) as p,
-    ):
-        p.reader.headers, p.reader.conversation_id = HEADERS, "bucket/SECRET title"
-        await p.reader.ask("Hi")
-        [request] = p.upstream.requests
-    assert {span.trace_id.hex() for span in spans} == {TRACE}
-    run = attributes(spans[-1])
-    assert (run["dial_agent.door"], len(run["gen_ai.conversation.id"])) == ("dial", 32)
-    assert "SECRET" not in str(spans)
-    assert request.headers["traceparent"].split("-")[1] == TRACE
 
 
 @pytest.mark.fault("observability: a collector that is absent, fails or never answers")

@@ -45,7 +45,6 @@ class Client:
         self.whole = session_id is None if whole is None else whole
         self.history: list[dict[str, Any]] = []
         self.finish_reason: str | None = None
-        self.key: str | None = None  # what the next requests are called
 
     async def send(self, *messages: dict[str, Any]) -> dict[str, Any]:
         """Send the messages and keep the assistant's answer in the history."""
@@ -58,14 +57,16 @@ class Client:
         """The assistant's answer to a request; it is not added to the history."""
         reply = await self.post(*messages)
         assert reply.status == 200, reply.text
-        return self._joined(reply.chunks) if self.stream else self._whole(reply.json)
+        if self.stream:
+            return self._joined(reply.chunks)
+        self.finish_reason = reply.json["choices"][0]["finish_reason"]
+        return reply.json["choices"][0]["message"]
 
     async def post(self, *messages: dict[str, Any]) -> Reply:
         session = {"session_id": self.session_id} if self.session_id is not None else {}
         sent = self.history if self.whole else messages
         body = {"tools": [LOOKUP], "stream": self.stream, "messages": sent, **session}
-        headers = {"Idempotency-Key": self.key} if self.key is not None else {}
-        return await self.api.post("/v1/chat/completions", body, headers=headers)
+        return await self.api.post("/v1/chat/completions", body)
 
     async def decide(self, word: str) -> dict[str, Any]:
         """The answer to a decision about the question that the agent has just put."""
@@ -76,10 +77,6 @@ class Client:
         [call] = self.history[-1]["tool_calls"]
         assert call["function"]["name"] == "lookup"
         return await self.send({"role": "tool", "tool_call_id": call["id"], "content": content})
-
-    def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.finish_reason = body["choices"][0]["finish_reason"]
-        return body["choices"][0]["message"]
 
     def _joined(self, chunks: list[dict[str, Any]]) -> dict[str, Any]:
         deltas = [chunk["choices"][0]["delta"] for chunk in chunks]

@@ -54,12 +54,6 @@ def cite(url: str, title: str, quote: str) -> Message:
 
 
 @tool(effects={Effect.READ})
-def count_up(to: int) -> str:
-    """Count from 1, a line for each number."""
-    return "\\n\\n".join(map(str, range(1, to + 1)))
-
-
-@tool(effects={Effect.READ})
 def make_table(rows: int) -> Message:
     """Make a table of so many rows."""
     notes = {12: "=1+1"}
