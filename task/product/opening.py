@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from task.llm.transport import READ_SECONDS, new_session
 from task.loop import Limits
 from task.product import parts
 from task.product.backends import BACKENDS, Backend
-from task.product.profile import Profile, Services, no_tools
+from task.product.profile import Profile, Services
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, process_environment
 from task.settings.installation import STATE_KEY, installation_secret
@@ -111,41 +112,20 @@ def opened(
         session.detach()  # it has no connections yet
         raise
     workspaces, key = _Workspaces(settings), settings.dial_api_key
-    services = Services(
-        endpoint,
-        session,
-        files,
-        listings,
-        store,
-        mcp,
-        telemetry,
-        redis,
-        key.get_secret_value() if key else "",
-        (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, backend.close),
-    )
-    tools_of = workspaces.tools if settings.coding.workspaces else no_tools
-    return services, _profile(settings, backend, context, own, tools_of, rules, files)
+    core_key = key.get_secret_value() if key else ""
+    closes = (*(tool.close for tool in own if tools is None), mcp.close, workspaces.close, backend.close)
+    services = Services(endpoint, session, files, listings, store, mcp, telemetry, redis, core_key, closes)
+    profile = replace(_profile(settings, backend, files), context=context, tools=own, rules=rules)
+    return services, replace(profile, workspace_tools=workspaces.tools) if settings.coding.workspaces else profile
 
 
-def _profile(
-    settings: Settings,
-    backend: Backend,
-    context: LiveContext | None,
-    tools: Sequence[BaseTool],
-    workspace_tools: Callable[[Caller], Awaitable[list[BaseTool]]],
-    rules: ApprovalRules,
-    files: DialFiles,
-) -> Profile:
+def _profile(settings: Settings, backend: Backend, files: DialFiles) -> Profile:
     limits, model = settings.limits, settings.llm
     top_k = {"top_k": model.top_k} if model.top_k is not None else {}
     return Profile(
         backend,
         settings.deployment_name,
         settings.system_prompt or SYSTEM_PROMPT,
-        context,
-        tools=tools,
-        workspace_tools=workspace_tools,
-        rules=rules,
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
         options=ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=top_k),
         offloader=Offloader(files, limits.offload_chars),

@@ -76,16 +76,10 @@ def default_tools(
         SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
     """
     endpoint, limits, rag, chosen = settings.dial_endpoint, settings.limits, settings.rag, settings.deployments
-    readings = Readings(
-        files or UnpooledFiles(endpoint),
-        ReaderPool(
-            ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes),
-            processes=limits.reader_processes,
-        ),
-        max_size=limits.max_download_bytes,
-        seconds=rag.cache_seconds,
-        store=redis,
-    )
+    reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
+    pool = ReaderPool(reading, processes=limits.reader_processes)
+    most, kept = limits.max_download_bytes, rag.cache_seconds
+    readings = Readings(files or UnpooledFiles(endpoint), pool, max_size=most, seconds=kept, store=redis)
     tools: list[BaseTool] = [FileContentExtractionTool(endpoint, readings=readings)]
     if rag.enabled and (rag.embeddings or EmbeddingEnvironment(rag.python).possible):
         tools.append(_rag_tool(settings, readings, session, chat_model))
@@ -97,9 +91,8 @@ def default_tools(
         )
     access = DeploymentAccess(session, files, limits.max_upload_bytes) if session and files else DeploymentAccess()
     if chosen.image != "off":
-        tools.append(
-            ImageGenerationTool(endpoint, deployment=chosen.image, seconds=chosen.image_seconds, access=access)
-        )
+        image, seconds = chosen.image, chosen.image_seconds
+        tools.append(ImageGenerationTool(endpoint, deployment=image, seconds=seconds, access=access))
     tools += [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
     if files:
         tools += [ReadFileLinesTool(files), SearchInFileTool(files)]
