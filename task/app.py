@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -84,17 +85,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         warnings = profile.without_effect(deployment, parsed.options)
         # Of our own making, because a rating names it: knowing the id is enough to rate the answer.
         response.set_response_id(response_id := f"{RESPONSE}{uuid4()}")
-        start = TraceStart(
-            OWNER,
-            "dial",
-            deployment,
-            parsed.options,
-            (user(parsed.incoming[-1].text()),),
-            history=len(parsed.incoming) - 1,
-            content=self.settings.trace_content,
-            warnings=warnings,
-            response_id=response_id,
-        )
+        asked, content = (user(parsed.incoming[-1].text()),), self.settings.trace_content
+        start = TraceStart(OWNER, "dial", deployment, parsed.options, asked, len(parsed.incoming) - 1, content=content)
+        start = replace(start, warnings=warnings, response_id=response_id)
         with response.create_single_choice() as choice:
             try:
                 async with recorded(services.store, start) as observer:
