@@ -42,8 +42,10 @@ class LIALManager:
         *,
         adapter: LLMAdapterInterface | None = None,
     ) -> None:
-        self._provider, self._settings, self._context = llm_provider, llm_settings, dcm_manager
+        self._provider, self._given, self._context = llm_provider, llm_settings, dcm_manager
         self._adapter = adapter
+        self._open: Callable[[], tuple[Services, Profile]] | None = None
+        self._key = ""  # for DIAL Core
 
     def initialize(self) -> None:
         """Prepare the adapter of the provider.
@@ -54,11 +56,11 @@ class LIALManager:
         if self._adapter is not None:
             return
         try:
-            settings = model_tree(self._provider, self._settings)
+            settings = model_tree(self._provider, self._given)
         except SettingsError as error:
             raise LIALInitError(str(error)) from error
-        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
-        self._adapter = _ModelAdapter(partial(opened, settings, tools=()), key)
+        self._open = partial(opened, settings, tools=())
+        self._key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
 
     def send_messages(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """The response of the model.
@@ -67,36 +69,27 @@ class LIALManager:
             LIALError: it did not answer.
             ComponentInitError: `initialize` was not called.
         """
-        if self._adapter is None:
+        if self._adapter is None and self._open is None:
             raise ComponentInitError("LIALManager.initialize() comes first.")
         prompt = self._context.get_initial_prompt() if self._context is not None else None
         try:
             if prompt and not any(message["role"] == "system" for message in messages):
                 messages = [system(prompt).as_dict(), *messages]
-            return self._adapter.send_messages(messages)
+            if self._adapter is not None:
+                return self._adapter.send_messages(messages)
+            return run_blocking(self._answered, [message_from(message) for message in messages])
         except LIALError:
             raise
         except (AgentError, KeyError, TypeError, ValueError) as error:
             raise LIALError(str(error)) from error
 
-
-class _ModelAdapter(LLMAdapterInterface):
-    """Asks a model once, without tools of ours; each request opens its own connection. `key` is for DIAL Core."""
-
-    def __init__(self, open_model: Callable[[], tuple[Services, Profile]], key: str) -> None:
-        self._open, self._key = open_model, key
-
-    def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
-        sent = [message_from(message) for message in messages]
-        return run_blocking(self._answered, sent, ModelOptions.requested(options or {}), (options or {}).get("tools"))
-
-    async def _answered(
-        self, messages: Sequence[Message], options: ModelOptions, tools: Sequence[dict[str, Any]] | None
-    ) -> dict[str, Any]:
+    async def _answered(self, messages: Sequence[Message]) -> dict[str, Any]:
+        # Once, without tools of ours, over a connection of its own.
+        assert self._open is not None
         (services, profile), received = self._open(), Accumulator()
         try:
             model = profile.backend.chat_model(profile.model, Caller(self._key, nobody))
-            async for delta in model.stream(messages, list(tools or ()), profile.options_for(options)):
+            async for delta in model.stream(messages, [], profile.options_for(ModelOptions())):
                 received.add(delta)
         finally:
             await services.close()
