@@ -29,7 +29,6 @@ from task.runs.events import (
     StepStarted,
     TaskEnded,
     TaskStarted,
-    WorkspaceChanged,
     as_line,
 )
 from task.tools.toolbox import Pending
@@ -98,9 +97,6 @@ class TerminalOutput:
             case StageClosed(_, name, status):
                 mark, style = ("✗", "red") if status == "failed" else ("✓", "green")
                 self._line(f"{mark} {plain(name)}", style, indent=2)
-            case WorkspaceChanged(files, added, removed):
-                counted = "1 file" if files == 1 else f"{files} files"
-                self._line(f"± {counted} changed, +{added} −{removed}", "cyan", indent=2)
             case TaskEnded():
                 self._ended(event)
             case _:

@@ -35,7 +35,6 @@ from task.runs.events import (
     TaskEnded,
     TaskResult,
     TaskStarted,
-    WorkspaceChanged,
 )
 from task.runs.request import RunOptions
 from task.runs.traces import TraceRecorder, TraceStart, recorded
@@ -258,31 +257,26 @@ class Work:
         return outcome
 
     async def _keep_step(self) -> None:
-        before = self._diffs
-        await self._keep()
+        try:
+            await self.checkpoints.step()
+        finally:  # the conversation is kept where the folder cannot be
+            self._keep_conversation()
         await self.store.runs.save(self.run.run_id)
-        if self._diffs != before:
-            added, removed = sum(item.added for item in self._diffs), sum(item.removed for item in self._diffs)
-            self._emit(WorkspaceChanged(len(self._diffs), added, removed))
 
     async def _keep_last_step(self) -> None:
         if self._began_ns:
             for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
                 self._emit(Noted(sentence))
-        await self._keep()
+        try:
+            await self._keep_step()
+        finally:
+            self._diffs = await self.checkpoints.diffs()
 
     async def _keep_calls(self, _: Grants) -> None:
         # Before a call is decided and runs: after a kill, the process that continues must know that it may have run.
         if len(self._progress.messages) != len(self._saved):
             self._keep_conversation()
         await self.store.runs.save(self.run.run_id)
-
-    async def _keep(self) -> None:
-        try:
-            await self.checkpoints.step()
-        finally:  # the conversation is kept where the folder cannot be
-            self._keep_conversation()
-            self._diffs = await self.checkpoints.diffs()
 
     def _keep_conversation(self) -> None:
         said = conversation(self._progress, self._saved)

@@ -207,16 +207,6 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspaceChanged:
-    """All that the task has changed so far."""
-
-    files: int
-    added: int
-    removed: int
-    type: Literal["changed"] = "changed"
-
-
-@dataclass(frozen=True, slots=True)
 class TaskEnded:
     """How the task ended, and why in a sentence; `tests` existed before and were changed, `tokens` (in, out) are by
     model. The store keeps no `diff`: it is made of the snapshots."""
@@ -271,16 +261,7 @@ AnswerEvent = (
     | RunFinished
 )
 TaskEvent = (
-    TaskStarted
-    | PlanReady
-    | Noted
-    | CommandStarted
-    | CommandEnded
-    | StepStarted
-    | Checkpoint
-    | WorkspaceChanged
-    | TaskEnded
-    | Undone
+    TaskStarted | PlanReady | Noted | CommandStarted | CommandEnded | StepStarted | Checkpoint | TaskEnded | Undone
 )
 RunEvent = AnswerEvent | TaskEvent | AttachmentSaved
 Emit = Callable[[RunEvent], Any]
