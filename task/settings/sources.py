@@ -70,20 +70,17 @@ class SettingSources:
     dotenv: Mapping[str, str]
     document: Translation
 
-    def where(self, setting: Setting) -> str:
-        """The setting's name as its strongest source spells it, and that source."""
+    def where(self, setting: Setting, place: str = "") -> str:
+        """The setting's name as its strongest source spells it, that source, and the place in its value, if any."""
         if setting.path[0] in self.given:
-            return f"{setting.variable} on the command line"
-        if setting.variable in self.environment:
-            return f"{setting.variable} in the environment"
-        if setting.variable in self.dotenv:
-            return f"{setting.variable} in .env"
-        return f"{self.document.spelling(setting.path)} in {self.document.file}"
-
-    def inside(self, setting: Setting, place: str) -> str:
-        """The place in the setting's value, below its dotted key; as the document has it if the value is its own."""
-        elsewhere = setting.path[0] in self.given or setting.variable in (*self.environment, *self.dotenv)
-        return f" {setting.key if elsewhere else self.document.spelling(setting.path)}{place}:" if place else ""
+            found = f"{setting.variable} on the command line"
+        elif setting.variable in self.environment:
+            found = f"{setting.variable} in the environment"
+        elif setting.variable in self.dotenv:
+            found = f"{setting.variable} in .env"
+        else:
+            found = f"{self.document.spelling(setting.path)} in {self.document.file}"
+        return f"{found}: {setting.key}{place}" if place else found
 
 
 def settings_of(model: type[BaseModel], prefix: str, path: SettingPath = ()) -> Iterator[Setting]:
@@ -221,8 +218,8 @@ def _check_seconds(known: Sequence[Setting], settings: Settings, sources: Settin
     for key, seconds, place in given:
         if seconds > most:
             raise SettingsError(
-                f"{sources.where(by_key[key])}:{sources.inside(by_key[key], place)} {seconds:g} seconds are never "
-                f"reached, because {by_key[around].variable} is {most:g}. Lower the one or raise the other."
+                f"{sources.where(by_key[key], place)}: {seconds:g} seconds are never reached, because "
+                f"{by_key[around].variable} is {most:g}. Lower the one or raise the other."
             )
         if key == "limits.tool_seconds":
             around, most = key, seconds
@@ -245,7 +242,7 @@ def _explained(error: ValidationError, known: Sequence[Setting], sources: Settin
         return f"{key} must hold settings of its own, such as {near}. Correct it."
     rest, default = fault["loc"][len(setting.path) :], setting.field.get_default()
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
-    where = f"{sources.where(setting)}:{sources.inside(setting, place)}"
+    where = f"{sources.where(setting, place)}:"
     if fault["type"] == "extra_forbidden":
         return f"{where} unknown. Rename or remove it."
     given = str(fault["input"])
