@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -42,12 +42,6 @@ class HistoryConfig(BaseModel):
     default_initial_messages: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    message: Message
-    timestamp: float
-
-
 class MessageManager:
     """Conversation history with pruning. Source: framework reference, Message Manager.
 
@@ -67,7 +61,7 @@ class MessageManager:
     ) -> None:
         self.config = _checked(config or {})
         self._clock, self._summarise = clock, summarise
-        self._entries: list[_Entry] = []
+        self._entries: list[tuple[Message, float]] = []  # with the Unix time at which each was added
         self.extend([_message(item) for item in self.config.default_initial_messages])
 
     def __len__(self) -> int:
@@ -91,7 +85,7 @@ class MessageManager:
     def extend(self, messages: Sequence[Message]) -> None:
         """Add the messages of a run, in order."""
         now = self._clock()
-        self._entries += [_Entry(message, now) for message in messages]
+        self._entries += [(message, now) for message in messages]
         self.prune_history()
 
     def conversation(self) -> list[Message]:
@@ -101,7 +95,7 @@ class MessageManager:
         """
         result: list[Message] = []
         called: set[str | None] = set()
-        for message in (entry.message for entry in self._entries):
+        for message, _ in self._entries:
             called |= {call.id for call in message.tool_calls}
             if message.role is Role.TOOL and message.tool_call_id not in called:
                 message = assistant(f"Result of {message.name}:\n{message.text()}")
@@ -124,7 +118,7 @@ class MessageManager:
             return (include_roles is None or bool(names & set(include_roles))) and not names & set(exclude_roles or ())
 
         if not for_llm:
-            return [_documented(entry) for entry in self._entries if wanted(entry.message)]
+            return [_documented(*entry) for entry in self._entries if wanted(entry[0])]
         chosen = [message for message in self.conversation() if wanted(message)]
         if not any(message.role is Role.TOOL for message in chosen):
             chosen = [replace(message, tool_calls=()) for message in chosen]
@@ -132,10 +126,10 @@ class MessageManager:
 
     def prune_history(self, preserve_system: bool = True) -> None:
         """Shorten the history if it exceeds its limits; see `task.conversation.pruning`."""
-        messages = [entry.message for entry in self._entries]
+        messages = [message for message, _ in self._entries]
         if fits(messages, self._budget):
             return
-        times = {id(entry.message): entry.timestamp for entry in self._entries}
+        times = {id(message): added for message, added in self._entries}
         summarises, room = self.config.pruning_strategy == "summarize", self._budget
         if summarises:
             room = room.share(_AFTER_A_SUMMARY, 1, self.config.summary_tokens)
@@ -146,16 +140,17 @@ class MessageManager:
             kept = part.with_note(summary(part.dropped, self.config.summary_tokens, self._summarise))
         brief = shortened(kept, self._budget)
         now = self._clock()
-        self._entries = [_Entry(new, times.get(id(old), now)) for old, new in zip(kept, brief, strict=True)]
+        self._entries = [(new, times.get(id(old), now)) for old, new in zip(kept, brief, strict=True)]
 
     def clear_history(self, preserve_system: bool = True) -> None:
-        self._entries = [entry for entry in self._entries if preserve_system and entry.message.role is Role.SYSTEM]
+        self._entries = [entry for entry in self._entries if preserve_system and entry[0].role is Role.SYSTEM]
 
     def serialize(self) -> dict[str, Any]:
         """The history as JSON data."""
-        messages = list(map(_documented, self._entries))
-        for shown, entry in zip(messages, self._entries, strict=True):
-            shown |= {key: value for key, value in entry.message.as_stored().items() if key in _KEPT}
+        messages: list[dict[str, Any]] = []
+        for message, added in self._entries:
+            own = {key: value for key, value in message.as_stored().items() if key in _KEPT}
+            messages.append(_documented(message, added) | own)
         return {
             "messages": messages,
             "max_history_length": self.config.max_length,
@@ -172,7 +167,7 @@ class MessageManager:
         names = {"max_history_length": "max_length"}
         limits = {names.get(key, key): value for key, value in data.items() if key != "messages"}
         try:
-            entries = [_Entry(_message(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
+            entries = [(_message(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FrameworkError(f"This is not a saved history: {type(error).__name__} in its messages.") from error
         self.config = _checked({**self.config.model_dump(), **limits})
@@ -201,9 +196,8 @@ def _message(item: Mapping[str, Any]) -> Message:
     return replace(message, content=message.content or None) if message.tool_calls else message
 
 
-def _documented(entry: _Entry) -> dict[str, Any]:
-    message = entry.message
-    shown: dict[str, Any] = {"role": _role(message), "content": message.content or "", "timestamp": entry.timestamp}
+def _documented(message: Message, added: float) -> dict[str, Any]:
+    shown: dict[str, Any] = {"role": _role(message), "content": message.content or "", "timestamp": added}
     if message.role is Role.TOOL:
         shown |= {"tool_name": message.name, "tool_call_id": message.tool_call_id}
     if message.tool_calls:
