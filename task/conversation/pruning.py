@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf
 
 from task.conversation.messages import INSTRUCTIONS, Message, Role, ToolCall, assistant, unanswered
 
@@ -132,35 +133,33 @@ def cut(
 def _kept_places(
     units: Sequence[Sequence[Message]], costs: Sequence[tuple[int, int]], budget: Budget, *, keep_system: bool
 ) -> set[int]:
-    stays, spent = set[int](), (0, 0)
+    kept = set[int]()
+    room = [inf if limit is None else limit for limit in (budget.messages, budget.tokens)]
 
-    def total(places: Iterable[int]) -> tuple[int, int]:
-        chosen = [costs[place] for place in places]
-        return sum(messages for messages, _ in chosen), sum(tokens for _, tokens in chosen)
+    def left(room: Sequence[float], places: Iterable[int]) -> list[float]:
+        return [limit - sum(costs[place][axis] for place in places) for axis, limit in enumerate(room)]
 
     def keep(places: Sequence[int], *, always: bool = False) -> bool:
-        nonlocal spent
-        messages, tokens = total(set(places) - stays)
-        after = (spent[0] + messages, spent[1] + tokens)
-        if fitting := always or budget.allows(*after):
-            stays.update(places)
-            spent = after
+        new = set(places) - kept
+        after = left(room, new)
+        if fitting := always or min(after) >= 0:
+            kept.update(new)
+            room[:] = after
         return fitting
 
     roles = [unit[0].role for unit in units]
     users = [place for place, role in enumerate(roles) if role is Role.USER]
     systems = [place for place, role in enumerate(roles) if keep_system and role in INSTRUCTIONS]
     others = [place for place, role in enumerate(roles) if not keep_system or role not in INSTRUCTIONS]
-    question = users[-1] if users else 0
+    question, half = users[-1] if users else 0, left([limit / 2 for limit in room], systems[:1])
     keep([*systems[:1], *users[-1:]], always=True)
     # The model has not seen the results of the last step yet: without them it would repeat the calls.
     if others and units[others[-1]][0].tool_calls:
         keep(others[-1:], always=True)
     keep(users[:1])
-    share, taken = budget.share(0.5) if others else budget, systems[:1]
     for place in reversed(systems[1:]):
-        taken.append(place)
-        if not share.allows(*total(taken)) or not keep([place]):
+        half = left(half, [place])
+        if (others and min(half) < 0) or not keep([place]):
             break
     steps, turns = [[place] for place in others if place > question], list[list[int]]()
     for place in others:
@@ -171,7 +170,7 @@ def _kept_places(
     for places in [*reversed(steps), *reversed(turns)]:
         if not keep(places):
             break
-    return stays
+    return kept
 
 
 def shortened(

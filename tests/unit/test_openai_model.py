@@ -134,12 +134,6 @@ async def test_other_contents_of_a_delta_are_read(
         assert await deltas(session, peer) == [expected, Finish("stop")]
 
 
-async def test_an_incomplete_last_line_after_the_finish_is_ignored(session: aiohttp.ClientSession) -> None:
-    chunk = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\ndata: {"usa'
-    async with openai_upstream(Answer((chunk,))) as peer:
-        assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
-
-
 STOP = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
 OPEN = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": null}]}\n\n'
 FAILED = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "error"}]}\n\n'
@@ -147,9 +141,10 @@ SAID = b'data: {"object": "error", "message": "too many tokens", "code": 400}\n\
 
 
 @pytest.mark.parametrize("after", [HANG, RESET])
-async def test_what_happens_after_done_is_ignored(session: aiohttp.ClientSession, after: Part) -> None:
-    async with openai_upstream(Answer((STOP, b"data: [DONE]\n\n", STOP, after))) as peer:
-        assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
+async def test_what_comes_after_the_end_is_ignored(session: aiohttp.ClientSession, after: Part) -> None:
+    for parts in ((STOP, b"data: [DONE]\n\n", STOP, after), (STOP, b'data: {"usa')):
+        async with openai_upstream(Answer(parts)) as peer:
+            assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
 
 
 ENDS = {

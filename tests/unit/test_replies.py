@@ -201,12 +201,9 @@ def test_a_new_code_is_read_back_and_differs_from_those_in_use() -> None:
 
 LONG_ROWS = (
     ("no", " ", "\0"),
-    ("approve k7f3", " ", "\0"),
-    ("deny", " ", "because"),
     ("deny k7f3,", " ", "and"),
     ("approve k7f3", ", k7f3", "x"),
     ("approve k7f3", " and k7f3", "\0"),
-    ("yes", ", yes", "\0"),
     ("", "yes\n", "\0"),
     ("", "deny k7f3 because x\n", "\0"),
 )
