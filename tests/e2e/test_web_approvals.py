@@ -19,9 +19,7 @@ pytestmark = PAGE_MARKS
 
 @pytest.mark.fault("page: edited arguments that are no JSON")
 @pytest.mark.fault("page: typing while questions arrive")
-async def test_several_questions_stand_in_one_list_and_each_is_decided_by_itself(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_several_questions_are_listed_and_decided_one_by_one(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
         await p.says("Note both")
         await p.page.keyboard.type("I was just writing ")
@@ -184,7 +182,7 @@ async def nothing_is_cut(p: Person) -> None:
     assert await p.finds_serious() == []
 
 
-async def test_an_answer_is_rated_found_by_its_rating_and_asked_of_another_model(
+async def test_an_answer_is_rated_found_by_that_and_asked_of_another_model(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with person(then=answering, tmp_path=tmp_path, size=size, http={"titles": "model"}) as p:

@@ -130,9 +130,7 @@ REPORT = """async ([...reports]) => {
 }"""
 
 
-async def test_many_steps_fold_into_one_line_and_a_long_one_shows_its_progress(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_many_steps_fold_into_one_line_and_long_ones_show_progress(tmp_path: Path, size: tuple[int, int]) -> None:
     items = (*MANY, says("Enough.", " Really.", pause=0.05))
     async with person(*items, tmp_path=tmp_path, size=size) as p:
         await p.asks("Count")
@@ -151,9 +149,7 @@ async def test_many_steps_fold_into_one_line_and_a_long_one_shows_its_progress(
         assert shown == [[None, None], ["40 %", 0.4], ["3/4 page three", 0.75]]
 
 
-async def test_a_prompt_is_saved_completed_after_a_slash_and_asks_for_its_variables(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_a_prompt_is_saved_completed_and_asks_for_its_variables(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(then=says("Done."), tmp_path=tmp_path, size=size) as p:
         keyboard, dialog = p.page.keyboard, p.page.get_by_role("dialog")
         await p.field.focus()
@@ -246,9 +242,7 @@ async def test_a_conversation_that_opens_late_does_not_stand_for_the_one_that_is
         await expect(shown).to_have_attribute("aria-current", "page")
 
 
-async def test_conversations_are_found_pinned_renamed_exported_and_deleted(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_conversations_are_found_pinned_renamed_saved_and_deleted(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(then=says("The **answer**."), tmp_path=tmp_path, size=size) as p:
         for question in QUESTIONS:
             await p.starts_a_new_conversation()

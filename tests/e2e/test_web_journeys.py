@@ -75,9 +75,7 @@ async def test_keys_decide_nothing_in_the_first_second_of_a_question(tmp_path: P
 
 
 @pytest.mark.fault("web page: a key pressed while a question comes")
-async def test_a_high_risk_takes_two_steps_by_keyboard_and_a_held_key_takes_none(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_a_high_risk_takes_two_keys_and_a_held_key_takes_none(tmp_path: Path, size: tuple[int, int]) -> None:
     risky = wants("write_note", text="1\u202e")  # a letter that turns the direction of writing
     async with person(risky, says("Result: noted"), tmp_path=tmp_path, size=size) as p:
         keyboard = p.page.keyboard
@@ -154,9 +152,7 @@ async def test_a_page_that_wants_a_key_asks_for_it_once(tmp_path: Path, size: tu
         await p.sees("Hello, Ada!")
 
 
-async def test_each_conversation_keeps_the_persona_that_was_chosen_for_it(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_each_conversation_keeps_the_persona_chosen_for_it(tmp_path: Path, size: tuple[int, int]) -> None:
     (tmp_path / "critic.md").write_text("Doubt everything.")
     (tmp_path / "poet.md").write_text("Rhyme.")
     definition = tmp_path / "FRAMEWORK_CONTEXT.md"

@@ -94,28 +94,6 @@ async def tabs_to(p: Person, place: Locator, *, back: bool = False) -> None:
     raise AssertionError(f"{place} cannot be reached by the keyboard")
 
 
-SMALL = (360, 740)
-
-
-async def test_a_small_phone_shows_the_keys_the_modes_and_the_figures_whole(tmp_path: Path) -> None:
-    async with person(then=says("Hello!"), tmp_path=tmp_path, size=SMALL) as p:
-        await p.asks("Hi")
-        figures = p.answers.last.locator(".figures")
-        await expect(figures).to_contain_text("out tokens")
-        assert await figures.evaluate(IS_WHOLE)
-        mode = p.page.get_by_label("Permissions")
-        for value in ("default", "ask", "read_only"):
-            await mode.select_option(value)
-            assert await mode.evaluate(SHOWS_ITS_CHOICE), value
-        assert await p.fits()
-        await p.opens_the_list()
-        await p.button("Help and language").click()
-        dialog = p.page.get_by_role("dialog")
-        await expect(dialog.locator("dt").last).to_have_text("?")
-        await expect(dialog.locator("dt").first).to_have_text("Enter")
-        await expect(dialog).not_to_contain_text("[object")
-
-
 @pytest.mark.fault("page: a file over the limit, attached on the page or uploaded")
 async def test_a_file_that_is_too_large_is_refused_where_it_was_attached(tmp_path: Path) -> None:
     async with person(then=says("Small."), tmp_path=tmp_path, limits={"max_upload_bytes": 2000}) as p:
@@ -131,18 +109,6 @@ async def test_a_file_that_is_too_large_is_refused_where_it_was_attached(tmp_pat
 
 
 SIZES = {"large.txt": 3000, "small.txt": 1000}
-IS_WHOLE = """element => {
-    const { left, right } = element.getBoundingClientRect();
-    return element.scrollWidth <= element.clientWidth + 1 && left >= 0 && right <= innerWidth;
-}"""
-# A select clips a long choice without overflowing, so its text is measured in its own font.
-SHOWS_ITS_CHOICE = """element => {
-    const style = getComputedStyle(element);
-    const pen = document.createElement("canvas").getContext("2d");
-    pen.font = style.font;
-    const room = element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-    return room >= pen.measureText(element.selectedOptions[0].textContent).width;
-}"""
 
 
 async def test_the_page_speaks_the_browsers_language_until_another_is_chosen(tmp_path: Path) -> None:

@@ -142,9 +142,7 @@ async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_all
 
 @pytest.mark.fault("http api: a call to approve and a call of the caller's own tool in one step")
 @pytest.mark.parametrize("in_session", [False, True])
-async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_asked_about(
-    tmp_path: Path, in_session: bool
-) -> None:
+async def test_a_message_in_place_of_the_result_leaves_no_call_open(tmp_path: Path, in_session: bool) -> None:
     async with agent(BOTH, says("Sure."), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
         client = Client(api, session_id=session_id)
@@ -159,9 +157,7 @@ async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_ask
 
 @pytest.mark.fault("http api: results that a client sends again")
 @pytest.mark.parametrize("whole", [False, True])
-async def test_results_that_a_client_sends_again_in_a_session_are_answered_again_and_taken_once(
-    tmp_path: Path, whole: bool
-) -> None:
+async def test_results_sent_again_in_a_session_are_answered_and_taken_once(tmp_path: Path, whole: bool) -> None:
     script = (BOTH, wants("lookup", name="Bob"), says("Done."))
     async with agent(*script, tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]

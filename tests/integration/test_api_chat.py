@@ -65,9 +65,7 @@ async def test_a_system_message_alone_is_answered_on_every_route(tmp_path: Path)
 
 
 @pytest.mark.fault("http api: a chat on an ended session")
-async def test_a_session_starts_and_ends_once_with_its_questions_and_stays_to_be_read_and_branched(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_ends_once_with_its_questions_and_stays_to_be_read_and_branched(tmp_path: Path) -> None:
     rules = {"rules": [{"action": "ask", "tool": "calculator"}]}
     script = says("Hello!"), wants("calculator", expression="1+1")
     async with http_api(*script, tmp_path=tmp_path, permissions=rules) as api:
@@ -230,9 +228,7 @@ async def test_a_model_that_reports_no_such_tokens_has_none(more: dict[str, Any]
 
 
 @pytest.mark.fault("web page: a prompt of another owner, with a wrong name, without text, or one too many")
-async def test_prompts_are_saved_replaced_listed_and_deleted_by_their_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_prompts_are_saved_and_deleted_by_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "MOST_PROMPTS", 2)
     async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
         ann, bob = [api.with_key(await key_of(name, tmp_path)) for name in ("ann", "bob")]

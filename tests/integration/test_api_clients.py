@@ -131,9 +131,7 @@ async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered
 
 
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")
-async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted_and_never_unstored(
-    tmp_path: Path,
-) -> None:
+async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_path: Path) -> None:
     from openai import NotFoundError
 
     script = (*CALCULATION, says("It was 25*47."), says("Unstored."), says("Another way."))

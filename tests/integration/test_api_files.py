@@ -193,7 +193,7 @@ async def content(api: Api, path: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_what_code_has_made_can_be_fetched_and_is_listed(
+async def test_what_code_has_made_is_listed_and_read(
     mode: str, interpreter: RunningInterpreter, tmp_path: Path
 ) -> None:
     server = {"pyinterpreter_mcp_url": interpreter.url, "mcp_token": TOKEN}

@@ -143,9 +143,7 @@ async def test_a_request_whose_run_failed_gets_the_same_failure_under_its_key(tm
     [({**BODIES["/chat"], "session_id": "sess_none"}, 404), ({"messages": [said("x" * 4_000)]}, 413)],
     ids=["no session", "too large"],
 )
-async def test_a_request_that_was_refused_leaves_its_key_free(
-    body: dict[str, Any], status: int, tmp_path: Path
-) -> None:
+async def test_a_refused_request_leaves_its_key_free(body: dict[str, Any], status: int, tmp_path: Path) -> None:
     async with http_api(says("Hello."), tmp_path=tmp_path, http={"body_bytes": 2_000}) as api:
         refused = await keyed(api, "/chat", body)
         corrected = await keyed(api, "/chat", BODIES["/chat"])

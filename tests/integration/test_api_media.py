@@ -22,7 +22,7 @@ from task.product import check
 from task.settings import Settings
 from tests.support.api_client import behind_core, coded
 from tests.support.core import API_KEY
-from tests.support.core_peers import DONE, answers, chunk, peer, streams
+from tests.support.core_peers import answers, peer
 from tests.support.http_api import Api, http_api, said, uploaded
 from tests.support.image_deployment import PNG
 from tests.support.product import MODEL
@@ -149,18 +149,6 @@ async def test_what_is_no_recording_and_what_the_server_answers_wrongly_are_said
     assert [reply.status for reply in refused] == [400, 400, 413, 400, 502]
     assert all(reply.error["message"] for reply in refused)
     assert unsent.status == 415
-
-
-async def test_behind_dial_core_a_chat_model_hears_the_recording_as_an_attachment(tmp_path: Path) -> None:
-    heard = streams(chunk({"role": "assistant", "content": "Good "}), chunk({"content": "morning."}, "stop"), DONE)
-    async with peer(heard) as listener:
-        models = {"listener": {"type": "chat", "endpoint": f"{listener.url}/chat/completions"}}
-        more: dict[str, Any] = {"dial_api_key": "key-one", "http": {"transcription": "listener"}}
-        async with behind_core(tmp_path=tmp_path, models=models, **more) as api:
-            reply = await sent(api, SOUND[:2000])
-    assert reply.json == {"text": "Good morning."}
-    [attachment] = listener.last.json["messages"][-1]["custom_content"]["attachments"]
-    assert (attachment["type"], attachment["title"]) == ("audio/webm", "recording.webm")
 
 
 @pytest.mark.fault("web page: voice input where no deployment is named, or with a backend that has none")

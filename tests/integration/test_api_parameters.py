@@ -83,9 +83,7 @@ async def test_half_a_surrogate_pair_is_refused_wherever_text_can_stand(tmp_path
         (RESPONSES, {"input": "?", "tools": [{"type": "function", "name": "twice"}] * 2}),
     ],
 )
-async def test_numbers_and_tool_names_that_cannot_be_used_are_refused(
-    path: str, body: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_unusable_numbers_and_tool_names_are_refused(path: str, body: dict[str, Any], tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         reply = await api.post(path, body)
         assert (reply.status, reply.error["code"]) == (400, "invalid_value"), reply.text

@@ -74,9 +74,7 @@ async def test_a_title_that_cannot_be_made_leaves_the_question(tmp_path: Path) -
         ({"deployment_name": DEMO_NAME}, {}),
     ],
 )
-async def test_no_model_is_asked_for_a_title_nobody_wants(
-    tmp_path: Path, settings: dict[str, Any], body: dict[str, Any]
-) -> None:
+async def test_no_model_makes_an_unwanted_title(tmp_path: Path, settings: dict[str, Any], body: dict[str, Any]) -> None:
     async with http_api(then=says("No."), tmp_path=tmp_path, **settings) as api:
         session_id = await asked(api, **body)
         await asked(api, "again", session_id=session_id, **body)

@@ -82,9 +82,7 @@ async def test_all_that_one_turn_was_allowed_is_known_to_the_next_in_a_session(t
 @pytest.mark.fault("http api: an approval by a word that a client sends again")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("in_session", [False, True])
-async def test_the_same_approval_sent_twice_is_answered_twice_and_carried_out_once(
-    tmp_path: Path, in_session: bool, stream: bool
-) -> None:
+async def test_an_approval_sent_twice_is_carried_out_once(tmp_path: Path, in_session: bool, stream: bool) -> None:
     async with agent(ASKS, AND_BREAD, says("Done."), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
         client = Client(api, stream=stream, session_id=session_id, whole=True)
@@ -220,9 +218,7 @@ async def test_the_same_approval_by_card_and_by_word_at_once_runs_the_call_once(
 
 
 @pytest.mark.fault("http api: a process that is killed between an answer and its call")
-async def test_an_answer_that_a_killed_process_had_not_carried_out_is_carried_out_once_when_it_is_sent_again(
-    tmp_path: Path,
-) -> None:
+async def test_an_answer_of_a_killed_process_is_carried_out_once_when_it_is_sent_again(tmp_path: Path) -> None:
     (tmp_path / "notes.py").write_text(NOTES)
     async with openai_upstream(MILK, never_answering(), says("Done.")) as upstream, aiohttp.ClientSession() as session:
         variables = {

@@ -134,9 +134,7 @@ async def test_a_request_that_an_agent_has_received_is_never_sent_to_the_other(t
 
 
 @pytest.mark.fault("compose: an agent behind the balancer that is frozen, before or while it answers")
-async def test_who_follows_a_run_is_led_from_a_frozen_agent_to_the_other_and_no_answer_is_asked_for_twice(
-    tmp_path: Path,
-) -> None:
+async def test_who_follows_a_run_is_led_from_a_frozen_agent_to_the_other(tmp_path: Path) -> None:
     one = Agent()
     with frozen() as other:
         async with (

@@ -53,9 +53,7 @@ class Connection:
 
 @pytest.mark.fault("client: a request after a silence, on a connection that its server would be closing")
 @pytest.mark.system
-async def test_every_server_of_the_product_keeps_idle_connections_for_the_seconds_of_the_setting(
-    tmp_path: Path,
-) -> None:
+async def test_every_server_keeps_idle_connections_for_the_seconds_of_the_setting(tmp_path: Path) -> None:
     async with running_product(tmp_path, AGENT_KEEP_ALIVE_SECONDS=str(SETTING)) as product:
         table = "\n".join(product.lines)
         companions = re.findall(r"(http://127\.0\.0\.1:\d+)/mcp", table)

@@ -102,9 +102,7 @@ async def test_attributes_are_those_of_the_conventions_or_our_own(tmp_path: Path
 @pytest.mark.fault("observability: a collector that is absent, fails or never answers")
 @pytest.mark.system
 @pytest.mark.parametrize("collector_is", ["away", "failing", "silent"])
-async def test_a_collector_without_an_answer_costs_no_answer_and_delays_the_end_by_seconds(
-    collector_is: str, tmp_path: Path
-) -> None:
+async def test_a_collector_without_an_answer_costs_no_answer_and_few_seconds(collector_is: str, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         if collector_is == "away":
             url = f"http://127.0.0.1:{free_port()}"
@@ -145,9 +143,7 @@ def test_a_port_of_metrics_that_is_taken_stops_the_start_with_one_line() -> None
 @pytest.mark.fault("observability: a port of metrics that is the agent's own")
 @pytest.mark.system
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_a_port_of_metrics_that_is_the_agents_own_stops_the_start_with_one_line(
-    workers: str, tmp_path: Path
-) -> None:
+async def test_the_agents_own_port_for_metrics_stops_the_start_with_one_line(workers: str, tmp_path: Path) -> None:
     port = str(free_port())
     ended = await dial_agent(tmp_path, "serve", AGENT_PORT=port, AGENT_METRICS__PORT=port, AGENT_WORKERS=workers)
     assert f"AGENT_METRICS__PORT: {port} is the agent's own port. Choose another port, or leave it out.\n" in ended.err

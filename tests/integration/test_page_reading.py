@@ -67,7 +67,7 @@ async def test_a_page_that_takes_too_long_is_given_up_and_its_reader_gone() -> N
 
 
 @pytest.mark.fault("web search: many slow pages at once")
-async def test_readers_are_few_and_limited_know_no_secret_and_end_when_nobody_waits(
+async def test_readers_are_few_limited_know_no_secret_and_end_when_nobody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AGENT_MCP_TOKEN", "sesame")
