@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
+import typer
 from pydantic import BaseModel, ValidationError
 
 from task.cli import Exit
 from task.cli.addresses import core_address, key_for
 from task.cli.core_client import CoreClient, CoreError, Unreachable
+from task.cli.options import Config, JsonLines, read_settings
 from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager
 from task.conversation.messages import Attachment
@@ -45,6 +48,7 @@ BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
 PROMPT = "approve, always, or deny because …? [deny] "
 SHORT_REPLIES = {"": "deny", "y": "yes", "n": "no"}
 FILE_SECONDS = 300.0
+app = typer.Typer(add_completion=False)
 LOOK = {"assistant_prefix": "", "tool_prefix": "", "error_prefix": ""}
 
 
@@ -57,6 +61,27 @@ class Question:
     model: str = "general-purpose-agent"
     save: Path | None = None
     as_json: bool = False
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="The question; `-` reads it from standard input.")],
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            *("--file", "-f"), exists=True, dir_okay=False, metavar="FILE", help="File to attach; may be repeated."
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Deployment to ask.")] = "general-purpose-agent",
+    save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the answer's files there.")] = None,
+    endpoint: Annotated[str | None, typer.Option(metavar="URL", help="DIAL Core to ask.")] = None,
+    as_json: JsonLines = False,
+    config: Config = None,
+) -> None:
+    """Ask one question."""
+    text = sys.stdin.read() if question == "-" else question
+    settings = read_settings(config, dial_endpoint=endpoint or None)
+    raise typer.Exit(run(settings, Question(text, tuple(file or ()), model, save, as_json)))
 
 
 def run(settings: Settings, question: Question) -> int:

@@ -8,15 +8,17 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import aiohttp
+import typer
 from pydantic import SecretStr
 
 from task.cli import Exit
 from task.cli.addresses import base_url, core_address, core_is_ours, key_for, local_core_key
 from task.cli.companions import HOST, servers_token
 from task.cli.model_choice import choose_model
+from task.cli.options import Config, JsonLines
 from task.cli.run import IGNORED
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
@@ -38,16 +40,21 @@ NO_ANSWER = (
 NO_CORE = "No DIAL Core: chat, calculator and the files of this folder work; documents, pictures and charts need one."
 NO_FILES = "The tools cannot work in this folder: {reason}."
 ENDS: Mapping[str, Exit] = {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPTED}
+app = typer.Typer(add_completion=False)
 SOON = aiohttp.ClientTimeout(total=2)
 
 
-def run(config: Path | None, prompt: str | None, resume: str | None, *, as_json: bool, debug: bool) -> int:
-    """Chat until the end; the exit code. `prompt` is one question, `resume` the session to continue.
-
-    Raises:
-        SettingsError: a setting cannot be used, or no model is connected.
-        InvalidRequest: an empty question, or no such session.
-    """
+@app.command()
+def chat(
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Ask this, print the answer, and end.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="SESSION", help="Continue this conversation.")] = None,
+    as_json: JsonLines = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show requests and the details of errors.")] = False,
+    config: Config = None,
+) -> None:
+    """Chat until the end."""
     if prompt is not None and not prompt.strip():
         raise InvalidRequest("The question is empty; write it in quotes after -p.")
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # what comes may be anything, a terminal may not have it all
@@ -66,7 +73,7 @@ def run(config: Path | None, prompt: str | None, resume: str | None, *, as_json:
     for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is gone, or the machine shuts down
         signal.signal(number, lambda *_: sys.exit(Exit.INTERRUPTED))  # what runs is stopped first
     try:
-        return _chat(controller, prompt, resume) if controller.initialize() else Exit.USAGE
+        raise typer.Exit(_chat(controller, prompt, resume) if controller.initialize() else Exit.USAGE)
     finally:
         controller.shutdown()
 

@@ -24,7 +24,10 @@ from task.cli.tools import SERVER_SECONDS, Inspection
 from task.errors import SettingsError
 from task.processes import answers
 from task.product.backends import BACKENDS
+from task.product.parts import own_token
 from task.settings import Settings
+from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.results import Fault, MCPFailure
 
 HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 CORE_TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
@@ -108,9 +111,6 @@ SERVERS = Rows()
 
 @SERVERS.row("python interpreter", "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back.")
 async def interpreter_check(inspection: Inspection) -> Finding:
-    from task.product.parts import own_token
-    from task.tools.mcp.mcp_client import MCPClient
-    from task.tools.mcp.results import Fault, MCPFailure
 
     settings = inspection.settings
     if (url := settings.pyinterpreter_mcp_url) is None:

@@ -7,22 +7,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Annotated
+
+import typer
 
 import task
 from task.cli.addresses import base_url, free_port, port_fault, usable_port
+from task.cli.options import Config, read_settings
 from task.errors import SettingsError
+from task.processes import Program
 from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
 from task.settings.installation import installation_secret
-
-if TYPE_CHECKING:
-    from task.processes import Program
 
 SEARCH = (sys.executable, "-P", "-m", "mcp_servers.duckduckgo")
 INTERPRETER = (sys.executable, "-P", "-m", "mcp_servers.python_interpreter")
 TOKEN_VARIABLE = f"{PREFIX}MCP_TOKEN"
 SEARCH_PORT, INTERPRETER_PORT = f"{PREFIX}SEARCH_PORT", f"{PREFIX}INTERPRETER__PORT"
 HOST = "127.0.0.1"
+LoopbackHost = Annotated[str, typer.Option(help="Address to listen on.")]
+ServerPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the server.")]
+search, interpreter = typer.Typer(add_completion=False), typer.Typer(add_completion=False)
 KEEP_ALIVE = "--keep-alive-seconds"
 # Code runs below the interpreter, so it gets no keys.
 INTERPRETER_VARIABLES = (
@@ -52,8 +56,6 @@ class Companion:
         return base_url(HOST, self.port)
 
     def program(self, environment: Mapping[str, str]) -> Program:
-        from task.processes import Program  # a server that is started alone does not need it
-
         given = {name: environment[name] for name in self.inherited or environment if name in environment}
         return Program(self.name, (*self.command, "--port", str(self.port)), given, f"{self.url}/health", optional=True)
 
@@ -113,24 +115,28 @@ def interpreter_obstacle(settings: Settings) -> str | None:
     return None if python.exists() else f"{python} does not exist: `make run` makes the kernels' environment"
 
 
-def become_search_server(settings: Settings, host: str, port: int | None) -> NoReturn:
-    """Turn this process into the search server.
-
-    Raises:
-        SettingsError: the port is taken.
-    """
+@search.command()
+def become_search_server(config: Config = None, host: LoopbackHost = HOST, port: ServerPort = None) -> None:
+    """Turn this process into the search server."""
+    settings = read_settings(config)
     wanted = usable_port(host, settings.search_port if port is None else port, "--port", SEARCH_PORT)
     token = {TOKEN_VARIABLE: settings.mcp_token.get_secret_value()} if settings.mcp_token else {}
     command = (*_search_command(settings), "--host", host, "--port", str(wanted))
     os.execve(command[0], command, {**process_environment(), **token})  # noqa: S606
 
 
-def become_interpreter(settings: Settings, host: str, port: int | None, allowed_hosts: Sequence[str]) -> NoReturn:
-    """Turn this process into the Python interpreter server.
-
-    Raises:
-        SettingsError: it cannot run here, the port is taken, or the token that callers must show is not set.
-    """
+@interpreter.command()
+def become_interpreter(
+    config: Config = None,
+    host: LoopbackHost = HOST,
+    port: ServerPort = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Additional host name that callers may use; may be repeated."),
+    ] = None,
+) -> None:
+    """Turn this process into the Python interpreter server."""
+    settings = read_settings(config)
     if reason := interpreter_obstacle(settings):
         raise SettingsError(f"The Python interpreter cannot run here: {reason}.")
     if settings.mcp_token is None:
@@ -138,7 +144,7 @@ def become_interpreter(settings: Settings, host: str, port: int | None, allowed_
     wanted = usable_port(host, settings.interpreter.port if port is None else port, "--port", INTERPRETER_PORT)
     environment = {name: value for name, value in process_environment().items() if name in INTERPRETER_VARIABLES}
     environment[TOKEN_VARIABLE] = settings.mcp_token.get_secret_value()
-    names = [text for name in allowed_hosts for text in ("--allowed-host", name)]
+    names = [text for name in allowed_host or () for text in ("--allowed-host", name)]
     command = (*_interpreter_command(settings), "--host", host, "--port", str(wanted), *names)
     os.execve(command[0], command, environment)  # noqa: S606
 

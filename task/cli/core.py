@@ -6,41 +6,48 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
 
 from task.cli.addresses import local_core_key, usable_port
 from task.cli.core_config import OWN_CONFIG, dotenv_environment
+from task.cli.model_choice import ChosenModel, choose_model, embedded_model
+from task.cli.options import Config, read_settings
+from task.core_client.models import Caller, nobody
+from task.llm.base import ChatModel
+from task.llm.chat_request import PROFILES
+from task.llm.dial import ModelListings
+from task.llm.transport import new_session
+from task.local.core.app import serve
+from task.local.core.core import CoreSettings
+from task.local.core.models import ConnectedModel, ModelChoice, UpstreamModel, scripted_demo
+from task.local.model.process import EmbeddedModel, ModelProcess
+from task.local.model.small_model import readable_tokens
+from task.product.backends import BACKENDS
 from task.settings import PREFIX, Settings
 
-if TYPE_CHECKING:
-    from task.cli.model_choice import ChosenModel
-    from task.llm.base import ChatModel
-    from task.local.core.app import CoreSettings
-    from task.local.core.models import ConnectedModel, ModelChoice
-    from task.local.model.process import EmbeddedModel
-
 logger = logging.getLogger(__name__)
+app = typer.Typer(add_completion=False)
 
 SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."
 
 
-def run(settings: Settings) -> None:
-    """Serve until a signal ends it.
-
-    Raises:
-        SettingsError: the port is taken, or Core's configuration is wrong.
-    """
-    from task.cli.model_choice import choose_model
-    from task.local.core.app import serve
-
+@app.command()
+def core(
+    config: Config = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "--core-port", min=0, max=65535, help="Port of local Core.")
+    ] = None,
+) -> None:
+    """Serve until a signal ends it."""
+    settings = read_settings(config, core_port=port)
     usable_port(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
     serve(core_settings(settings, asyncio.run(choose_model(settings, behind_core=True))))
 
 
 def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
     """Local Core as the settings want it, with the chosen model."""
-    from task.local.core.app import CoreSettings
-
     core = settings.core
     return CoreSettings(
         data_folder=core.data_dir or settings.data_dir / "core",
@@ -61,9 +68,6 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
 
 
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
-    from task.cli.model_choice import embedded_model
-    from task.llm.chat_request import PROFILES
-    from task.local.core.models import UpstreamModel, scripted_demo
 
     if chosen.rule == "local":
         return embedded_source(embedded_model(settings))
@@ -79,8 +83,6 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
 
 def embedded_source(model: EmbeddedModel) -> ConnectedModel:
     """The packaged model, whose process lives as long as local Core."""
-    from task.local.core.models import ConnectedModel
-    from task.local.model.process import ModelProcess
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:
@@ -94,12 +96,6 @@ def embedded_source(model: EmbeddedModel) -> ConnectedModel:
 
 def _model_of_backend(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
     # As the agent itself would call it.
-    from task.core_client.models import Caller, nobody
-    from task.llm.dial import ModelListings
-    from task.llm.transport import new_session
-    from task.local.core.models import ConnectedModel
-    from task.local.model.small_model import readable_tokens
-    from task.product.backends import BACKENDS
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[ChatModel]:

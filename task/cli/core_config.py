@@ -8,9 +8,12 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+import typer
 
 from task.cli.addresses import base_url, core_is_ours
+from task.cli.options import Output, read_settings
 from task.errors import SettingsError
 from task.settings import Settings, process_environment
 from task.settings.sources import read_dotenv
@@ -20,7 +23,41 @@ TEMPLATE_AGENT = "http://agent:5030"  # the service of docker-compose.yml
 Version = tuple[int, int]
 NEWEST: Version = (0, 46)
 OLDEST: Version = (0, 25)
+app = typer.Typer(add_completion=False)
 _VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@app.command()
+def core_config(
+    template: Annotated[Path | None, typer.Argument(help="Configuration to use instead of the product's own.")] = None,
+    output: Output = None,
+    mode: Annotated[
+        str, typer.Option(metavar="OCTAL", help="Permissions of the written file, which contains keys.")
+    ] = "600",
+    fragment: Annotated[
+        bool,
+        typer.Option("--fragment", help="Only what an existing Core needs: the application, and its roles' limits."),
+    ] = False,
+    agent: Annotated[str | None, typer.Option(metavar="URL", help="Where that Core reaches this agent.")] = None,
+    core_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Leave out what a Core of this version does not know.")
+    ] = None,
+) -> None:
+    """Print the configuration for a real DIAL Core, with values from the environment."""
+    if agent is not None and not agent.startswith(("http://", "https://")):
+        raise typer.BadParameter("takes an address such as http://host:5030", param_hint="--agent")
+    try:
+        version = parsed_version(core_version) if core_version else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--core-version") from None
+    if fragment:
+        print_fragment(read_settings(None), template, agent, output, version)
+        return
+    try:
+        bits = int(mode, 8)
+    except ValueError:
+        raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
+    print_config(template, output, bits, agent, version or NEWEST)
 
 
 def parsed_version(text: str) -> Version:

@@ -13,10 +13,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.text import Text
 
+from task.cli import Exit
 from task.cli.checks import CODE_TOOL, CORRECT, SERVERS, Check, Finding, Rows, checked
+from task.cli.options import Config
 from task.cli.tools import Inspection, own_tools, print_table
 from task.context.prompt import context_prompt
 from task.conversation.state import StateSeal
@@ -44,12 +48,23 @@ SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-P", "-m", "mcp_servers.sandbox")
 SEARCH_TOOLS = ("duckduckgo_web_search", "fetch_page")  # of the server that `up` starts
 READ_DOCUMENT = "read_context_document"
+app = typer.Typer(add_completion=False)
 ROWS = Rows()  # in the order in which one would fix them
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 
 
-def run(config: Path | None, as_json: bool) -> int:
-    """Print the rows; 0 when nothing is wrong, else 1."""
+@app.command()
+def doctor(
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Try ten ways out of the sandbox, and print the results.")
+    ] = False,
+) -> None:
+    """Print the rows, or the verdict of each of the sandbox's probes."""
+    if sandbox:
+        command = [*SANDBOX, "--self-test", *(["--json"] if as_json else [])]
+        raise typer.Exit(Exit.FAILED if subprocess.run(command, check=False).returncode else Exit.DONE)  # noqa: S603
     try:
         checks = asyncio.run(results(load_settings(config)))
     except SettingsError as error:
@@ -59,13 +74,7 @@ def run(config: Path | None, as_json: bool) -> int:
     else:
         rows = [(Text(*MARKS[one.state]), Text(one.name), Text(one.found), Text(one.fix)) for one in checks]
         print_table(("", "Check", "Found", "Fix"), rows)
-    return 1 if any(check.state == "bad" for check in checks) else 0
-
-
-def try_escapes(as_json: bool) -> int:
-    """Print the verdict of each of the sandbox's probes; 0 when nothing got out, else 1."""
-    done = subprocess.run([*SANDBOX, "--self-test", *(["--json"] if as_json else [])], check=False)  # noqa: S603
-    return 0 if done.returncode == 0 else 1
+    raise typer.Exit(Exit.FAILED if any(check.state == "bad" for check in checks) else Exit.DONE)
 
 
 async def results(settings: Settings, *names: str) -> list[Check]:

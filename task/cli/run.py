@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
+
+import typer
 
 from task.cli import Exit
 from task.cli.addresses import core_address, is_loopback, key_for
 from task.cli.model_choice import choose_model, chosen_of_ollama
+from task.cli.options import Config, JsonLines, read_settings
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.report import JsonOutput, TerminalOutput
 from task.coding.run import ModelAccess, Work
@@ -44,6 +48,13 @@ NO_KEY = (
     "one, or name a model of another backend as PLANNER_MODEL, such as openai:gpt-4o."
 )
 PRODUCTS = {"ollama": "Ollama", "openai": "OpenAI API", "dial": "DIAL Core", "dapr": "Dapr"}
+app = typer.Typer(add_completion=False)
+UnsafeNoSandbox = Annotated[
+    bool, typer.Option("--unsafe-no-sandbox", help="Run commands even where no sandbox can confine them.")
+]
+UnsafeWorkspace = Annotated[
+    bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
+]
 OWNER = "local"  # as the HTTP API without keys calls every user of this machine
 EXITS: Mapping[TaskResult, Exit] = {
     "planned": Exit.DONE,
@@ -70,6 +81,46 @@ class RunArguments:
     resume: str | None = None
     unsafe_no_sandbox: bool = False
     unsafe_workspace: bool = False
+
+
+@app.command()
+def plan_or_carry_out(
+    task: Annotated[str, typer.Argument(help="What to do; `-` reads it from standard input.")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out; without it nothing is changed.")] = False,
+    planner_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Model that plans: of Ollama, or backend:model.")
+    ] = None,
+    coder_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Model that carries the plan out: of Ollama, or backend:model.")
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, max=1000, help="Model requests with tools.")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to work in instead of the working directory.")
+    ] = None,
+    setup: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Prepare the workspace with this command, which has a network.")
+    ] = None,
+    verify: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Verify with this command instead of the plan's tests.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve --setup and what the coding rules leave to the user.")
+    ] = False,
+    as_json: JsonLines = False,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Continue this run instead of a new task.")] = None,
+    unsafe_no_sandbox: UnsafeNoSandbox = False,
+    unsafe_workspace: UnsafeWorkspace = False,
+    config: Config = None,
+) -> None:
+    """Plan a coding task; with --apply, carry the plan out in a folder and verify it."""
+    text = sys.stdin.read() if task == "-" else task
+    settings = read_settings(
+        config, workspace or Path.cwd(), planner_model=planner_model, coder_model=coder_model, max_steps=max_steps
+    )
+    given = RunArguments(
+        text, apply, workspace, setup, verify, yes, as_json, resume, unsafe_no_sandbox, unsafe_workspace
+    )
+    raise typer.Exit(run(settings, given))
 
 
 def run(settings: Settings, given: RunArguments) -> int:

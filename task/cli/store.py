@@ -10,58 +10,31 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
+from sqlalchemy import create_engine, make_url
 
 from task.cli import Exit
+from task.cli.options import Config, on_store, read_settings
+from task.cli.traces import columns
 from task.errors import InvalidRequest, StoreUnavailable
-
-if TYPE_CHECKING:
-    from task.settings import Settings
-    from task.store.database import Database
-    from task.store.schema import Survey
-    from task.store.store import Store
+from task.store import schema
+from task.store.database import LONGEST_SECONDS, PATIENCE, Database, open_database
+from task.store.processes import DatabaseClock, Processes
+from task.store.records import iso
+from task.store.schema import FIRST, Survey, survey
+from task.store.tables import HEAD
 
 SHOWN = 5  # problems of a damaged file
 LOCKED_SECONDS, MIGRATION_SECONDS = 30.0, 600.0
 T = TypeVar("T")
 
-app = typer.Typer(help="Back up, restore, migrate and check the store.", no_args_is_help=True)
-keys = typer.Typer(help="Create, list and revoke keys of the HTTP API.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+keys = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Config = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
-]
-JsonLines = Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")]
 Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="How long it may take, waiting included.")]
-
-
-def read_settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:
-    """The settings that the file leads to, with the options of the command that are `given`, not None.
-
-    Raises:
-        SettingsError: a setting is unknown or malformed.
-    """
-    from task.settings import load_settings
-
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return load_settings(config, given=chosen, workspace=workspace)
-
-
-def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the store of these settings, do the work, close the store."""
-    from task.store.access import StoreAccess
-
-    async def run() -> T:
-        access = StoreAccess(**settings.store_options, chores=False)
-        try:
-            return await work(await access.get())
-        finally:
-            await access.close()
-
-    return asyncio.run(run())
 
 
 @app.command()
@@ -111,8 +84,6 @@ def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None
     Several at a time wait for one another. Exit code 1: the database does not answer, or its tables are in use for too
     long; 2: this version cannot use the store.
     """
-    from task.store import schema
-    from task.store.tables import HEAD
 
     async def migrated(database: Database) -> tuple[str, str | None]:
         return database.place, await schema.migrate(database, seconds=seconds)
@@ -127,7 +98,6 @@ def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None
 @app.command()
 def check(config: Config = None) -> None:
     """Read the whole store and print what it holds; exit code 1 where it is damaged."""
-    from task.store.schema import survey
 
     async def place_and_contents(database: Database) -> tuple[str, Survey]:
         return database.place, await database.read(survey)
@@ -149,7 +119,6 @@ def _url(config: Path | None) -> str:
 
 
 def _sqlite_file(url: str) -> Path:
-    from sqlalchemy import make_url
 
     if not url.startswith("sqlite"):
         raise InvalidRequest("The store is in PostgreSQL: use the server's own pg_dump and pg_restore")
@@ -195,9 +164,6 @@ def _problems(file: Path) -> list[str]:
 
 
 def _survey(file: Path) -> Survey:
-    from sqlalchemy import create_engine
-
-    from task.store.schema import survey
 
     engine = create_engine(f"sqlite:///{file}")
     try:
@@ -208,7 +174,6 @@ def _survey(file: Path) -> Survey:
 
 
 def _on_database(url: str, work: Callable[[Database], Awaitable[T]], seconds: float | None = None) -> T:
-    from task.store.database import LONGEST_SECONDS, PATIENCE, open_database
 
     async def run() -> T:
         database = open_database(url, PATIENCE, seconds or LONGEST_SECONDS)
@@ -221,8 +186,6 @@ def _on_database(url: str, work: Callable[[Database], Awaitable[T]], seconds: fl
 
 
 async def _running(database: Database) -> int:
-    from task.store.processes import DatabaseClock, Processes
-    from task.store.schema import FIRST, survey
 
     found = await database.read(survey)
     if found.version is None:
@@ -257,8 +220,6 @@ def create(
 @keys.command("list")
 def list_keys(config: Config = None) -> None:
     """List all keys, without their secrets."""
-    from task.cli.traces import columns
-    from task.store.records import iso
 
     rows: list[tuple[str, ...]] = []
     for key in on_store(read_settings(config), lambda store: store.keys.list()):

@@ -8,30 +8,28 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from task.cli import Exit
-from task.cli.store import Config, JsonLines, on_store, read_settings
+from task.cli.options import Config, JsonLines, on_store, read_settings
+from task.cli.run import OWNER, RunArguments, UnsafeNoSandbox, UnsafeWorkspace, run
+from task.cli.traces import columns
+from task.coding.checkpoints import Checkpoints, UndoPlan, held_alone
+from task.coding.diffs import FileDiff, whole
+from task.coding.snapshots import SnapshotError
+from task.coding.state import TaskState, task_of, tasks
+from task.errors import Conflict, NotFound
+from task.permissions.icerc import plain, visible
+from task.settings import Settings
+from task.store.records import iso
+from task.store.store import Store
 
-if TYPE_CHECKING:
-    from task.coding.checkpoints import UndoPlan
-    from task.coding.diffs import FileDiff
-    from task.coding.state import TaskState
-    from task.settings import Settings
-    from task.store.store import Store
-
-app = typer.Typer(help="List and show coding tasks, resume one, take one back.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a task's run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-UnsafeNoSandbox = Annotated[
-    bool, typer.Option("--unsafe-no-sandbox", help="Run commands even where no sandbox can confine them.")
-]
-UnsafeWorkspace = Annotated[
-    bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
-]
 HEADINGS = ("RUN", "STARTED", "RESULT", "TASK")
 DAY = 86_400.0
 NOT_KEPT = {"too large": "too large to be kept", "ignored": "not kept", "special": "neither file, folder nor link"}
@@ -46,9 +44,6 @@ def show_list(
     config: Config = None,
 ) -> None:
     """List coding tasks, the newest first."""
-    from task.cli.run import OWNER
-    from task.coding.state import tasks
-
     folder = workspace.expanduser().resolve() if workspace is not None else None
     page = on_store(_settings(config), lambda store: tasks(store, OWNER, folder, limit, cursor))
     print(_json([_data(task) for task in page.items]) if as_json else listing(page.items, time.time()))
@@ -64,11 +59,6 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one task, its plan, result and what it changed."""
-    from task.coding.checkpoints import Checkpoints
-    from task.coding.diffs import whole
-    from task.coding.snapshots import SnapshotError
-    from task.permissions.icerc import visible
-
     settings = _settings(config)
 
     async def found(store: Store) -> tuple[TaskState, list[FileDiff], str]:
@@ -103,9 +93,6 @@ def resume(
     config: Config = None,
 ) -> None:
     """Continue a task that was interrupted or reached a limit, with the steps that it has left."""
-    from task.cli.run import RunArguments
-    from task.cli.run import run as carry_out
-
     settings = _settings(config, max_steps=max_steps)
     applied = apply or bool(on_store(settings, lambda store: _task(store, run_id)).checkpoints)
     given = RunArguments(
@@ -116,7 +103,7 @@ def resume(
         unsafe_no_sandbox=unsafe_no_sandbox,
         unsafe_workspace=unsafe_workspace,
     )
-    raise typer.Exit(carry_out(settings, given))
+    raise typer.Exit(run(settings, given))
 
 
 @app.command()
@@ -131,11 +118,6 @@ def undo(
     config: Config = None,
 ) -> None:
     """Make all that a task has changed in its folder what it was before."""
-    from task.cli.run import OWNER
-    from task.coding.checkpoints import Checkpoints, held_alone
-    from task.coding.state import tasks
-    from task.errors import Conflict, NotFound
-
     settings = _settings(config)
 
     async def work(store: Store) -> tuple[TaskState, UndoPlan, Sequence[str]]:
@@ -170,16 +152,12 @@ def _settings(config: Path | None, **given: Any) -> Settings:
 
 
 async def _task(store: Store, run_id: str) -> TaskState:
-    from task.cli.run import OWNER
-    from task.coding.state import task_of
 
     return await task_of(store, OWNER, run_id)
 
 
 def listing(tasks: Sequence[TaskState], now: float) -> str:
     """One line for each task."""
-    from task.cli.traces import columns
-
     if not tasks:
         return "There are no coding tasks."
     rows = list[tuple[str, str, str, str]]()
@@ -192,9 +170,6 @@ def listing(tasks: Sequence[TaskState], now: float) -> str:
 
 def details(task: TaskState, diffs: Sequence[FileDiff]) -> str:
     """The task, its plan, and the number of lines that it has changed in each file."""
-    from task.permissions.icerc import plain
-    from task.store.records import iso
-
     run, spent = task.run, task.progress.spent if task.progress is not None else None
     facts = {
         "Task": task.task,
@@ -223,8 +198,6 @@ def details(task: TaskState, diffs: Sequence[FileDiff]) -> str:
 
 def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
     """What was restored, and what was not."""
-    from task.permissions.icerc import plain
-
     lines = [
         f"  {'removed ' if before is None else 'restored'}  {plain(path)}"
         for path, (_, before) in sorted(plan.steps.items())
@@ -239,7 +212,6 @@ def undone(task: TaskState, plan: UndoPlan, stayed: Sequence[str]) -> str:
 
 def _data(task: TaskState) -> dict[str, Any]:
     # The task as JSON data, without its conversation.
-    from task.store.records import iso
 
     run, spent = task.run, task.progress.spent if task.progress is not None else None
     return {

@@ -7,23 +7,46 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import aiohttp
+import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from task.cli.options import Config, read_settings
+from task.context.prompt import LiveContext, context_prompt
+from task.core_client.files import DialFiles
 from task.errors import SettingsError
 from task.permissions.names import names_of
+from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
+from task.product.profile import context_tools
 from task.settings import Settings
+from task.tools.base import BaseTool, Format, in_format
+from task.tools.mcp.hub import Discovered, MCPHub
+from task.tools.mcp.mcp_tool import MCPTool
+from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
-if TYPE_CHECKING:
-    from task.tools.base import BaseTool, Format
-    from task.tools.mcp.hub import Discovered
-
+app = typer.Typer(add_completion=False)
 LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # a user waits at the terminal
+
+
+@app.command()
+def tools(
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The tools as one JSON array.")] = False,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="The tools' schemas as one JSON array in this format.")
+    ] = None,
+) -> None:
+    """Print the tools, or their schemas."""
+    settings = read_settings(config)
+    if form is not None:
+        show_schemas(settings, form)
+    else:
+        show(settings, as_json)
 
 
 def show(settings: Settings, as_json: bool) -> None:
@@ -53,7 +76,6 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Text]], sentenc
 
 def show_schemas(settings: Settings, form: Format) -> None:
     """Print the schemas of the tools as one JSON array; what is wrong with servers goes to standard error."""
-    from task.tools.base import in_format
 
     async def listed() -> tuple[list[BaseTool], Discovered]:
         inspection = Inspection(settings)
@@ -78,9 +100,6 @@ async def list_with_servers(settings: Settings) -> tuple[list[dict[str, Any]], l
         SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
     from task.cli.checks import interpreter_check
-    from task.product.parts import mcp_specs
-    from task.tools.mcp.mcp_tool import MCPTool
-    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
     inspection, tools = Inspection(settings), list[dict[str, Any]]()
     for tool in await inspection.offered():
@@ -104,10 +123,6 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     Raises:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
-    from task.context.prompt import LiveContext, context_prompt
-    from task.core_client.files import DialFiles
-    from task.product.parts import context_manager, default_tools
-    from task.product.profile import context_tools
 
     tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
     with suppress(SettingsError):  # the row of the context reports it
@@ -130,8 +145,6 @@ class Inspection:
         Raises:
             SettingsError: two servers have one name, or a tool of `AGENT_TOOL_PATHS` cannot be loaded.
         """
-        from task.product.parts import mcp_specs
-        from task.tools.mcp.hub import MCPHub
 
         if self._discovered is None:
             taken = {tool.name for tool in own_tools(self.settings)}
@@ -144,7 +157,6 @@ class Inspection:
 
     async def offered(self) -> list[BaseTool]:
         """The agent's own tools and those of servers that the policy offers. Raises SettingsError."""
-        from task.product.parts import policy_of
 
         own, policy = own_tools(self.settings), policy_of(self.settings)
         return [tool for tool in (*own, *(await self.of_servers()).tools) if policy.offers(tool.name)]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import orjson
 import typer
 
 from task.cli import Exit
-from task.cli.store import Config, on_store, read_settings
+from task.cli.options import Config, Output, on_store, read_settings
 from task.conversation.messages import Message, Role
 from task.permissions.icerc import plain, visible
+from task.runs.replay import Divergence, divergence, replayed
 from task.store.records import RunStatus, iso
+from task.store.store import Store
 from task.store.trace_records import Rating, Trace, TraceFilter
-
-if TYPE_CHECKING:
-    from task.runs.replay import Divergence
-    from task.store.store import Store
 
 PAGE = 200
 WIDEST = 60  # characters of a column
@@ -47,7 +46,7 @@ FILTERS: Mapping[str, Any] = {  # a field of TraceFilter: its option
 }
 TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
 
-app = typer.Typer(help="List, show, export, replay and compare what runs did.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 def filtered(command: Callable[..., None]) -> Callable[..., None]:
@@ -147,11 +146,11 @@ def show(
 @filtered
 def export(
     which: TraceFilter,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
+    output: Output = None,
     config: Config = None,
 ) -> None:
     """Write traces as JSON lines, the newest first: whole, or with --rated the question, the answer and the tools."""
-    from task.api.traces import TraceBody
+    from task.api.traces import TraceBody  # with all of the HTTP API
 
     async def write(store: Store) -> list[bool]:
         found, cursor = list[bool](), None
@@ -180,9 +179,6 @@ def export(
 @app.command()
 def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
-    import asyncio
-
-    from task.runs.replay import divergence, replayed
 
     trace = _trace(config, trace_id)
     _check_same(divergence(trace, asyncio.run(replayed(trace))), "recorded", "replayed")
@@ -194,7 +190,6 @@ def compare(
     one: TraceId, other: Annotated[str, typer.Argument(metavar="OTHER", help="Another's id.")], config: Config = None
 ) -> None:
     """Show where two runs differ; exit code 1 when they do."""
-    from task.runs.replay import divergence
 
     async def both(store: Store) -> tuple[Trace, Trace]:
         return await store.traces.get(None, one), await store.traces.get(None, other)

@@ -14,8 +14,10 @@ from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
+import typer
 from rich.box import ROUNDED
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +29,7 @@ from task.cli.companions import Companion, companion_environment, companions, in
 from task.cli.core_config import replace_file
 from task.cli.model import wants_download
 from task.cli.model_choice import ChosenModel, choose_model
+from task.cli.options import Config, Port, read_settings
 from task.cli.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment
 from task.processes import Child, Program, ProgramFailed, Supervisor, until_stopped
@@ -43,6 +46,7 @@ MAKE_REPORT = r"printf 'Category,Sales\nA,1200\nA,1700\nB,1100\n' > report.csv"
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is, or how to fix it."
+app = typer.Typer(add_completion=False)
 LABELS = {
     "demo": " (a demo, not a real model)",
     "local": " (a small model on this machine: for trying the product, not for judging it)",
@@ -75,13 +79,23 @@ class StartPlan:
         return [*servers, agent] if self.model.rule == "dial" else [*servers, core, agent]
 
 
-def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
+@app.command()
+def up(
+    config: Config = None,
+    port: Port = None,
+    core_port: Annotated[int | None, typer.Option("--core-port", min=0, max=65535, help="Port of local Core.")] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write addresses and process ids to it as JSON once everything is ready."),
+    ] = None,
+) -> None:
     """Run until a signal comes or a program has to be given up; the exit code says which."""
+    settings = read_settings(config, port=port, core_port=core_port)
     asks = settings.core.model == "auto" and sys.stdin.isatty() and sys.stdout.isatty()
     downloads = asks and asyncio.run(choose_model(settings)).rule == "demo" and wants_download(settings)
     if downloads:
         settings = settings.model_copy(update={"core": settings.core.model_copy(update={"model": "local"})})
-    return asyncio.run(_run(settings, config.resolve() if config else None, ready_file, downloads))
+    raise typer.Exit(asyncio.run(_run(settings, config.resolve() if config else None, ready_file, downloads)))
 
 
 async def _run(settings: Settings, config: Path | None, ready_file: Path | None, downloads: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -13,9 +14,12 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from task.cli.addresses import base_url, family, usable_port
+from task.cli.options import Config, Host, Port, read_settings
 from task.processes import Program, ProgramFailed, Supervisor, until_stopped
 from task.settings import PREFIX, Settings, process_environment
 from task.telemetry import SHARED_METRICS
@@ -24,6 +28,7 @@ from task.telemetry.logs import set_up_logging
 COMMAND = (sys.executable, "-P", "-m", "task", "serve")
 CLOSING_SECONDS = 10.0  # after its answers a worker ends runs and closes the store
 logger = logging.getLogger(__name__)
+app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,30 @@ class Place:
         return count, self.of
 
 
+@app.command()
+def serve(
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    worker: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run the agent alone, in as many processes as AGENT_WORKERS names; `worker` is the place of one of them."""
+    settings = read_settings(config, host=host, port=port)
+    if worker is None and settings.workers > 1:
+        raise typer.Exit(run(settings, config))
+    gc.disable()  # until the server has loaded everything, which stays for good
+    if worker is not None:
+        become_worker(settings, worker)
+        return
+    usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
+    from task import server
+
+    server.run(settings)
+
+
 def become_worker(settings: Settings, place: str) -> None:
     """Serve at `place` among the processes that share the port."""
-    from task.server import SharedPort, run
+    from task import server
 
     mine = Place.parse(place)
     readers = ceil(settings.limits.reader_processes / mine.of)
@@ -76,7 +102,7 @@ def become_worker(settings: Settings, place: str) -> None:
         changed["metrics"] = settings.metrics.model_copy(update={"port": None})
     settings = settings.model_copy(update=changed)
     with _bound(settings.host, settings.port) as listener:
-        run(settings, SharedPort(listener, mine.join, mine.ready))
+        server.run(settings, server.SharedPort(listener, mine.join, mine.ready))
 
 
 def run(settings: Settings, config: Path | None) -> int:

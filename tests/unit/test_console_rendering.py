@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 
 from task.cli import Exit
-from task.cli.app import app
+from task.cli.chat import app
 from task.console.configuration import ConfigurationManager
 from task.console.slash.table import COMMANDS
 from task.console.terminal.answer import MOST_CHARS, Look, MarkdownBlock, MarkdownBlocks, RunView, masked, result_lines
@@ -294,7 +294,7 @@ def test_the_table_of_commands_is_that_of_the_program() -> None:
 
 def test_every_option_is_described_and_the_exit_codes_exist() -> None:
     assert {int(code) for code, _ in rows(section("In scripts").partition("\n### ")[0])[1:]} <= set(map(int, Exit))
-    chat = typer.main.get_command(app).commands["chat"]  # type: ignore[attr-defined]
+    chat = typer.main.get_command(app)
     options = {option for parameter in chat.params for option in parameter.opts} - {"--help"}
     assert set(re.findall(r"`(--?[a-z]+)[ `]", PAGE.partition("\n## ")[0])) == options
 

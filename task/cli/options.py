@@ -1,0 +1,49 @@
+"""What the commands share: options, the settings to which these lead, and the store of the settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from task.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from task.store.store import Store
+
+T = TypeVar("T")
+
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the agent.")]
+
+
+def read_settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:
+    """The settings that the file leads to, with the options of the command that are `given`, not None.
+
+    Raises:
+        SettingsError: a setting is unknown or malformed.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return load_settings(config, given=chosen, workspace=workspace)
+
+
+def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store of these settings, do the work, close the store."""
+    from task.store.access import StoreAccess  # most commands have no store
+
+    async def run() -> T:
+        access = StoreAccess(**settings.store_options, chores=False)
+        try:
+            return await work(await access.get())
+        finally:
+            await access.close()
+
+    return asyncio.run(run())
