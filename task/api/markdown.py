@@ -98,12 +98,8 @@ def _rendered(_: Any, tokens: Sequence[Token], place: int, *__: Any) -> str:
     return f"<p>{made}</p>\n" if token.block else made
 
 
-TAGS = frozenset(
-    [
-        *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul"),
-        *("ol", "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td", "input"),
-    ]
-)
+TEXT_TAGS = "p br hr h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li a img span"
+TAGS = {*TEXT_TAGS.split(), "table", "thead", "tbody", "tr", "th", "td", "input"}
 ATTRIBUTES = {
     "a": {"href", "title"},
     "img": {"src", "alt", "title"},
@@ -206,7 +202,7 @@ def _clean(html: str) -> str:
 
     return nh3.clean(
         _ALIGNED.sub(r' align="\1"', html),
-        tags=set(TAGS),
+        tags=TAGS,
         attributes=ATTRIBUTES,
         attribute_filter=_allowed,
         url_schemes={"http", "https", "mailto", "data"},

@@ -220,9 +220,7 @@ class RedisStore:
                 return None
             if scope in self._faults:  # this command tries it, and no other meanwhile
                 self._resting_until[scope] = self._clock() + self._rest
-        if (
-            "redis.asyncio" not in sys.modules
-        ):  # which takes a quarter of a second, in which other requests must not wait
+        if "redis.asyncio" not in sys.modules:  # a quarter of a second, in which other requests must not wait
             await asyncio.to_thread(import_module, "redis.asyncio")
         from redis.exceptions import RedisError
 
@@ -232,7 +230,11 @@ class RedisStore:
         except (RedisError, OSError, TimeoutError) as error:
             self._failed(kind, error)
             return None
-        self._answered(kind)
+        ended = [scope for scope in (ALL, kind) if self._faults.pop(scope, None)]
+        for scope in ended:
+            del self._resting_until[scope]
+        if ended and not self._faults:
+            logger.warning("Redis can be used again.")
         return answer
 
     def _failed(self, kind: Kind, error: Exception) -> None:
@@ -245,13 +247,6 @@ class RedisStore:
         self._resting_until[scope] = self._clock() + self._rest
         if reason not in known:
             logger.warning("%s. Until it can be used, limits, listings and documents are each agent's own.", reason)
-
-    def _answered(self, kind: Kind) -> None:
-        ended = [scope for scope in (ALL, kind) if self._faults.pop(scope, None)]
-        for scope in ended:
-            del self._resting_until[scope]
-        if ended and not self._faults:
-            logger.warning("Redis can be used again.")
 
     def _client(self) -> Redis:
         if self._redis is None:
