@@ -35,6 +35,7 @@ _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
 }
 _SECONDS_TO_DIE = 5.0
+_DIED = (asyncio.IncompleteReadError, ConnectionError)
 _SIGNALLED = 128  # under bubblewrap the status is this number and the signal's
 
 
@@ -42,13 +43,12 @@ _SIGNALLED = 128  # under bubblewrap the status is this number and the signal's
 class ReaderLimits:
     """Limits of reading one file; memory is address space, which is more than what is really used.
 
-    After `documents` files a process is replaced; an idle one ends after `idle_seconds`.
+    An idle process ends after `idle_seconds`.
     """
 
     seconds: float = 120.0
     memory_bytes: int = 2**30
     output_bytes: int = 64 * 2**20
-    documents: int = 50
     idle_seconds: float = 60.0
 
 
@@ -65,7 +65,7 @@ class ReaderPool:
     def __init__(self, limits: ReaderLimits | None = None, *, processes: int = PROCESSES) -> None:
         self._limits = limits or ReaderLimits()
         self._slots = asyncio.Semaphore(processes)
-        self._idle: dict[_ReaderProcess, asyncio.TimerHandle] = {}
+        self._idle: dict[Process, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -94,91 +94,62 @@ class ReaderPool:
         if self._idle:
             process, timer = self._idle.popitem()
             timer.cancel()
-            with suppress(_ReaderDied):  # it may have died before it received the file
+            with suppress(*_DIED):  # while it was idle; a new one reads the file
                 return await self._asked(process, name, request)
+        process = await _start(self._limits)
         try:
-            return await self._asked(await _start(self._limits), name, request)
-        except _ReaderDied as error:
-            raise _died(name, error.status) from error
+            return await self._asked(process, name, request)
+        except _DIED as error:
+            raise _died(name, process.returncode) from error
 
-    async def _asked(self, process: _ReaderProcess, name: str, request: bytes) -> list[Frame]:
+    async def _asked(self, process: Process, name: str, request: bytes) -> list[Frame]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        frames: list[Frame] = []
         try:
             async with asyncio.timeout(self._limits.seconds):
-                frames = await process.ask(request)
+                for piece in encoded(REQUEST, request):
+                    process.stdin.write(piece)
+                    await process.stdin.drain()
+                while not frames or frames[-1][0] == BLOCK:
+                    kind, length = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
+                    frames.append((kind, await process.stdout.readexactly(length)))
         except TimeoutError as error:
             raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
         else:
-            if not self._is_closed and process.documents < self._limits.documents:
+            if not self._is_closed:
                 loop = asyncio.get_running_loop()
                 self._idle[process] = loop.call_later(self._limits.idle_seconds, self._retire, process)
             return frames
         finally:
             if process not in self._idle:
-                await process.end()
+                await _end(process)
 
-    def _retire(self, process: _ReaderProcess) -> None:
+    def _retire(self, process: Process) -> None:
         self._idle.pop(process).cancel()
-        ending = asyncio.create_task(process.end())
+        ending = asyncio.create_task(_end(process))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
 
-class _ReaderDied(Exception):
-    """The process ended before it had answered; `status` is its exit status, minus the signal that ended it."""
-
-    def __init__(self, status: int | None) -> None:
-        super().__init__(f"the reader process ended with status {status}")
-        self.status = status
-
-
-@dataclass(slots=True, eq=False)
-class _ReaderProcess:
-    """A running process; `documents` counts the files it was given."""
-
-    _process: Process
-    documents: int = 0
-
-    async def ask(self, request: bytes) -> list[Frame]:
-        """The frames of the answer.
-
-        Raises:
-            _ReaderDied: the process ended first.
-        """
-        self.documents += 1
-        frames: list[Frame] = []
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            for piece in encoded(REQUEST, request):
-                self._process.stdin.write(piece)
-                await self._process.stdin.drain()
-            while not frames or frames[-1][0] == BLOCK:
-                kind, length = HEADER.unpack(await self._process.stdout.readexactly(HEADER.size))
-                frames.append((kind, await self._process.stdout.readexactly(length)))
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            await self.end()
-            raise _ReaderDied(self._process.returncode) from error
-        return frames
-
-    async def end(self) -> None:
-        """Kill the process and all it has started; afterwards it is gone."""
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        assert self._process.stdin is not None
-        async with asyncio.timeout(_SECONDS_TO_DIE):
-            await self._process.communicate()
-            self._process.stdin.close()
-            with suppress(ConnectionError):  # it died before it had read all
-                await self._process.stdin.wait_closed()
+async def _end(process: Process) -> None:
+    # With all that it has started; afterwards it is gone.
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None
+    async with asyncio.timeout(_SECONDS_TO_DIE):
+        await process.communicate()
+        process.stdin.close()
+        with suppress(ConnectionError):  # it died before it had read all
+            await process.stdin.wait_closed()
 
 
-async def _start(limits: ReaderLimits) -> _ReaderProcess:
+async def _start(limits: ReaderLimits) -> Process:
     # In a group of its own: a terminal's interrupt does not reach it.
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         *_command(limits), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd="/", env=_ENVIRONMENT, start_new_session=True
     )
-    return _ReaderProcess(process)
 
 
 def _command(limits: ReaderLimits) -> list[str]:
