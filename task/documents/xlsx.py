@@ -190,7 +190,6 @@ class _CellTexts:
             return general if code in ("General", "@") else shown_as(code, from_1904=is_1904)
 
         self._formats = [shown(attribute(style, "numFmtId") or "0") for style in each(styles, "{*}cellXfs/{*}xf")]
-        self._general = frozenset(index for index, shown in enumerate(self._formats) if shown is general)
         self.uncalculated = 0
 
     def row(self, element: Element) -> list[str]:
@@ -225,7 +224,7 @@ class _CellTexts:
         if kind != "n":
             return _unescaped(raw)
         index = whole_number(cell.get("s", "0"), 0)
-        shown = general if index in self._general or index >= len(self._formats) else self._formats[index]
+        shown = self._formats[index] if index < len(self._formats) else general
         if shown is general and _PLAIN_NUMBER.fullmatch(raw):
             return raw
         try:

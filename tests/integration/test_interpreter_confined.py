@@ -45,15 +45,19 @@ async def test_code_in_our_sandbox_runs_without_a_question(tmp_path: Path) -> No
 
 
 @pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
-async def test_code_without_a_sandbox_is_asked_about(tmp_path: Path) -> None:
+async def test_code_of_a_server_without_our_sandbox_or_token_is_asked_about(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--bare", "--spares", "0", "--unsafe") as server:
         assert isinstance(await called(server.url), Pending)
 
-
-@pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
-async def test_a_server_of_another_kind_is_asked_about() -> None:
     with foreign_interpreter("plain") as server:
         assert isinstance(await called(server.url), Pending)
+
+    async with peer(answers(200, {"sandbox_tier": "landlock"})) as site:
+        assert isinstance(await called(f"{site.url}/mcp", token=None), Pending)
+
+    result = await called("http://127.0.0.1:9/mcp")
+    assert isinstance(result, Message)
+    assert "cannot be reached" in result.text()
 
 
 @pytest.mark.fault("interpreter: an interpreter server of another kind, or without a sandbox")
@@ -65,17 +69,6 @@ async def test_a_server_of_another_kind_is_asked_about() -> None:
 async def test_whatever_does_not_name_a_tier_of_ours_is_asked_about(status: int, health: dict[str, object]) -> None:
     async with peer(answers(status, health)) as site:
         assert isinstance(await called(f"{site.url}/mcp"), Pending)
-
-
-async def test_a_tier_that_a_server_without_our_token_names_counts_for_nothing() -> None:
-    async with peer(answers(200, {"sandbox_tier": "landlock"})) as site:
-        assert isinstance(await called(f"{site.url}/mcp", token=None), Pending)
-
-
-async def test_a_server_that_is_down_is_not_asked_about() -> None:
-    result = await called("http://127.0.0.1:9/mcp")
-    assert isinstance(result, Message)
-    assert "cannot be reached" in result.text()
 
 
 CODE = "print(6 * 7)"

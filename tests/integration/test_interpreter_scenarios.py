@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import zipfile
@@ -89,18 +88,6 @@ async def test_13_a_bar_chart_of_the_attached_file_is_attached(server: RunningIn
     assert [item["url"] for item in stage.attachments] == [picture["url"]]
     assert "{'A': 7350, 'B': 5200}" in stage.content
     assert f"**Generated Files:**\n- [bars.png]({picture['url']})" in stage.content
-
-
-async def test_13_a_file_that_the_message_carries_itself_is_read_like_an_attached_one(
-    server: RunningInterpreter, tmp_path: Path
-) -> None:
-    carried = {"type": "text/csv", "title": "report.csv", "data": base64.b64encode(csv_bytes(SALES)).decode()}
-    async with product(runs(BARS), says("Here."), tmp_path=tmp_path, **settings(server)) as p:
-        p.reader.conversation_id = "inline"
-        answer = await p.reader.ask("Create a bar chart showing sales by category", carried)
-    assert "{'A': 7350, 'B': 5200}" in answer.stages[0].content
-    assert [item["title"] for item in answer.attachments.values()] == ["bars.png"]
-    assert carried["data"][:40] not in str(p.upstream.requests[1].body)
 
 
 @pytest.mark.fault("tool: text, links or arguments that would make a stage too large for the chat")

@@ -214,7 +214,7 @@ async def test_a_deployment_that_fails_leaves_the_excerpts(tmp_path: Path, setti
     assert "warm soapy water" in answer.content
 
 
-async def test_the_model_is_sent_to_the_interpreter_for_counting_where_there_is_one(tmp_path: Path) -> None:
+async def test_the_tool_is_offered_unless_switched_off_and_names_the_interpreter_for_counting(tmp_path: Path) -> None:
     for url, mentioned in (("http://127.0.0.1:1/mcp", True), (None, False)):
         async with product(says("Hi."), tmp_path=tmp_path / str(mentioned), pyinterpreter_mcp_url=url) as p:
             await p.reader.ask("Hi")
@@ -222,8 +222,6 @@ async def test_the_model_is_sent_to_the_interpreter_for_counting_where_there_is_
         assert ("use execute_code" in tool["description"]) == mentioned
         assert tool["parameters"]["required"] == ["request", "file_url"]
 
-
-async def test_switched_off_the_tool_is_not_offered(tmp_path: Path) -> None:
     off: Any = {"enabled": False}
     async with product(says("Hi."), tmp_path=tmp_path, rag=off) as p:
         await p.reader.ask("Hi")

@@ -161,10 +161,15 @@ async def test_content_becomes_a_file_of_the_caller(attachment: Any, content: by
     assert BASE64[:40] not in asked.message.text() + asked.stage
 
 
-async def test_an_answer_without_text_or_files_is_a_failure() -> None:
+async def test_nothing_to_send_or_to_show_is_a_failure() -> None:
     asked = await call(attaching(), TRANSLATOR)
     assert asked.message.failed
     assert "answered with nothing" in asked.message.text()
+
+    asked = await call(attaching(PICTURE), prompt="  ")
+    assert asked.message.failed
+    assert "prompt is empty" in asked.message.text()
+    assert asked.peer.requests == []
 
 
 async def test_a_picture_written_into_the_text_becomes_a_file() -> None:
@@ -190,13 +195,6 @@ async def test_a_picture_named_by_cores_full_address_is_shown_by_its_short_one()
         tool = ImageGenerationTool(deployment.url)
         await Toolbox([tool]).call_all([call_of(tool.name, {"prompt": "A cat"})], choice, CALLER)
     assert [item.url for item in choice.attachments] == [PICTURE["url"]]
-
-
-async def test_an_empty_prompt_is_not_sent() -> None:
-    asked = await call(attaching(PICTURE), prompt="  ")
-    assert asked.message.failed
-    assert "prompt is empty" in asked.message.text()
-    assert asked.peer.requests == []
 
 
 def refused(status: int, code: str, message: str) -> Handler:

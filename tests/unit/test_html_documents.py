@@ -67,13 +67,20 @@ def paragraphs(texts: list[str]) -> str:
     return "".join(f"<p>{text}</p>" for text in texts)
 
 
-def test_of_an_article_only_its_text_is_kept_though_no_menu_is_marked_as_one() -> None:
+def test_of_an_article_only_its_text_and_headings_are_kept() -> None:
     comments = (
         f"<div id=comments><h3>2 comments</h3>{paragraphs(['I disagree with every word of this guide.'] * 2)}</div>"
     )
     found = extract("page.html", site(f"<div class=story>{paragraphs(PROSE)}</div>", comments))
     assert found.text == "\n\n".join(PROSE)
     assert found.notes == ("menus and banners left out, the main content kept", 'title "Pumps"')
+
+    page = next(page for page in web_pages() if page.kind == "press")
+    found = extract("page.html", page.html.encode())
+    assert "main content kept" in found.notes[0]
+    headings = re.findall("<h2>(.*?)</h2>", unescape(page.main))
+    assert headings
+    assert [heading for heading in headings if f"## {heading}" not in found.text] == []
 
 
 def test_a_page_of_entries_rows_or_fields_keeps_all_of_them() -> None:
@@ -108,15 +115,6 @@ def test_what_nobody_sees_in_an_article_is_not_read(hidden: str) -> None:
     parts = paragraphs(PROSE[:2]) + hidden.format(secret) + paragraphs(PROSE[2:])
     found = extract("page.html", site(f"<article>{parts}</article>"))
     assert found.text == "\n\n".join(PROSE)
-
-
-def test_a_heading_inside_an_article_is_kept_where_the_library_drops_it() -> None:
-    page = next(page for page in web_pages() if page.kind == "press")
-    found = extract("page.html", page.html.encode())
-    assert "main content kept" in found.notes[0]
-    headings = re.findall("<h2>(.*?)</h2>", unescape(page.main))
-    assert headings
-    assert [heading for heading in headings if f"## {heading}" not in found.text] == []
 
 
 @pytest.mark.fault("html: HTML with broken tags in an article")

@@ -150,15 +150,13 @@ def test_links_hidden_names_pipes_and_hard_links_are_not_seen_but_their_room_cou
 
 
 @pytest.mark.fault("interpreter: 10,000 files in the outputs")
-def test_too_many_files_are_not_all_looked_at(place: KernelFolders) -> None:
+@pytest.mark.fault("interpreter: files hidden from the limit in deep folders")
+def test_files_in_deep_folders_count_and_too_many_are_not_all_looked_at(place: KernelFolders) -> None:
     for number in range(20):
         (place.work / str(number)).touch()
     assert not snapshot(place.work, 10).complete
     assert snapshot(place.root / "nowhere", 10).complete
 
-
-@pytest.mark.fault("interpreter: files hidden from the limit in deep folders")
-def test_the_room_of_files_in_deep_folders_counts_and_still_deeper_ones_are_too_many(place: KernelFolders) -> None:
     deep = place.work.joinpath(*["a"] * 20)
     deep.mkdir(parents=True)
     (deep / "large").write_bytes(bytes(100_000))
@@ -310,18 +308,21 @@ async def entered(line: Line, ticket: Ticket, seconds: float = PATIENCE) -> None
 KEY = b"key of one kernel"
 
 
-def test_what_is_sealed_can_be_opened_with_the_same_key_only() -> None:
+def test_messages_are_opened_with_their_key_only_and_name_their_request() -> None:
     _, frames = Envelope(KEY).sealed("stream", {"text": "hi \ud800"})
     assert Envelope(KEY).opened([b"topic", *frames]) == Message("stream", "", {"text": "hi ?"}, 21)
     assert Envelope(b"another").opened(frames) is None
 
-
-def test_an_answer_names_the_request_it_belongs_to() -> None:
     envelope = Envelope(KEY)
     asked, request = envelope.sealed("execute_request", {})
     parts = [b'{"msg_type": "status"}', request[2], b"{}", b'{"execution_state": "idle"}']
     answer = envelope.opened([DELIMITER, envelope._signature(parts), *parts])
     assert answer == Message("status", asked, {"execution_state": "idle"}, 27)
+
+    envelope = Envelope(KEY)
+    parts = [b'{"msg_type": [[]]}', b'{"msg_id": {}}', b"{}", b'{"text": "\\ud800 \xff", "number": NaN}']
+    answer = envelope.opened([DELIMITER, envelope._signature(parts), *parts])
+    assert answer == Message("", "", {"text": "? \ufffd", "number": None}, len(parts[3]))
 
 
 @pytest.mark.parametrize(
@@ -341,10 +342,3 @@ def test_a_signed_message_of_nonsense_is_dropped(part: bytes, place: int) -> Non
     parts = [b"{}"] * 4
     parts[place] = part
     assert envelope.opened([DELIMITER, envelope._signature(parts), *parts]) is None
-
-
-def test_what_is_nested_or_missing_is_no_text() -> None:
-    envelope = Envelope(KEY)
-    parts = [b'{"msg_type": [[]]}', b'{"msg_id": {}}', b"{}", b'{"text": "\\ud800 \xff", "number": NaN}']
-    answer = envelope.opened([DELIMITER, envelope._signature(parts), *parts])
-    assert answer == Message("", "", {"text": "? \ufffd", "number": None}, len(parts[3]))

@@ -45,14 +45,12 @@ def test_without_a_token_or_a_kernel_environment_it_does_not_start(tmp_path: Pat
 
 
 @pytest.mark.fault("interpreter: a machine without a sandbox")
-def test_without_a_sandbox_it_starts_only_if_that_is_allowed(tmp_path: Path) -> None:
+def test_without_a_sandbox_that_works_it_starts_only_if_that_is_allowed(tmp_path: Path) -> None:
     with pytest.raises(NoSandbox, match="bubblewrap: not installed; landlock: kernel too old"):
         Launcher.find(config(tmp_path), NOTHING)
     unsafe = Launcher.find(replace(config(tmp_path), unsafe=True), NOTHING)
     assert unsafe.tier == "none"
 
-
-def test_a_named_tier_that_does_not_work_is_refused(tmp_path: Path) -> None:
     found = replace(NOTHING, name="landlock", level=1, works={"bubblewrap": "blocked", "landlock": None})
     assert Launcher.find(config(tmp_path), found).tier == "landlock"
     with pytest.raises(NoSandbox, match="blocked"):
@@ -68,14 +66,12 @@ def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("interpreter: a session id of another principal")
-def test_a_handle_belongs_to_one_caller_person_and_conversation_and_survives_restarts() -> None:
+def test_a_session_belongs_to_one_caller_and_conversation_and_survives_restarts() -> None:
     handle = handle_of("token", "agent", "p", "c")
     assert handle == handle_of("token", "agent", "p", "c")
     others = ["other agent p c", "token x p c", "token agent q c", "token agent p d", "token agent pc c"]
     assert handle not in [handle_of(*other.split()) for other in others]
 
-
-def test_a_session_is_named_by_conversation_then_by_protocol_session_else_by_the_call() -> None:
     named = call_meta({"dial-general-purpose-agent/conversation_id": "c"}, "legacy", "agent", "token")
     legacy = call_meta({}, "legacy", "agent", "token")
     assert (named.kept, legacy.kept) == (True, True)

@@ -64,19 +64,20 @@ def test_a_ruled_table_keeps_its_cells(rows: Sequence[Sequence[str]], content: b
     assert kept(rows, read_pdf(content)) >= 0.95
 
 
-def test_lines_in_a_cell_stay_in_it_and_spanning_cells_leave_the_others_empty() -> None:
+def test_words_stay_in_their_cells_and_boxes_around_text_are_not_tables() -> None:
     rows = [["Region", "", "Sum"], ["a | b", "one line\nand another", "3"], ["c", "d", "4"]]
     found = read_pdf(pdfs.flowing_pdf(pdfs.ruled(rows, ("SPAN", (0, 0), (1, 0)))))
     assert found.text == (
         "| Region |  | Sum |\n| --- | --- | --- |\n| a \\| b | one line and another | 3 |\n| c | d | 4 |"
     )
 
-
-def test_each_letter_of_a_word_that_is_drawn_across_cells_is_in_the_cell_that_holds_it() -> None:
     found = extract("a.pdf", pdfs.drawn(pdfs.boxed([["0123456789" * 3, "", ""], ["a", "b", "c"]])))
     first, _ = cells_of(found)
     assert "".join(first) == "0123456789" * 3
     assert all(first)
+
+    found = read_pdf(pdfs.drawn(pdfs.boxed([["A note in a box"], ["A second box under it"]], width=200)))
+    assert found.text == "A note in a box\nA second box under it"
 
 
 def test_text_before_between_and_after_tables_keeps_its_place() -> None:
@@ -87,11 +88,6 @@ def test_text_before_between_and_after_tables_keeps_its_place() -> None:
     places = [text.index(piece) for piece in ("Text before.", "| a | before |", "Text between.", "| a | between |")]
     assert places == sorted(places)
     assert text.endswith("Text after.")
-
-
-def test_boxes_and_stripes_around_text_are_not_tables() -> None:
-    found = read_pdf(pdfs.drawn(pdfs.boxed([["A note in a box"], ["A second box under it"]], width=200)))
-    assert found.text == "A note in a box\nA second box under it"
 
 
 @pytest.mark.fault("pdf: columns")
@@ -231,13 +227,10 @@ def test_a_truncated_file_gives_the_pages_that_are_left(share: float) -> None:
 
 
 @pytest.mark.fault("pdf: a damaged PDF")
-def test_a_wrong_cross_reference_table_does_no_harm() -> None:
+def test_damage_inside_a_file_costs_its_own_page_only() -> None:
     moved = TWENTY.replace(b"startxref\n", b"startxref\n9")
     assert "Page 20 begins here." in read_pdf(moved).text
 
-
-@pytest.mark.fault("pdf: a damaged PDF")
-def test_a_page_of_zeros_costs_that_page() -> None:
     middle = len(TWENTY) // 2
     found = read_pdf(TWENTY[:middle] + bytes(300) + TWENTY[middle + 300 :])
     assert sum(f"Page {number} begins here." in found.text for number in range(1, 21)) >= 18

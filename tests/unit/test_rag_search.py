@@ -86,13 +86,11 @@ def test_chunks_that_repeat_one_another_take_one_place() -> None:
     assert len(search([same], "door clean", word_vector("door clean"))) == 1
 
 
-def test_several_documents_are_searched_together() -> None:
+def test_several_documents_are_searched_together_and_a_words_rarity_depends_on_all() -> None:
     manual, policy = made(SECTIONS), made({"Leave": "Employees take thirty days of leave."}, "policy.md")
     hits = search([manual, policy], "days of leave", word_vector("days of leave"))
     assert (hits[0].document, hits[0].similarity > 0.3) == (1, True)
 
-
-def test_how_rare_a_word_is_depends_on_all_documents() -> None:
     boats = made({f"Pier {number}": "A blue boat." for number in range(20)}, "boats.md")
     cars = made({**{f"Car {number}": f"It is in row {number}." for number in range(6)}, "Trip": "A red boat."})
     hits = search([boats, cars], "boat row", word_vector("?"), SearchOptions(mode="lexical"))
@@ -102,7 +100,7 @@ def test_how_rare_a_word_is_depends_on_all_documents() -> None:
     assert (words.count("boat"), words.count("row"), words.count("sea")) == (2, 1, 0)
 
 
-def test_neighbours_are_merged_into_one_passage() -> None:
+def test_neighbours_are_merged_and_the_budget_bounds_what_is_beyond_k_chunks() -> None:
     text = "# Log\n\n" + " ".join(f"Event {number} happened in hall {number}." for number in range(100))
     document = chunk_document("log.md", [Block(text)])
     [passage] = passages([document], [Hit(0, 3, 0.9, 1.0)], k=3, tokens=800)
@@ -111,8 +109,6 @@ def test_neighbours_are_merged_into_one_passage() -> None:
     assert passage.source in document.text
     assert passage.title == "log.md, Log"
 
-
-def test_k_chunks_always_come_and_the_budget_bounds_the_rest() -> None:
     document = chunk_document("a.pdf", [Block(f"Sentence of page {page}. " * 20, page=page) for page in range(1, 30)])
     hits = [Hit(0, chunk, 0.5, 1.0) for chunk in (20, 3, 10, 15, 7)]
     few = passages([document], hits, k=3, tokens=100)
@@ -140,14 +136,12 @@ async def order(*replies: Reply, spent: list[Usage] | None = None) -> list[int]:
     return [hit.chunk for hit in found]
 
 
-async def test_the_best_come_first_and_the_others_keep_their_order() -> None:
+async def test_the_best_excerpts_come_first_by_one_request() -> None:
     spent: list[Usage] = []
     used = Usage(prompt_tokens=90, completion_tokens=5)
     assert await order(says("3, ", "1", usage=used), spent=spent) == [2, 0, 1, *range(3, 12)]
     assert spent == [used]
 
-
-async def test_ten_excerpts_and_the_question_are_one_request() -> None:
     model = ScriptedModel(says("1"))
     await reranked(model, "Which part?", HITS, [DOCUMENT], lambda _: None)
     [[_, asked]] = model.requests

@@ -93,13 +93,19 @@ async def test_what_is_kept_gives_no_access_and_names_no_user() -> None:
 
 
 @pytest.mark.fault("search in documents: a file that changed between two questions")
-async def test_a_file_that_changed_between_two_questions_is_read_again() -> None:
+async def test_a_file_of_other_content_or_name_is_read_again_and_indexed_once() -> None:
     library = Library()
     await library.index(ANN)
     library.files.contents[MANUAL] = b"# New\n\n" + b"The oven was replaced by a stove. " * 400
     index = await library.index(ANN)
     assert "stove" in index.document.text
     assert library.done == (2, 2)
+
+    library = Library(MemoryFiles({MANUAL: manual().encode(), "files/b/copy.txt": manual().encode()}))
+    await library.index(ANN)
+    index = await library.index(ANN, "files/b/copy.txt")
+    assert index.document.name == "copy.txt"
+    assert library.done == (2, 1)
 
 
 @pytest.mark.fault("search in documents: the first of two callers leaves with its key")
@@ -159,14 +165,6 @@ async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again(kind: str,
         library.restart()
         await library.index(ANN)
         assert library.done == made
-
-
-async def test_one_content_under_two_names_is_one_index_with_the_callers_name() -> None:
-    library = Library(MemoryFiles({MANUAL: manual().encode(), "files/b/copy.txt": manual().encode()}))
-    await library.index(ANN)
-    index = await library.index(ANN, "files/b/copy.txt")
-    assert index.document.name == "copy.txt"
-    assert library.done == (2, 1)
 
 
 @pytest.mark.fault("search in documents: a very long document")

@@ -104,7 +104,7 @@ def test_nothing_but_blanks_is_an_empty_document(content: bytes, suffix: str) ->
     assert found.text == ""
 
 
-def test_json_is_indented_with_every_number_as_it_was() -> None:
+def test_json_is_indented_with_every_number_as_it_was_and_readable_letters() -> None:
     found = extract(
         "a.json", b'{"big":123456789012345678901234567890,"f":[1.0,2e5,{},[]],"n":null,"s":"a, {b}: \\"c\\""}'
     )
@@ -113,8 +113,6 @@ def test_json_is_indented_with_every_number_as_it_was() -> None:
         '  "n": null,\n  "s": "a, {b}: \\"c\\""\n}'
     )
 
-
-def test_escaped_letters_become_readable_unless_they_are_half_a_letter() -> None:
     assert extract("a.json", rb'["\u041f\u0440 \n", "\ud83d\ude00", "\ud800"]').text == (
         '[\n  "Пр \\n",\n  "😀",\n  "\\ud800"\n]'
     )

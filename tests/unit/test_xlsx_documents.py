@@ -48,6 +48,11 @@ def test_dates_percentages_and_numbers_look_as_they_do_in_excel() -> None:
     (_, table) = read(saved(workbook)).blocks
     assert table.text.splitlines() == [f"| {shown} |" for *_, shown in values]
 
+    workbook, sheet = new_workbook([("day",), (0,)])
+    sheet.cell(2, 1).number_format = "yyyy-mm-dd"
+    workbook.epoch = datetime(1904, 1, 1)
+    assert read(saved(workbook)).blocks[1].text == "| 1904-01-01 |"
+
 
 @pytest.mark.parametrize(
     ("code", "number", "shown"),
@@ -75,13 +80,6 @@ def test_format_codes(code: str, number: float, shown: str) -> None:
     assert shown_as(code)(number) == shown
 
 
-def test_dates_that_count_from_1904() -> None:
-    workbook, sheet = new_workbook([("day",), (0,)])
-    sheet.cell(2, 1).number_format = "yyyy-mm-dd"
-    workbook.epoch = datetime(1904, 1, 1)
-    assert read(saved(workbook)).blocks[1].text == "| 1904-01-01 |"
-
-
 def test_merged_cells_repeat_their_text_and_ranges_over_the_whole_sheet_cost_nothing() -> None:
     workbook, sheet = new_workbook(
         [("Quarterly report", None, None), (None,), ("Region", "Q1", "Q2"), ("North", 1, 2), (None, 3, 4)]
@@ -98,7 +96,7 @@ def test_merged_cells_repeat_their_text_and_ranges_over_the_whole_sheet_cost_not
     assert found.blocks[1].whole == "| 1 |\n| --- |"
 
 
-def test_a_table_that_does_not_begin_at_the_first_cell_is_located() -> None:
+def test_hidden_and_empty_sheets_are_named_and_tables_located() -> None:
     workbook, _ = new_workbook([(None, "x", "y", None, "z"), (None, 1, 2, None, 3)], "Plain")
     titled = workbook.create_sheet("Titled")
     for row in (["Report"], [], ["x", "y"], [1, 2], [], [3, 4]):
@@ -109,8 +107,6 @@ def test_a_table_that_does_not_begin_at_the_first_cell_is_located() -> None:
         "sheet Titled: header in row 3, columns A:B, empty rows left out",
     )
 
-
-def test_hidden_and_empty_sheets_are_named() -> None:
     workbook, _ = new_workbook([("a", "b")])
     hidden = workbook.create_sheet("Costs")
     hidden["B2"] = 7
@@ -140,14 +136,12 @@ def test_formulas_give_their_saved_value_and_every_kind_of_cell_is_shown() -> No
 
 
 @pytest.mark.fault("office: XLSX with 1,000,000 rows")
-def test_a_million_rows_are_cut_off_with_a_note() -> None:
+@pytest.mark.fault("office: a sheet with one cell far to the right")
+def test_huge_sheets_are_cut_off_with_a_note_or_cost_nothing() -> None:
     found = read(sheet_file("<row><c><v>7</v></c><c><v>8</v></c></row>" * 1_000_000))
     assert found.blocks[1].text.count("\n") == MOST_ROWS - 2
     assert found.notes == ("sheet Data: cut off after 100,000 rows",)
 
-
-@pytest.mark.fault("office: a sheet with one cell far to the right")
-def test_a_cell_far_to_the_right_does_not_widen_every_row() -> None:
     rows = "".join(f"<row r='{row}'><c r='XFD{row}'><v>{row}</v></c></row>" for row in range(2, 200))
     found = read(sheet_file(f"<row r='1'><c r='A1'><v>1</v></c><c r='XFD1'><v>2</v></c></row>{rows}"))
     assert found.blocks[1].text.splitlines()[0] == "|  | 2 |"
