@@ -20,7 +20,7 @@ from evaluation.tables import tables_report
 from task.embedding.client import Embedder
 from task.search.ranking import SearchOptions
 
-_NUMBERS = [option for option in fields(SearchOptions) if option.name != "mode"]
+_NUMBERS = fields(SearchOptions)
 
 
 async def evaluate(arguments: argparse.Namespace) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from evaluation.corpus import HERE, Half, Question, documents, half_of, questions
 from evaluation.measures import figure
 from evaluation.places import holds, span_of
 from evaluation.report import NAMES, table
-from evaluation.run import Corpus, prepare, reciprocal
+from evaluation.run import MODES, Corpus, Mode, prepare, reciprocal
 from task.embedding.client import Embedder
 from task.search.chunks import ChunkedDocument
-from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, search
-
-MODES: tuple[Mode, ...] = get_args(Mode)
+from task.search.ranking import DocumentIndex, Hit, SearchOptions, search
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,10 @@ def places(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) ->
 
 def library_report(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) -> str:
     """Recall and MRR by language and mode."""
-    found: dict[Mode, list[Place]] = {mode: places(corpus, asked, replace(options, mode=mode)) for mode in MODES}
+    weighted = MODES.items()
+    found: dict[Mode, list[Place]] = {
+        mode: places(corpus, asked, replace(options, **weights)) for mode, weights in weighted
+    }
     languages = sorted({question.category for question in asked})
     heads = [f"{name} {NAMES[mode]}" for mode in found for name in ("R@1", "R@3", "MRR")]
     rows = [_row("all", found), *(_row(language, found, language) for language in languages)]

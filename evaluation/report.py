@@ -7,8 +7,7 @@ from functools import partial
 
 from evaluation.corpus import MULTILINGUAL, UNANSWERABLE, Claim
 from evaluation.measures import Figure, difference, figure, share
-from evaluation.run import K, Outcome
-from task.search.ranking import Mode
+from evaluation.run import K, Mode, Outcome
 
 NAMES: Mapping[Mode, str] = {"hybrid": "hybrid", "dense": "dense only", "lexical": "BM25 only"}
 Outcomes = Mapping[Mode, Sequence[Outcome]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal
 
 from evaluation.corpus import Claim, Question
 from evaluation.judge import LIMIT, Judge, Rarity
@@ -13,13 +13,18 @@ from task.embedding.client import Embedder
 from task.search.answers import CheckedAnswer, checked, literal
 from task.search.chunks import ChunkedDocument
 from task.search.passages import passages
-from task.search.ranking import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
+from task.search.ranking import DocumentIndex, Hit, SearchOptions, build_index, indexed_texts, search
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MODES: tuple[Mode, ...] = get_args(Mode)
+Mode = Literal["hybrid", "dense", "lexical"]
+MODES: Mapping[Mode, Mapping[str, float]] = {
+    "hybrid": {},
+    "dense": {"lexical_weight": 0, "phrase_weight": 0},
+    "lexical": {"lexical_weight": 1, "phrase_weight": 0},
+}
 K = 3
 CONTEXT_TOKENS = 1500
 _MISCOPIED_EVERY = 3
@@ -83,7 +88,7 @@ def outcomes(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) 
 
 
 def all_modes(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) -> dict[Mode, list[Outcome]]:
-    return {mode: outcomes(corpus, asked, replace(options, mode=mode)) for mode in MODES}
+    return {mode: outcomes(corpus, asked, replace(options, **weights)) for mode, weights in MODES.items()}
 
 
 def _outcome(corpus: Corpus, question: Question, options: SearchOptions, number: int) -> Outcome:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from task.search.chunks import Chunk, ChunkedDocument
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Mode = Literal["hybrid", "dense", "lexical"]
 _QUOTED = re.compile(r"[\"“„«]([^\"”“»]{3,200})[\"”“»]")
 _BLANKS = re.compile(r"\s+")
 _RARE_CHUNKS = 5
@@ -36,7 +35,6 @@ class SearchOptions:
     Each letter of a rare phrase that one of the best `candidates` repeats adds `phrase_weight`.
     """
 
-    mode: Mode = "hybrid"
     candidates: int = 50
     lexical_weight: float = 0.35
     phrase_weight: float = 0.05
@@ -123,23 +121,16 @@ def ranked(
     counts = {term: sum(index.lexical.count(term) for index in indexes) for term in terms(query)}
     rarity = {term: _rarity(size, count) for term, count in counts.items() if count}
     words = np.concatenate([index.lexical.scores(rarity) for index in indexes])
-    match options.mode:
-        case "dense":
-            scores = meaning
-        case "lexical":
-            scores = np.where(words > 0, words, -np.inf)
-        case "hybrid":
-            weight = options.lexical_weight
-            scores = (1 - weight) * _standardised(meaning) + weight * _standardised(words)
+    weight = options.lexical_weight
+    scores = (1 - weight) * _standardised(meaning) + weight * _standardised(words)
     starts = np.cumsum([0, *(len(index.chunks) for index in indexes)])
-    best = [int(at) for at in np.argsort(-scores, kind="stable")[: options.candidates] if np.isfinite(scores[at])]
+    best = [int(at) for at in np.argsort(-scores, kind="stable")[: options.candidates]]
     owners = [int(number) for number in np.searchsorted(starts, best, side="right") - 1]
     places = {at: (number, at - int(starts[number])) for at, number in zip(best, owners, strict=True)}
     total = {at: float(scores[at]) for at in best}
-    if options.mode == "hybrid":
-        texts = {at: _flat(indexes[number].chunks[chunk].indexed()) for at, (number, chunk) in places.items()}
-        for at, letters in _phrase_letters(texts, query).items():
-            total[at] += options.phrase_weight * letters
+    texts = {at: _flat(indexes[number].chunks[chunk].indexed()) for at, (number, chunk) in places.items()}
+    for at, letters in _phrase_letters(texts, query).items():
+        total[at] += options.phrase_weight * letters
     order = sorted(total, key=lambda at: (-total[at], at))
     # Chunks that repeat the text of a better one are left out: they would take the places of others.
     first: dict[str, Hit] = {}

@@ -288,7 +288,7 @@ def test_a_tool_is_described_in_yaml(tmp_path: Path) -> None:
     [
         ({"name": "no spaces"}, "pattern"),
         ({"deployment": ""}, "at least 1 character"),
-        ({"colour": "red"}, r"tools\[0\].colour: unknown; there are name"),
+        ({"colour": "red"}, r"tools\[0\].colour: unknown"),
         ({"arguments": {"text": {"type": "string"}}}, "another meaning"),
         ({"arguments": {"n": {"type": "strin"}}}, "not a JSON Schema"),
         ({"seconds": 0}, "greater than 0"),

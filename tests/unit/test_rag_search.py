@@ -26,6 +26,7 @@ from task.search.ranking import (
 )
 from tests.support.embedding import word_vector
 
+WORDS_ONLY = SearchOptions(lexical_weight=1, phrase_weight=0)
 SECTIONS = {
     "Defrosting": "Press AUTO DEFROST and choose meat, poultry or fish.",
     "Cleaning": "Take out the glass tray and wash it in warm soapy water.",
@@ -51,14 +52,14 @@ def test_identifiers_other_scripts_and_any_ending_are_found_by_words() -> None:
     assert best(made(SECTIONS), "What is MW-4471/B?") == "Spare parts"
 
     index = made(SECTIONS)
-    assert best(index, "Wie lange ist die Gewährleistung?", SearchOptions(mode="lexical")) == "Garantie"
-    assert best(index, "保証は何年間ですか", SearchOptions(mode="lexical")) == "保証"
+    assert best(index, "Wie lange ist die Gewährleistung?", WORDS_ONLY) == "Garantie"
+    assert best(index, "保証は何年間ですか", WORDS_ONLY) == "保証"
 
     assert tokens("Trays, batteries and MW-4471/B")[:3] == ["tray", "battery", "and"]
     assert {"mw-4471/b", "mw", "4471", "b"} <= set(tokens("MW-4471/B"))
 
     index = made({"Jagd": "Die Jägerinnen warteten.", "Meer": "Die Fischer schliefen."})
-    assert best(index, "Warum wartete eine Jägerin?", SearchOptions(mode="lexical")) == "Jagd"
+    assert best(index, "Warum wartete eine Jägerin?", WORDS_ONLY) == "Jagd"
 
     index = made(SECTIONS)
     assert search([index], "?!", word_vector("water tray"))[0].similarity > 0
@@ -93,7 +94,7 @@ def test_several_documents_are_searched_together_and_a_words_rarity_depends_on_a
 
     boats = made({f"Pier {number}": "A blue boat." for number in range(20)}, "boats.md")
     cars = made({**{f"Car {number}": f"It is in row {number}." for number in range(6)}, "Trip": "A red boat."})
-    hits = search([boats, cars], "boat row", word_vector("?"), SearchOptions(mode="lexical"))
+    hits = search([boats, cars], "boat row", word_vector("?"), WORDS_ONLY)
     found = [[boats, cars][hit.document].chunks[hit.chunk].place.headings[0] for hit in hits]
     assert all(heading.startswith("Car") for heading in found[:6]), "a boat is rare among cars, but not in all of them"
     words = Lexical(["row", "boat", "boat"])
