@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -14,20 +14,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, extract, func, insert, or_, select, text, update
 
-from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, Role, assistant, tool_message, unanswered
-from task.llm.base import ModelOptions, Usage
+from task.conversation.messages import NOT_APPROVED, PERHAPS_RUN, assistant, tool_message, unanswered
 from task.store import tables
-from task.store.database import Database, from_row, insert_new
+from task.store.database import Database, insert_new
 from task.store.records import FINISHED, new_id, packed, unpacked
 from task.store.sessions import add_messages, messages_of
-from task.store.trace_records import Trace, TracedTurn, config_of
-from task.store.traces import write_trace
 
 ENDED = ("Z", "X")  # killed, and not yet awaited by its parent
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
 MOST_BETWEEN_BEATS = 3 * BEAT_SECONDS  # of a process that judges others; more than that was an outage
-STARTED, TEXT = "started", "text"
+TEXT = "text"
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
@@ -218,11 +215,10 @@ def _known_dead(place: str) -> bool:
 
 
 def _close(connection: Connection, run: Row[Any], now: float) -> None:
-    # Readers of the run find what its own process would have left: its trace, last event and messages.
+    # Readers of the run find what its own process would have left: its last event and messages.
     stored = select(tables.events.c.data).where(tables.events.c.run_id == run.id).order_by(tables.events.c.first)
     events = [event for row in connection.execute(stored) for event in unpacked(row.data)]
     text = "".join(event["text"] for event in events if event["type"] == TEXT)
-    _leave_trace(connection, run, next((event for event in events if event["type"] == STARTED), None), text, now)
     # Listeners wait for this event, and the dead process did not write it.
     number = events[-1]["id"] + 1 if events else 1
     event = {"id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None, "finish_reason": None}
@@ -239,36 +235,3 @@ def _close(connection: Connection, run: Row[Any], now: float) -> None:
         add_messages(connection, run.session_id, [*lost, replace(assistant(text), unsourced=True)], now)
     waiting = update(_approvals).where(_approvals.c.run_id == run.id, _approvals.c.status == "waiting")
     connection.execute(waiting.values(status="expired"))
-
-
-def _leave_trace(
-    connection: Connection, run: Row[Any], started: Mapping[str, Any] | None, text: str, now: float
-) -> None:
-    # The run ended before its own trace was first stored: its events stand in for it.
-    traces = tables.traces.c
-    if run.trace_id is None or connection.scalar(select(traces.id).where(traces.id == run.trace_id)) is not None:
-        return
-    request: Mapping[str, Any] = started["request"] if started else {"door": "", "model": "", "options": {}}
-    history = started["messages"] if started else 0
-    asked = messages_of(connection, run.session_id)[history:] if run.session_id is not None else ()
-    turns = [TracedTurn.of(message, run.started_at, content=True) for message in asked]
-    if text:
-        turns.append(TracedTurn.of(assistant(text), now, 0.0, Usage(), content=True))
-    questions = (message.text() for message in reversed(asked) if message.role is Role.USER)
-    model, config = request["model"], config_of(ModelOptions(**request["options"]))
-    trace = from_row(
-        Trace,
-        run,
-        run_id=run.id,
-        door=request["door"],
-        model=model,
-        status=INTERRUPTED,
-        completed_at=now,
-        turns=tuple(turns),
-        config=config,
-        usage={model: Usage()},
-        history=history,
-        asked=len(asked),
-        question=next(questions, None),
-    )
-    write_trace(connection, trace)
