@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import aiohttp
 import orjson
@@ -43,23 +43,16 @@ _REMEMBERED = 10_000
 _EXISTS = 412
 
 
-class Claims(Protocol):
-    """The first to present the id of a suspended turn may run what was approved in it."""
+class Claims:
+    """The first to present the id of a suspended turn may run what was approved in it: remembered in this process."""
+
+    def __init__(self, clock: Callable[[], float] = time) -> None:
+        self._clock = clock
+        self._taken: OrderedDict[str, float] = OrderedDict()
 
     async def take(self, turn: str, expires: float, api_key: str) -> bool:
         """True for the first request before the approval expires, False for every later one."""
-        ...
-
-
-@dataclass(slots=True)
-class ProcessClaims:
-    """Remembers in this process what was approved, until it expires."""
-
-    clock: Callable[[], float] = time
-    _taken: OrderedDict[str, float] = field(init=False, default_factory=OrderedDict[str, float])
-
-    async def take(self, turn: str, expires: float, api_key: str) -> bool:
-        while self._taken and (len(self._taken) >= _REMEMBERED or next(iter(self._taken.values())) < self.clock()):
+        while self._taken and (len(self._taken) >= _REMEMBERED or next(iter(self._taken.values())) < self._clock()):
             self._taken.popitem(last=False)
         if turn in self._taken:
             return False
@@ -67,31 +60,30 @@ class ProcessClaims:
         return True
 
 
-@dataclass(slots=True)
-class CoreClaims:
+class CoreClaims(Claims):
     """Leaves a note in the user's own files at Core, where every replica finds it.
 
     Without a Core that stores the note only this process knows what was approved.
     """
 
-    session: aiohttp.ClientSession
-    endpoint: str
-    near: ProcessClaims = field(default_factory=ProcessClaims)
+    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
+        super().__init__()
+        self._session, self._base = session, endpoint.rstrip("/")
 
     async def take(self, turn: str, expires: float, api_key: str) -> bool:
-        if not await self.near.take(turn, expires, api_key):
+        if not await super().take(turn, expires, api_key):
             return False
         try:
             async with asyncio.timeout(_SECONDS):
-                base, headers = self.endpoint.rstrip("/"), core_headers(api_key)
-                async with self.session.get(f"{base}/v1/bucket", headers=headers, allow_redirects=False) as response:
+                base, headers = self._base, core_headers(api_key)
+                async with self._session.get(f"{base}/v1/bucket", headers=headers, allow_redirects=False) as response:
                     response.raise_for_status()
                     home = orjson.loads(await response.read())
                 form = aiohttp.FormData()
                 form.add_field("file", turn.encode(), filename=f"{turn}.txt", content_type="text/plain")
                 url = f"{base}/v1/files/{home.get('appdata') or home['bucket']}/{FOLDER}/{turn}.txt"
                 first = {**headers, "If-None-Match": "*"}
-                async with self.session.put(url, data=form, headers=first, allow_redirects=False) as response:
+                async with self._session.put(url, data=form, headers=first, allow_redirects=False) as response:
                     if response.status == _EXISTS:
                         return False
                     response.raise_for_status()
@@ -109,7 +101,7 @@ class ApprovalRules:
     """
 
     policy: Policy = DEFAULT_POLICY
-    claims: Claims = field(default_factory=ProcessClaims)
+    claims: Claims = field(default_factory=Claims)
     open_seconds: float = 3600
     grant_seconds: float = 86_400
     clock: Callable[[], float] = time
@@ -189,11 +181,10 @@ class RunApprovals:
     run_id: str
     answered: Sequence[Approval] = ()
     _before: list[Grant] = field(default_factory=list[Grant])
+    _edits: dict[str, str] = field(init=False)  # arguments other than the model's that were approved, by calls' ids
 
-    @property
-    def edits(self) -> dict[str, str]:
-        """The arguments of calls that were approved with others than the model's, by the calls' ids."""
-        return {
+    def __post_init__(self) -> None:
+        self._edits = {
             item.call_id: json.dumps(dict(item.answer.arguments), ensure_ascii=False)
             for item in self.answered
             if item.answer is not None and item.answer.allowed and item.answer.arguments is not None
@@ -208,19 +199,18 @@ class RunApprovals:
 
     def history(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with the calls as they were approved."""
-        edits = self.edits
 
         def edited(call: ToolCall) -> ToolCall:
-            arguments = edits.get(call.id)
+            arguments = self._edits.get(call.id)
             return call if arguments is None else replace(call, function=FunctionCall(call.name, arguments))
 
-        if not edits:
+        if not self._edits:
             return list(messages)
         return [replace(message, tool_calls=tuple(map(edited, message.tool_calls))) for message in messages]
 
     def with_notes(self, added: Sequence[Message]) -> tuple[Message, ...]:
         """The run's messages; results of changed calls note the new arguments, as the stored call has the old ones."""
-        notes = {call_id: OTHER_ARGUMENTS.format(arguments=arguments) for call_id, arguments in self.edits.items()}
+        notes = {call_id: OTHER_ARGUMENTS.format(arguments=arguments) for call_id, arguments in self._edits.items()}
         return tuple(
             replace(message, content=f"{notes[message.tool_call_id]}\n\n{message.text()}")
             if message.tool_call_id in notes

@@ -63,6 +63,9 @@ class TraceStart:
     response_id: str | None = None
 
 
+_SHARED = ("owner", "door", "model", "session_id", "run_id", "experiment", "history", "content", "response_id")
+
+
 class TraceObserver(LoopObserver):
     """Collects what a run does; `trace` can be called at any time."""
 
@@ -163,12 +166,9 @@ class TraceObserver(LoopObserver):
             question = next(filter(None, texts), start.question)
         return Trace(
             self.trace_id,
-            start.owner,
-            start.door,
-            start.model,
-            status,
-            self._started_at,
-            at,
+            status=status,
+            started_at=self._started_at,
+            completed_at=at,
             turns=_in_call_order(self._turns),
             tool_calls=tuple(self._calls),
             config=config_of(start.options, content=start.content),
@@ -177,15 +177,10 @@ class TraceObserver(LoopObserver):
             limits=tuple(self._limits),
             decisions=tuple(self._decisions),
             error=error,
-            session_id=start.session_id,
-            run_id=start.run_id,
-            experiment=start.experiment,
-            history=start.history,
-            content=start.content,
             asked=len(start.asked),
             warnings=tuple(self._warnings),
             question=question[:QUESTION_CHARS] or None,
-            response_id=start.response_id,
+            **{name: getattr(start, name) for name in _SHARED},
         )
 
 

@@ -13,7 +13,7 @@ from aidial_sdk.chat_completion import Choice, Request, Response
 from pydantic import SecretStr
 
 from task.agent import GeneralPurposeAgent
-from task.approvals.approvals import ApprovalRules, Claims, ProcessClaims
+from task.approvals.approvals import ApprovalRules, Claims
 from task.conversation.state import StateSeal
 from task.core_client.files import DialFiles
 from task.llm.base import ChatModel
@@ -65,7 +65,7 @@ class Agents:
     clock: FakeClock = field(default_factory=lambda: FakeClock(NOON))
     policy: Policy = DEFAULT_POLICY
     secret: bytes = b"of this installation"
-    claims: Claims = field(default_factory=ProcessClaims)
+    claims: Claims = field(default_factory=Claims)
     tokens: int | None = None
 
     def agent(self) -> GeneralPurposeAgent:
