@@ -42,30 +42,6 @@ def request(name: str, effects: frozenset[Effect], messages: Sequence[Message], 
     return CallRequest(call, dict(arguments), effects, ContextView(messages, ORIGINS))
 
 
-def measure() -> list[Figure]:
-    """Microseconds of a decision, and of a piece of an answer that goes through the filter."""
-    messages = conversation()
-    shell = Policy((Rule("allow", command=("git log", "head", "ls")),))
-    runs = frozenset({Effect.READ, Effect.EXECUTE})
-    gates = (
-        ("gate: a call that reads", DEFAULT_POLICY, lambda: request("extract", READS, messages, file_url="files/b/x")),
-        ("gate: a search", DEFAULT_POLICY, lambda: request("search", FETCHES, messages, query="what is new")),
-        ("gate: a page whose URL is known", DEFAULT_POLICY, lambda: request("fetch", FETCHES, messages, url=URL)),
-    )
-    figures = [Figure(name, _decision(policy, made, Allowed), "µs", 35) for name, policy, made in gates]
-
-    def command(text: str) -> float:
-        return _decision(shell, lambda: request("shell_run", runs, messages[:1], command=text), Allowed)
-
-    asked = _decision(DEFAULT_POLICY, lambda: request("write", FETCHES | {Effect.WRITE}, messages, text="x"), Deferred)
-    figures += [
-        Figure("gate: a command", command(COMMAND), "µs", 30),
-        Figure("gate: a command with quotes", command(QUOTED), "µs", 35),
-        Figure("gate: three commands with pipes", command(COMMANDS), "µs"),
-    ]
-    return [*figures, Figure("gate: a call that is asked, with its card", asked, "µs"), *_pieces()]
-
-
 def _decision(policy: Policy, made: Callable[[], CallRequest], expected: type) -> float:
     gate = PolicyGate(policy, Grants(time), PermissionMode.DEFAULT, "p", "c", time)
 
@@ -81,26 +57,44 @@ def _decision(policy: Policy, made: Callable[[], CallRequest], expected: type) -
     return statistics.median(asyncio.run(decided()) for _ in range(ROUNDS))
 
 
-def _pieces() -> list[Figure]:
-    pieces = [f" {word}" for word in ("the", "page", "says", "how", "it", "works.", "Then,", "measured")]
-    return [Figure("filter of answers: a plain piece", max(_added(pieces), 0.0), "µs", 0.5)]
+def measure() -> list[Figure]:
+    """Microseconds of a decision, and of a piece of an answer that goes through the filter."""
+    messages = conversation()
+    shell = Policy((Rule("allow", command=("git log", "head", "ls")),))
+    runs, writes = frozenset({Effect.READ, Effect.EXECUTE}), FETCHES | {Effect.WRITE}
+    allowed: list[tuple[str, Policy, float | None, Callable[[], CallRequest]]] = [
+        ("a call that reads", DEFAULT_POLICY, 35, lambda: request("extract", READS, messages, file_url="files/b/x")),
+        ("a search", DEFAULT_POLICY, 35, lambda: request("search", FETCHES, messages, query="what is new")),
+        ("a page whose URL is known", DEFAULT_POLICY, 35, lambda: request("fetch", FETCHES, messages, url=URL)),
+        ("a command", shell, 30, lambda: request("shell_run", runs, messages[:1], command=COMMAND)),
+        ("a command with quotes", shell, 35, lambda: request("shell_run", runs, messages[:1], command=QUOTED)),
+        ("three commands with pipes", shell, None, lambda: request("shell_run", runs, messages[:1], command=COMMANDS)),
+    ]
+    asked = _decision(DEFAULT_POLICY, lambda: request("write", writes, messages, text="x"), Deferred)
+    return [
+        *(
+            Figure(f"gate: {name}", _decision(policy, made, Allowed), "µs", goal)
+            for name, policy, goal, made in allowed
+        ),
+        Figure("gate: a call that is asked, with its card", asked, "µs"),
+        Figure("filter of answers: a plain piece", max(_added(), 0.0), "µs", 0.5),
+    ]
 
 
-def _added(pieces: Sequence[str]) -> float:
+def _added() -> float:
     """Microseconds that the filter adds to one piece."""
+    pieces = [f" {word}" for word in ("the", "page", "says", "how", "it", "works.", "Then,", "measured")]
+
+    def of_pieces(append: Callable[[str], None]) -> float:
+        started = process_time()
+        for _ in range(PIECES // len(pieces)):
+            for piece in pieces:
+                append(piece)
+        return (process_time() - started) / PIECES * 1e6
+
     bare, filtered = _Nowhere(), DefangedChoice(_Nowhere(), Suspicion(lambda _: False, lambda: True))
     filtered.append_content("It begins")
-    samples = [_of_pieces(filtered.append_content, pieces) - _of_pieces(bare.append_content, pieces) for _ in range(9)]
-    return statistics.median(samples)
-
-
-def _of_pieces(append: Callable[[str], None], pieces: Sequence[str]) -> float:
-    times = PIECES // len(pieces)
-    started = process_time()
-    for _ in range(times):
-        for piece in pieces:
-            append(piece)
-    return (process_time() - started) / (times * len(pieces)) * 1e6
+    return statistics.median(of_pieces(filtered.append_content) - of_pieces(bare.append_content) for _ in range(9))
 
 
 class _Nowhere(RecordingChoice):

@@ -97,30 +97,11 @@ async def test_a_task_is_a_run_that_is_followed_and_stopped_from_elsewhere(tmp_p
     assert next(event.data for event in events if event.type == "task_ended")["files"] == ["app.py", "new.py"]
 
 
-@pytest.mark.fault("coding: an unknown run, one in progress, or one that was undone")
-@pytest.mark.system
-async def test_an_unknown_run_is_named_and_a_folder_without_one_too(tmp_path: Path) -> None:
-    async with project(tmp_path, files=FILES) as found:
-        unknown = await found.agent("tasks", "show", "code_00000000")
-        assert (unknown.code, unknown.err) == (2, "there is no run 'code_00000000'\n")
-        nothing = await found.agent("tasks", "undo", cwd=found.folder)
-        assert nothing.code == 2
-        assert nothing.err.startswith("No run has changed this folder")
-        assert (await found.agent("tasks", "list")).out == "There are no coding tasks.\n"
-
-
-@pytest.mark.fault("coding: settings that a run left in the folder")
-async def test_a_setting_that_a_run_left_in_the_folder_leads_to_no_other_store(tmp_path: Path) -> None:
-    async with project(tmp_path, files={".env": "AGENT_STORE__URL=sqlite:///evil/store.db\n"}) as found:
-        listed = await found.agent("tasks", "list", cwd=found.folder)
-        assert "AGENT_STORE__URL" in listed.err
-        assert not (found.folder / "evil").exists()
-
-
 @pytest.mark.fault("coding: a setup that fails half way")
 @pytest.mark.system
 async def test_what_a_setup_that_failed_has_made_is_undone(tmp_path: Path) -> None:
-    async with project(tmp_path, ANSWERS[0], files={**FILES, "setup.py": SETUP}) as found:
+    setup = "from pathlib import Path\nPath('made').touch()\nraise SystemExit(1)\n"
+    async with project(tmp_path, ANSWERS[0], files={**FILES, "setup.py": setup}) as found:
         before = tree(found.folder)
         run_id = await applied(found, "--setup", "python setup.py", "--yes", "--unsafe-no-sandbox")
         assert (found.folder / "made").exists()
@@ -128,4 +109,16 @@ async def test_what_a_setup_that_failed_has_made_is_undone(tmp_path: Path) -> No
         assert tree(found.folder) == before
 
 
-SETUP = "from pathlib import Path\nPath('made').touch()\nraise SystemExit(1)\n"
+@pytest.mark.fault("coding: an unknown run, one in progress, or one that was undone")
+@pytest.mark.fault("coding: settings that a run left in the folder")
+async def test_an_unknown_run_is_named_and_a_setting_in_the_folder_leads_to_no_other_store(tmp_path: Path) -> None:
+    async with project(tmp_path, files=FILES | {".env": "AGENT_STORE__URL=sqlite:///evil/store.db\n"}) as found:
+        unknown = await found.agent("tasks", "show", "code_00000000")
+        assert (unknown.code, unknown.err) == (2, "there is no run 'code_00000000'\n")
+        nothing = await found.agent("tasks", "undo", cwd=found.folder)
+        assert nothing.code == 2
+        assert "No run has changed this folder" in nothing.err
+        listed = await found.agent("tasks", "list", cwd=found.folder)
+        assert listed.out == "There are no coding tasks.\n"
+        assert "AGENT_STORE__URL" in listed.err
+        assert not (found.folder / "evil").exists()
