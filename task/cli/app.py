@@ -58,7 +58,7 @@ class Imported(TyperCommand):
         return meant.make_context(info_name, args, parent, **extra)
 
 
-class Commands(TyperGroup):
+class CommandTable(TyperGroup):
     """The commands of the table."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -72,7 +72,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandTable,
     help="A general purpose agent for DIAL.",
     epilog="\n\n".join(["Exit codes:", *(f"{code:3}  {meaning}" for code, meaning in MEANINGS.items())]),
     no_args_is_help=True,

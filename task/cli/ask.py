@@ -16,8 +16,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from task.cli import Exit
-from task.cli.addresses import core_address, key_for
-from task.cli.core_client import CoreClient, CoreError, Unreachable
+from task.cli.addresses import CoreClient, CoreError, Unreachable, core_address, key_for
 from task.cli.options import Config, JsonLines, read_settings
 from task.console.attachments import saved
 from task.console.ui_manager import UNNUMBERED, JsonUserInterface, Show, UserInterfaceManager

@@ -8,9 +8,17 @@ from typing import Literal
 
 import aiohttp
 
-from task.cli.addresses import base_url, core_address, core_is_ours, key_for, port_fault
+from task.cli.addresses import (
+    CoreClient,
+    CoreError,
+    Unreachable,
+    base_url,
+    core_address,
+    core_is_ours,
+    key_for,
+    port_fault,
+)
 from task.cli.companions import interpreter_obstacle
-from task.cli.core_client import CoreClient, CoreError, Unreachable
 from task.cli.model_choice import (
     OLDEST,
     PULL,

@@ -15,7 +15,7 @@ import typer
 from task.cli.addresses import base_url, core_is_ours
 from task.cli.options import Output, read_settings
 from task.errors import SettingsError
-from task.settings import Settings, process_environment
+from task.settings import process_environment
 from task.settings.sources import read_dotenv
 
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
@@ -50,14 +50,23 @@ def core_config(
         version = parsed_version(core_version) if core_version else None
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--core-version") from None
+    path = template or OWN_CONFIG
     if fragment:
-        print_fragment(read_settings(None), template, agent, output, version)
+        settings = read_settings(None)
+        address, usual = (
+            agent or base_url(settings.host, settings.port),
+            OLDEST if settings.errors_in_stream else NEWEST,
+        )
+        _put(config_fragment(_read(path), address.rstrip("/"), path, version or usual), output, 0o644)
+        if agent is None and not core_is_ours(settings):
+            text = f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address."
+            print(text, file=sys.stderr)
         return
     try:
         bits = int(mode, 8)
     except ValueError:
         raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
-    print_config(template, output, bits, agent, version or NEWEST)
+    _put(render_config(path, dotenv_environment(), agent or TEMPLATE_AGENT, version or NEWEST), output, bits)
 
 
 def parsed_version(text: str) -> Version:
@@ -70,24 +79,6 @@ def parsed_version(text: str) -> Version:
     if found is None or (version := (int(found[1]), int(found[2]))) < OLDEST:
         raise ValueError(f"{text!r} is not a version of DIAL Core such as 0.46, at least 0.25")
     return version
-
-
-def print_config(template: Path | None, output: Path | None, mode: int, agent: str | None, version: Version) -> None:
-    """Print the filled-in configuration, or write it to `output` with the file mode `mode`."""
-    path = template or OWN_CONFIG
-    _put(render_config(path, dotenv_environment(), agent or TEMPLATE_AGENT, version), output, mode)
-
-
-def print_fragment(
-    settings: Settings, template: Path | None, agent: str | None, output: Path | None, version: Version | None
-) -> None:
-    """Print what an existing Core needs in its configuration, or write it to `output`."""
-    path, address = template or OWN_CONFIG, agent or base_url(settings.host, settings.port)
-    usual = OLDEST if settings.errors_in_stream else NEWEST
-    _put(config_fragment(_read(path), address.rstrip("/"), path, version or usual), output, 0o644)
-    if agent is None and not core_is_ours(settings):
-        text = f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address."
-        print(text, file=sys.stderr)
 
 
 def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, version: Version = NEWEST) -> str:
