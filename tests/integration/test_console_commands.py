@@ -27,7 +27,7 @@ WRONG = {
     "/save --overwrite": "Command: Usage: /save [--overwrite] <path>",
     "/permissions revoke": "Command: Usage: /permissions [revoke number|id|all]",
     "/permissions forget 1": "Command: Usage: /permissions [revoke number|id|all]",
-    "/permissions revoke 7": "Command: Nothing is allowed for longer than one call.",
+    "/permissions revoke 7": "Nothing is allowed for longer than one call.",
     "/persona coder": "Command: There is no persona 'coder'. There are: none.",
     "/resume 3": "Command: There is no session 3; /resume lists 0.",
     "/files nothing.txt": "Command: nothing.txt cannot be read: No such file or directory.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +13,31 @@ import orjson
 
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, attach, local_path, mentioned, message_with, unquoted
-from task.console.slash.inspecting import grants, listed_sessions, revoke, session_named, tools
+from task.console.terminal.rendering import one_line
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
 from task.errors import AgentError, InvalidRequest
+from task.llm.window import schema_tokens
+from task.permissions.names import names_of
+from task.product.framework import ConsoleProduct
+from task.product.profile import available
+from task.runs.request import RunCaller
+from task.store.records import Session, StoredGrant
+from task.tools.base import BaseTool
+from task.tools.mcp.mcp_tool import MCPTool
+from task.tools.toolbox import named
 
 if TYPE_CHECKING:
     from task.console.controller import FrameworkController
 
+PYTHON, SEARCH, PICTURES = "execute_code", "duckduckgo_web_search", "image_generation_tool"
+MISSING = {
+    PYTHON: "Python: no interpreter server is connected; `dial-agent up` starts one, PYINTERPRETER_MCP_URL names one.",
+    SEARCH: "web search: no search server is connected; `dial-agent up` starts one, DDG_MCP_URL names one.",
+}
+NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
+NO_CORE = "files of DIAL Core: none is connected; files of the working directory and pictures can be attached."
+LISTED = 20  # sessions
 COMMAND = "Command"  # the type of the errors shown
 NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
 LONGEST_NAME = 40  # of a command that does not exist
@@ -150,11 +168,31 @@ def choose_persona(console: FrameworkController, argument: str) -> str:
 
 
 def list_or_revoke_grants(console: FrameworkController, argument: str) -> str:
-    action, _, which = argument.partition(" ")
+    owner, (action, _, which) = console.caller.owner, argument.partition(" ")
     if argument and (action != REVOKE or not which.strip()):
         raise _wrong_use("/permissions")
-    place = (console.product, console.caller.owner, console.session_id)
-    return run_blocking(revoke, *place, which.strip()) if argument else run_blocking(grants, *place)
+
+    def described(grant: StoredGrant) -> str:
+        until = f", until {_local_time(grant.expires_at)}" if grant.expires_at is not None else ""
+        return f"{grant.data.get('description') or grant.data.get('tool', '')}{until}"
+
+    async def found() -> str:
+        store = await console.product.services.store.get()
+        # Without a session only those that count everywhere: the next session will have no others.
+        grants = dict(enumerate(await store.grants.list(owner, console.session_id or ""), 1))
+        if not grants:
+            return NOTHING_ALLOWED
+        if not argument:
+            lines = [f"{number}. {described(grant)} ({grant.grant_id})" for number, grant in grants.items()]
+            return "\n".join(["Allowed without asking:", *lines])
+        chosen = [grant for number, grant in grants.items() if which in ("all", str(number), grant.grant_id)]
+        if not chosen:
+            raise InvalidRequest(f"There is no grant {which!r}; /permissions lists them.")
+        for grant in chosen:
+            await store.grants.revoke(owner, grant.grant_id)
+        return "\n".join(f"Revoked: {described(grant)}" for grant in chosen)
+
+    return run_blocking(found)
 
 
 def choose_model(console: FrameworkController, argument: str) -> str:
@@ -221,11 +259,58 @@ def save(console: FrameworkController, argument: str) -> str:
 
 
 def resume(console: FrameworkController, argument: str) -> str | None:
-    services, owner = console.product.services, console.caller.owner
-    if not argument:
-        return run_blocking(listed_sessions, services, owner, console.session_id)
-    console.resume(run_blocking(session_named, services, owner, argument))
-    return None
+    async def listed() -> tuple[Session, ...]:
+        store = await console.product.services.store.get()
+        return (await store.sessions.list(console.caller.owner, LISTED)).items
+
+    if argument and not (argument.isdecimal() and len(argument) < 4):
+        console.resume(argument)
+        return None
+    sessions = dict(enumerate(run_blocking(listed), 1))
+    if argument:
+        if int(argument) not in sessions:
+            raise InvalidRequest(f"There is no session {argument}; /resume lists {len(sessions)}.")
+        console.resume(sessions[int(argument)].session_id)
+        return None
+    if not sessions:
+        return "There are no sessions yet."
+    lines = ["Sessions, the last used first:"]
+    for number, session in sessions.items():
+        marks = " (current)" * (session.session_id == console.session_id) + " (ended)" * (session.ended_at is not None)
+        details = f"{session.session_id}, {session.length} messages, {_local_time(session.updated_at)}"
+        lines.append(f"{number}. {one_line(session.title) or 'Untitled'}{marks}: {details}")
+    return "\n".join([*lines, "/resume NUMBER continues one."])
+
+
+def _local_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+async def tools(product: ConsoleProduct, caller: RunCaller) -> str:
+    """The tools of the next turn with their source and their size in every request, then what is missing and why."""
+    services, profile, asking = product.services, product.profile, caller.of_tools()
+    own, local = await profile.own_tools(), await profile.workspace_tools(asking)
+    usable = await available(services, profile, own, caller.core_key)
+    served = await services.mcp.discover(asking, named([*own, *local]))
+    found: dict[BaseTool, str] = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
+    found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
+    offered = {tool: source for tool, source in found.items() if profile.rules.policy.offers(tool.name)}
+
+    missing = [*await product.tools.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]
+    missing += [sentence for name, sentence in MISSING.items() if name not in named([*found])]
+    if len(usable) < len(own):
+        missing.append(f"{PICTURES}: DIAL Core does not list the deployment {profile.painter}.")
+    if not caller.core_key:
+        missing.append(NO_CORE)
+    if hidden := sorted(tool.name for tool in found if tool not in offered):
+        missing.append(f"not offered by the rules: {', '.join(hidden)}")
+
+    size = schema_tokens([tool.briefed_schema for tool in offered])
+    lines = [f"{len(offered)} tools, about {size} tokens of every request:"]
+    for tool, source in offered.items():
+        names = " or ".join(sorted(names_of(tool.name)))
+        lines.append(f"- {names}: {source}; {schema_tokens([tool.briefed_schema])} tokens")
+    return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
 
 
 _ALLOWED = "List what was allowed for longer than one call, or revoke it."
