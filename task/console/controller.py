@@ -14,7 +14,7 @@ from task.console.attachments import AttachedFile, saved
 from task.console.configuration import ConfigurationManager
 from task.console.conversation import OWNER, Conversation, StateFile, Summaries, decided
 from task.console.error_handler import ErrorHandler, described
-from task.console.slash.completion import Completion
+from task.console.slash.completion import complete
 from task.console.slash.table import COMMANDS, run_command, user_message
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.inputs import Answer
@@ -243,7 +243,7 @@ class FrameworkController:
         self._summaries = Summaries(lambda: self.conversation)
         self.history = self._new_history()
         self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
-        self.ui.complete = Completion(self).complete
+        self.ui.complete = partial(complete, self)
         self.ui.during_turn = self._process_special_command
         self.ui.history_file = self.config.settings.data_dir / "chat_history"
         self.ui.status, self.ui.save = status, save

@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from task.console.terminal.answer import Look, RunView, attachment_line, attachment_of, heading
+from task.console.terminal.cards import EDITING, ELSEWHERE, EXPIRED, REPLIES, card, decision, editable, edited
 from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
-from task.console.terminal.cards import ask_for_permission
 from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, folded, safe
-from task.conversation.inputs import Answer
+from task.conversation.inputs import Answer, typed_answer
 from task.conversation.messages import Attachment
 from task.errors import AgentError
 from task.runs.events import AttachmentSaved, as_line, sent
@@ -136,7 +136,42 @@ class UserInterfaceManager:
         if not self.interactive or answered_elsewhere():
             return None
         self._discard_typed()
-        return ask_for_permission(question, time.monotonic() + seconds, answered_elsewhere, self._line, self._show)
+        deadline, ended = time.monotonic() + seconds, ""
+
+        def is_open() -> bool:
+            nonlocal ended
+            ended = ELSEWHERE if answered_elsewhere() else EXPIRED if time.monotonic() >= deadline else ended
+            return not ended
+
+        def typed(what: str, default: str = "") -> str | None:
+            def prompt() -> str:
+                left = max(0, round(deadline - time.monotonic()))
+                return f"{what} ({f'{left} s' if left < 120 else f'{left // 60} min'}) "
+
+            return self._line(prompt, default, is_open)
+
+        def with_changes() -> Answer | None:
+            text: str | None = editable(question.request.get("parameters") or {})
+            self._show(Text(EDITING, "dim"))
+            while (text := typed("edit", text)) and text.strip():
+                try:
+                    return Answer(True, arguments=edited(text))
+                except ValueError as error:
+                    self._show(Text(str(error), "red"))
+            return None
+
+        for part in (Text(), card(question), Text(REPLIES, "dim")):
+            self._show(part)
+        while (reply := typed("[y/n/a/e]")) is not None:
+            wants_changes = reply.strip().lower() in ("e", "edit")
+            answer = with_changes() if wants_changes else typed_answer(reply)
+            if answer is not None:
+                self._show(decision(answer, question.grant))
+                return answer
+            if not wants_changes:
+                self._show(Text(REPLIES, "dim"))
+        self._show(Text(ended, "yellow"))
+        return None
 
     def type_line(self, prompt: str) -> str | None:
         """What the user types after this prompt; None at the end of the input."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task.closing import run_blocking
-from task.console.slash.completion import LONGEST, MOST, MOST_READ, Completion
+from task.console.slash.completion import LONGEST, MOST, MOST_READ, complete
 from task.console.slash.table import COMMANDS
 from task.console.terminal.rendering import last_word
 from task.conversation.message_manager import MessageManager
@@ -293,8 +293,8 @@ async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they
     assert all("\n" not in line for line in (bad, unknown))
 
 
-async def completed(completion: Completion, text: str) -> list[str]:
-    return await asyncio.to_thread(completion.complete, text)
+async def completed(console: ListedConsole, text: str) -> list[str]:
+    return await asyncio.to_thread(complete, console, text)
 
 
 async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> Non
         "/persona poet x": [], "re": [], "": [],
     }  # fmt: skip
     async with command_console(tmp_path, NO_MODEL) as console:
-        assert {text: await completed(Completion(console), text) for text in expected} == expected
+        assert {text: await completed(console, text) for text in expected} == expected
 
 
 @pytest.mark.fault("console commands: secrets and hidden files to complete")
@@ -312,16 +312,15 @@ async def test_files_are_completed_after_an_at_sign_and_in_commands(tmp_path: Pa
         for name in ("report.pdf", "my report.txt", ".hidden", "sub/inner.txt", ".env", "server.pem", "id_rsa", "a\nb"):
             (console.folder / name).parent.mkdir(exist_ok=True)
             (console.folder / name).write_text("x")
-        completion = Completion(console)
-        everything = await completed(completion, "Read @")
-        hidden = await completed(completion, "Read @.")
-        inner = await completed(completion, "Read @report.pdf and @sub/")
-        spaced = await completed(completion, "Read @my\\ r")
-        files = await completed(completion, "/files rep")
-        saving = await completed(completion, "/save --")
-        outside = await completed(completion, "Read @no/such/")
+        everything = await completed(console, "Read @")
+        hidden = await completed(console, "Read @.")
+        inner = await completed(console, "Read @report.pdf and @sub/")
+        spaced = await completed(console, "Read @my\\ r")
+        files = await completed(console, "/files rep")
+        saving = await completed(console, "/save --")
+        outside = await completed(console, "Read @no/such/")
         await console.types("/files my report.txt")
-        attached = await completed(completion, "/files detach ")
+        attached = await completed(console, "/files detach ")
     assert everything == ["@sub/", "@my\\ report.txt", "@report.pdf"]
     assert hidden == ["@.hidden"]
     assert inner == ["@sub/inner.txt"]
@@ -337,9 +336,8 @@ async def test_a_huge_folder_and_a_huge_text_are_completed_within_bounds(tmp_pat
     async with command_console(tmp_path, NO_MODEL) as console:
         for number in range(MOST + 20):
             (console.folder / f"file{number:03}.txt").touch()
-        completion = Completion(console)
-        found = await completed(completion, "@file")
-        pasted = await completed(completion, "x" * LONGEST + " @file")
+        found = await completed(console, "@file")
+        pasted = await completed(console, "x" * LONGEST + " @file")
     assert len(found) == MOST < MOST_READ
     assert pasted == []
 

@@ -28,38 +28,35 @@ _UNQUOTED = re.compile(r"\\(.)")
 _QUOTED = re.compile(r"([\s\\\"'])")
 
 
-class Completion:
-    """Completes what is typed into a console, in a thread beside the terminal's own: a folder may be huge."""
+def complete(console: FrameworkController, text: str) -> list[str]:
+    """What may take the place of the last word of the text before the cursor.
 
-    def __init__(self, console: FrameworkController) -> None:
-        self._console = console
-
-    def complete(self, text: str) -> list[str]:
-        """What may take the place of the last word of the text before the cursor."""
-        if len(text) > LONGEST:
-            return []
-        word, folder = last_word(text), self._console.folder
-        if word.startswith("@"):
-            return [f"@{path}" for path in _paths(word[1:], folder)]
-        if not text.startswith("/"):
-            return []
-        if word == text:
-            return [name for name in COMMANDS if name.startswith(word.lower())]
-        name, _, rest = text.partition(" ")
-        match name.lower(), rest.removesuffix(word).strip():
-            case "/save", _:
-                found = [OVERWRITE, *_paths(word, folder)]
-            case "/permissions", "":
-                found = [REVOKE]
-            case "/files", "":
-                found = [DETACH, *_paths(word, folder)]
-            case "/files", before if before == DETACH:
-                found = ["all", *(_quoted(file.name) for file in self._console.attached)]
-            case "/help", "":
-                found = [name.removeprefix("/") for name in COMMANDS]
-            case _:
-                found = []
-        return [candidate for candidate in found if candidate.startswith(word)][:MOST]
+    A folder may be huge, so that this is called in a thread beside the terminal's own.
+    """
+    if len(text) > LONGEST:
+        return []
+    word, folder = last_word(text), console.folder
+    if word.startswith("@"):
+        return [f"@{path}" for path in _paths(word[1:], folder)]
+    if not text.startswith("/"):
+        return []
+    if word == text:
+        return [name for name in COMMANDS if name.startswith(word.lower())]
+    name, _, rest = text.partition(" ")
+    match name.lower(), rest.removesuffix(word).strip():
+        case "/save", _:
+            found = [OVERWRITE, *_paths(word, folder)]
+        case "/permissions", "":
+            found = [REVOKE]
+        case "/files", "":
+            found = [DETACH, *_paths(word, folder)]
+        case "/files", before if before == DETACH:
+            found = ["all", *(_quoted(file.name) for file in console.attached)]
+        case "/help", "":
+            found = [name.removeprefix("/") for name in COMMANDS]
+        case _:
+            found = []
+    return [candidate for candidate in found if candidate.startswith(word)][:MOST]
 
 
 def _paths(word: str, folder: Path) -> list[str]:

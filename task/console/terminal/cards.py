@@ -1,10 +1,9 @@
-"""The card of a call that asks for permission, the replies to it, and how they are asked for."""
+"""The card of a call that asks for permission, and the words around its answer."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from task.conversation.inputs import Answer, typed_answer
+from task.conversation.inputs import Answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 
 LEVELS = {"low": "green", "medium": "yellow", "high": "bold red"}
@@ -89,52 +88,3 @@ def edited(text: str) -> dict[str, Any]:
         example = '{"path": "notes.txt"}'
         raise ValueError(f"The arguments are a JSON object, such as {example}.")  # noqa: TRY004 - the input is wrong
     return arguments
-
-
-def ask_for_permission(
-    question: PermissionQuestion,
-    deadline: float,
-    answered_elsewhere: Callable[[], bool],
-    line: Callable[[Callable[[], str], str, Callable[[], bool]], str | None],
-    show: Callable[[RenderableType], None],
-) -> Answer | None:
-    """What the user decides until `deadline`, or until it is answered elsewhere; None: nothing.
-
-    `line` reads a line below a prompt, with a text to start from, while a condition holds; `show` prints above it.
-    """
-    ended = ""
-
-    def is_open() -> bool:
-        nonlocal ended
-        ended = ELSEWHERE if answered_elsewhere() else EXPIRED if time.monotonic() >= deadline else ended
-        return not ended
-
-    def typed(what: str, default: str = "") -> str | None:
-        def prompt() -> str:
-            seconds = max(0, round(deadline - time.monotonic()))
-            return f"{what} ({f'{seconds} s' if seconds < 120 else f'{seconds // 60} min'}) "
-
-        return line(prompt, default, is_open)
-
-    def with_changes() -> Answer | None:
-        text: str | None = editable(question.request.get("parameters") or {})
-        show(Text(EDITING, "dim"))
-        while (text := typed("edit", text)) and text.strip():
-            try:
-                return Answer(True, arguments=edited(text))
-            except ValueError as error:
-                show(Text(str(error), "red"))
-        return None
-
-    for part in (Text(), card(question), Text(REPLIES, "dim")):
-        show(part)
-    while (reply := typed("[y/n/a/e]")) is not None:
-        wants_changes = reply.strip().lower() in ("e", "edit")
-        answer = with_changes() if wants_changes else typed_answer(reply)
-        if answer is not None:
-            show(decision(answer, question.grant))
-            return answer
-        if not wants_changes:
-            show(Text(REPLIES, "dim"))
-    show(Text(ended, "yellow"))
-    return None
