@@ -11,8 +11,7 @@ export function actions(sidebar, row) {
   return [
     { name: "edit", label: t("Rename"), run: () => rename(sidebar, row) },
     { name: "pin", label: row.pinned ? t("Unpin") : t("Pin"), run: () => pin(sidebar, row) },
-    { name: "save", label: t("Export as Markdown"), run: () => save(sidebar, row.session_id, "markdown") },
-    { name: "save", label: t("Export as JSON"), run: () => save(sidebar, row.session_id, "json") },
+    { name: "save", label: t("Export as Markdown"), run: () => save(sidebar, row.session_id) },
     { name: "trash", label: t("Delete"), danger: true, run: () => remove(sidebar, row) },
   ];
 }
@@ -23,7 +22,6 @@ export function forAll(sidebar) {
   return [
     { name: "trace", label: others === "own" ? t("Back to yours") : t("From programs"), run: () => sidebar.show(others) },
     { name: "check", label: t("Select…"), run: () => sidebar.select(true) },
-    { name: "save", label: t("Export all"), run: () => save(sidebar, null) },
     { name: "trash", label: t("Delete all…"), danger: true, run: () => removeAll(sidebar) },
   ];
 }
@@ -37,9 +35,9 @@ async function pin(sidebar, row) {
   if (await sidebar.tried(() => api.change(row.session_id, { pinned: !row.pinned }))) await sidebar.loadAt(row);
 }
 
-function save(sidebar, sessionId, format) {
+function save(sidebar, sessionId) {
   return sidebar.tried(async () => {
-    const { blob, name } = await api.exported(sessionId, format, sidebar.startedBy);
+    const { blob, name } = await api.exported(sessionId);
     const link = h("a", { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
