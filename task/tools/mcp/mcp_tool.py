@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import count
 
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import Sources
@@ -20,7 +19,6 @@ from task.tools.models import Effect, ToolCallParams
 READS = frozenset({Effect.READ, Effect.NETWORK})
 MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
-MAX_PROGRESS_LINES = 40
 MAX_SOURCES = 50
 MAX_SUMMARY_CHARS = 600
 _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
@@ -58,18 +56,10 @@ class MCPTool(DescribedTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller
         identity = await identity_of(caller, forward_key=self._forward_key)
-        lines = count()
-
-        def progressed(done: float, total: float | None, message: str | None) -> None:
-            if next(lines) < MAX_PROGRESS_LINES:
-                share = f"{done:g}/{total:g}" if total else f"{done:g}"
-                tool_call_params.stage.append_content(f"- {share} {(message or '')[:200]}\n")
-
         result = await self.client.call(
             self.mcp_tool_model.name,
             tool_call_params.arguments or {},
             meta=conversation_meta(caller.conversation_id, await caller.principal()) if caller else {},
-            on_progress=progressed,
             identity=identity,
         )
         if result.is_error:
