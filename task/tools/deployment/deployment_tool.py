@@ -205,8 +205,7 @@ class DeploymentTool(DescribedTool):
             if _FILE_URL.fullmatch(relative):
                 relative = await self._files.adopt(relative, api_key, max_bytes)
             return replace(item, url=relative, type=kind)
-        is_text = item.type is None or item.type.startswith("text/")
-        if item.url is None and is_text and len(item.data or "") <= _CARD_CHARS:
+        if item.url is None and (item.type or "text/").startswith("text/") and len(item.data or "") <= _CARD_CHARS:
             return item
         kind, data, encoded = item.type or "application/octet-stream", item.data or "", True
         if item.url is not None:

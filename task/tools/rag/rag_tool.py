@@ -155,8 +155,10 @@ class RagTool(DescribedTool):
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         report.without_text(_notes([item for item in opened if not item.document.chunks]))
         caller = params.caller or Caller(params.api_key, nobody, params.conversation_id)
-        cited = _CitedFiles(readable, params.sources)
-        found = cited.numbered(await self._found(question, readable, caller, report))
+        found = [
+            replace(item, number=params.sources.number((readable[item.document].url, item.where, item.source)))
+            for item in await self._found(question, readable, caller, report)
+        ]
         report.generating()
         deployment, notes = self._deployment, _notes(opened)
         try:
@@ -165,14 +167,15 @@ class RagTool(DescribedTool):
                     model, question, found, report.write, lambda usage: caller.spend(usage, deployment)
                 )
         except ProviderError as error:
-            quotes = [cited.citation(item, item.source[:QUOTE_CHARS]) for item in found]
+            quotes = [(item, item.source[:QUOTE_CHARS]) for item in found]
             text = report.ended(passages_only(found, deployment, error, notes))
         else:
             answer = checked(said, found)
             report.answered(answer)
-            quotes = [cited.citation(item.passage, item.quote) for item in answer.citations]
+            quotes = [(item.passage, item.quote) for item in answer.citations]
             text = for_the_model(answer, notes)
-        return Message(Role.TOOL, text, attachments=tuple(quotes))
+        cited = (_citation(passage, quote, readable[passage.document], params.sources) for passage, quote in quotes)
+        return Message(Role.TOOL, text, attachments=tuple(cited))
 
     async def _found(
         self, question: str, opened: Sequence[Opened], caller: Caller, report: StageReport
@@ -215,20 +218,6 @@ def _notes(opened: Sequence[Opened]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _CitedFiles:
-    """The files that were searched, and the numbers that their passages have in the whole conversation."""
-
-    opened: Sequence[Opened]
-    sources: Sources
-
-    def numbered(self, found: Sequence[Passage]) -> list[Passage]:
-        keys = [(self.opened[item.document].url, item.where, item.source) for item in found]
-        return [replace(item, number=self.sources.number(key)) for item, key in zip(found, keys, strict=True)]
-
-    def citation(self, passage: Passage, quote: str) -> Attachment:
-        file = self.opened[passage.document]
-        kind = file.content_type or mimetypes.guess_type(file.document.name)[0]
-        return self.sources.citation(
-            passage.number, passage.title, data=quote, reference_url=file.url, reference_type=kind
-        )
+def _citation(passage: Passage, quote: str, file: Opened, sources: Sources) -> Attachment:
+    kind = file.content_type or mimetypes.guess_type(file.document.name)[0]
+    return sources.citation(passage.number, passage.title, data=quote, reference_url=file.url, reference_type=kind)

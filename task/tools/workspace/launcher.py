@@ -73,16 +73,13 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
 
     Of each output the first and last `output_bytes / 2` are kept.
     """
-    mark, fault, message = 2**61 + int.from_bytes(os.urandom(7)), "", b""
+    mark = 2**61 + int.from_bytes(os.urandom(7))
     try:
         message = "\0".join([json.dumps({**policy, "mark": mark}), *argv]).encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        fault = "a command has no halves of characters"
-    if not fault and message.count(b"\0") != len(argv):
-        fault = "a command has no NUL characters"
-    elif len(message) > _MOST_BYTES:
-        fault = f"the command is too long: {len(message):,} bytes, at most {_MOST_BYTES:,}"
-    if fault:
+        if message.count(b"\0") != len(argv) or len(message) > _MOST_BYTES:
+            raise ValueError
+    except ValueError:
+        fault = f"a command has no NUL characters, no halves of characters, and at most {_MOST_BYTES:,} bytes"
         return Ran(NOT_EXECUTABLE, "", fault)
     starting = asyncio.ensure_future(asyncio.to_thread(_LAUNCHER_PROCESS.started, message))
     try:
