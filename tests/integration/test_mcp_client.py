@@ -215,10 +215,6 @@ async def test_an_answer_of_another_kind_is_broken(kind: str, body: bytes) -> No
         with pytest.raises(MCPFailure, match="cannot be understood") as caught:
             await client.get_tools()
     assert caught.value.fault is Fault.BROKEN
-
-
-@pytest.mark.fault("mcp: an answer of an unknown content type")
-async def test_content_that_no_protocol_knows_is_broken() -> None:
     results = {"tools/list": listed("smell"), "tools/call": {"content": [{"type": "smell", "data": "roses"}]}}
     async with raw_server(results) as url, MCPClient.create(url, name="it") as client:
         with pytest.raises(MCPFailure, match="cannot be understood"):

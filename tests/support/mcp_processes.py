@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.support.ports import free_port
@@ -58,46 +58,41 @@ class ServerProcess:
 
 
 @contextmanager
-def mcp_peer(
-    folder: Path, *, legacy: bool = False, token: str | None = None, started: bool = True
+def _running(
+    module: str, *options: str, port: int | None = None, started: bool = True, **environment: str
 ) -> Generator[ServerProcess]:
-    """The peer of `tests.support.mcp_peer`; its notes are `notes.txt` in `folder`."""
-    port = free_port()
-    options = [*(["--legacy"] if legacy else []), *(["--token", token] if token else [])]
-    command = [sys.executable, "-m", "tests.support.mcp_peer", str(port), str(folder / "notes.txt"), *options]
-    with _running(ServerProcess(port, command, {}), started) as server:
-        yield server
-
-
-@contextmanager
-def search_server(
-    search_url: str, *, token: str = "", core: str = "", port: int | None = None, started: bool = True
-) -> Generator[ServerProcess]:
-    """The product's own search server, asking a page of ours instead of DuckDuckGo; it accepts keys of `core`."""
+    # In the options, `{port}` is the server's port.
     port = port or free_port()
-    command = [sys.executable, "-m", "mcp_servers.duckduckgo", "--port", str(port), "--search-url", search_url]
-    environment = {"AGENT_MCP_TOKEN": token, "DIAL_ENDPOINT": core}
-    with _running(ServerProcess(port, [*command, "--log-level", "WARNING"], environment), started) as server:
-        yield server
-
-
-@contextmanager
-def foreign_interpreter(kind: str) -> Generator[ServerProcess]:
-    """A server of `tests.support.foreign_interpreter`."""
-    port = free_port()
-    command = [sys.executable, "-m", "tests.support.foreign_interpreter", str(port), kind]
-    with _running(ServerProcess(port, command, {}), True) as server:
-        yield server
-
-
-@contextmanager
-def _running(server: ServerProcess, started: bool) -> Generator[ServerProcess]:
+    command = [sys.executable, "-m", module, *(option.replace("{port}", str(port)) for option in options)]
+    server = ServerProcess(port, command, environment)
     try:
         if started:
             server.start()
         yield server
     finally:
         server.kill()
+
+
+def mcp_peer(
+    folder: Path, *, legacy: bool = False, token: str | None = None, started: bool = True
+) -> AbstractContextManager[ServerProcess]:
+    """The peer of `tests.support.mcp_peer`; its notes are `notes.txt` in `folder`."""
+    options = [*(["--legacy"] if legacy else []), *(["--token", token] if token else [])]
+    return _running("tests.support.mcp_peer", "{port}", str(folder / "notes.txt"), *options, started=started)
+
+
+def search_server(
+    search_url: str, *, token: str = "", core: str = "", port: int | None = None, started: bool = True
+) -> AbstractContextManager[ServerProcess]:
+    """The product's own search server, asking a page of ours instead of DuckDuckGo; it accepts keys of `core`."""
+    options = ["--port", "{port}", "--search-url", search_url, "--log-level", "WARNING"]
+    environment = {"AGENT_MCP_TOKEN": token, "DIAL_ENDPOINT": core}
+    return _running("mcp_servers.duckduckgo", *options, port=port, started=started, **environment)
+
+
+def foreign_interpreter(kind: str) -> AbstractContextManager[ServerProcess]:
+    """A server of `tests.support.foreign_interpreter`."""
+    return _running("tests.support.foreign_interpreter", "{port}", kind)
 
 
 def notes(folder: Path) -> list[str]:

@@ -78,13 +78,9 @@ async def test_mcp_tools_that_may_write_need_approval_with_a_card_and_a_digest()
     assert asked.card.risk_assessment.level == "high"
     assert asked.digest == digest("send_mail", dict(reversed(MAIL.items())), DEFAULT_POLICY), "in any order"
     assert asked.grant_description == "every call of send_mail"
-
-
-async def test_without_a_brief_the_text_beside_the_call_is_the_intent() -> None:
-    asked_for = [user("Mail Bob"), *turn("send_mail", MAIL, "x", call_id="next")[:1]]
-    said = [asked_for[0], replace(asked_for[1], content="I will tell Bob now.")]
-    asked = await deferred(gate(), request("send_mail", CHANGES, said, **MAIL))
-    assert asked.card.intent == "I will tell Bob now."
+    said = replace(turn("send_mail", MAIL, "x", call_id="next")[0], content="I will tell Bob now.")
+    unbriefed = await deferred(gate(), request("send_mail", CHANGES, [user("Mail Bob"), said], **MAIL))
+    assert unbriefed.card.intent == "I will tell Bob now.", "the text beside the call"
 
 
 async def test_deny_wins_over_every_rule_and_every_grant() -> None:

@@ -175,7 +175,9 @@ def test_a_blocked_command_never_runs_whichever_tool_it_hides_in(command: str, b
     ("command", "listed"),
     [
         ("ls -la", True), ("git status", True), ("ls && git diff | git apply", True), ("ls > out.txt", True),
-        ("rm old.txt", True),
+        ("rm old.txt", True), ("xargs git log", True), ("xargs rm new.txt", False), ("xargs --frobnicate rm", False),
+        ("git -c core.pager='rm x' log", False), ("git log --frobnicate", False), ("git clone 'ext::rm x'", False),
+        ("git fetch --upload-pack='rm x'", False),
         ("cat x", False), ("ls; cat x", False), ("ls $(cat x)", False), ("./ls", False), ("sudo ls", False),
         ("PATH=/tmp ls", False), ("$TOOL x", False), ("ls 'unfinished", False), ("eval ls", False),
         ("> out.txt", False), ("rm new.txt", False),
@@ -184,10 +186,10 @@ def test_a_blocked_command_never_runs_whichever_tool_it_hides_in(command: str, b
 async def test_of_the_allowed_commands_each_is_asked_about_and_all_others_are_refused(
     command: str, listed: bool
 ) -> None:
-    found = policy(bash={"allowed_commands": ["ls", "git", "rm old*"]})
+    found = policy(bash={"allowed_commands": ["ls", "git", "rm old*", "xargs"]})
     decision = await gate(found).decide(request("server_exec", RUNS, command=command))
     assert isinstance(decision, Deferred if listed else Denied)
-    assert listed or "not known or not among the allowed commands (ls, git, rm old*)" in refused(found, command)
+    assert listed or "not known or not among the allowed commands (ls, git, rm old*, xargs)" in refused(found, command)
 
 
 async def test_the_lists_of_commands_leave_calls_without_a_command_alone() -> None:
