@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds a request waits for a list it needs
 FRESH_SECONDS = 60.0
-BACK_OFF = 30.0  # for which requests do not wait for a server that hung
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 ISSUES_TITLE = "Initialization issues"
@@ -222,23 +221,21 @@ class _Catalogue:
         self.failure: MCPFailure | None = None
         self._hub = hub
         self._read_at = 0.0
-        self._hung_at: float | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def ready(self, fetch: Fetch, *, doubted: bool) -> None:
         """Wait until `tools` or `failure` is known; `doubted`: a call has failed since the list was read."""
-        now = self._hub.clock()
         trusted = self.tools is not None and self.failure is None and not doubted
-        if trusted and now - self._read_at < self._hub.fresh_seconds:
+        if trusted and self._hub.clock() - self._read_at < self._hub.fresh_seconds:
             return
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(fetch))
         if trusted:
             return
-        backs_off = self._hung_at is not None and now - self._hung_at < BACK_OFF
-        done, _ = await asyncio.wait({self._reading}, timeout=0.0 if backs_off else self._hub.patience)
+        # One request waits for a server that hangs; later ones find its list when it has come.
+        hung = self.failure is not None and self.failure.fault is Fault.TIMEOUT
+        done, _ = await asyncio.wait({self._reading}, timeout=0.0 if hung else self._hub.patience)
         if not done and self.failure is None:
-            self._hung_at = self._hub.clock()
             self.failure = MCPFailure(Fault.TIMEOUT, "The server did not list its tools in time.")
 
     async def close(self) -> None:
@@ -251,11 +248,10 @@ class _Catalogue:
             tools, age = await fetch()
         except MCPFailure as failure:
             self.failure = failure
-            self._hung_at = self._hub.clock() if failure.fault is Fault.TIMEOUT else None
         except Exception:
             reference = new_reference()
             logger.exception("the tools of a server could not be listed (reference %s)", reference)
             self.failure = MCPFailure(Fault.BROKEN, f"Its tools could not be listed (reference {reference}).")
         else:
-            self.tools, self.failure, self._hung_at = tools, None, None
+            self.tools, self.failure = tools, None
             self._read_at = self._hub.clock() - age
