@@ -225,8 +225,7 @@ def _inlined(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) ->
             found[key] = value
         elif key in ("properties", "patternProperties"):
             found[key] = {name: _inlined(shape, definitions, within) for name, shape in value.items()}
-        elif key != "discriminator" and not (key == "title" and isinstance(value, str)):
-            # A discriminator maps to definitions that are no longer there.
+        elif key not in ("title", "discriminator"):  # which maps to definitions that are no longer there
             found[key] = _inlined(value, definitions, within)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from task.conversation.messages import ToolCall
@@ -53,14 +54,10 @@ def located(workspace: Workspace, path: str) -> str:
         PathEscape: it leads out of the workspace.
         ToolError: no file can have this path.
     """
-    expanded = os.path.expanduser(path)
-    if os.path.isabs(expanded):
-        # Only the folder may have been named through a link.
-        inside = os.path.join(os.path.realpath(os.path.dirname(expanded)), os.path.basename(expanded))
-        if os.path.commonpath([inside, workspace.path]) != str(workspace.path):
-            raise PathEscape
-        expanded = inside
-    return workspace.normalised(expanded)
+    real = os.path.realpath(workspace.path / os.path.expanduser(path))
+    if not Path(real).is_relative_to(workspace.path):
+        raise PathEscape
+    return workspace.normalised(real)
 
 
 class _FileTool(WorkspaceTool):
