@@ -20,10 +20,9 @@ from task.llm.embeddings import openai_embeddings
 from task.llm.transport import new_session
 from task.search.chunks import ChunkedDocument
 from task.search.embeddings import Embeddings, RemoteEmbeddings
-from task.search.index_store import MemoryVectors
-from task.search.pgvector import PgVectors
 from task.search.ranking import DocumentIndex, Lexical, StoredVectors, indexed_texts, ranked
 from task.search.readings import Readings
+from task.search.vectors import MemoryVectors, PgVectors
 
 if TYPE_CHECKING:
     import numpy as np

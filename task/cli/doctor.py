@@ -31,8 +31,8 @@ from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.names import names_of
 from task.permissions.policy import DEFAULT_RULES, dead_rules
 from task.product.parts import check_workspaces, context_manager, mcp_specs, policy_of, redis_of
-from task.search.pgvector import PgVectors
 from task.search.readings import Readings
+from task.search.vectors import PgVectors
 from task.settings import Settings, load_settings
 from task.settings.installation import STATE_KEY, installation_secret
 from task.store.database import Database, open_database

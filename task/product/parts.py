@@ -25,9 +25,8 @@ from task.permissions.names import own_name
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings, RemoteEmbeddings
-from task.search.index_store import MemoryVectors
-from task.search.pgvector import PgVectors
 from task.search.readings import Readings
+from task.search.vectors import MemoryVectors, PgVectors
 from task.settings import McpServerSettings, Settings, process_environment
 from task.shared.redis_store import RedisStore
 from task.tools.base import BaseTool

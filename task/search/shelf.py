@@ -17,9 +17,9 @@ from task.embedding.model import EmbeddingUnavailable
 from task.search.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings, KeyRefused
-from task.search.index_store import MemoryVectors, VectorsGone
 from task.search.ranking import Dense, DocumentIndex, Lexical, indexed_texts
 from task.search.readings import FileReading, Readings, Requester, SharedWork
+from task.search.vectors import MemoryVectors, VectorsGone
 from task.telemetry.operations import count
 
 if TYPE_CHECKING:

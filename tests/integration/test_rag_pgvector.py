@@ -16,11 +16,10 @@ import pytest_asyncio
 from task.cli.doctor import results
 from task.errors import ToolError
 from task.search.document_cache import DocumentCache
-from task.search.index_store import VectorsGone
-from task.search.pgvector import PgVectors
 from task.search.ranking import Hit, StoredVectors, ranked
 from task.search.readings import Readings, Requester
 from task.search.shelf import Opened, Shelf
+from task.search.vectors import PgVectors, VectorsGone
 from task.settings import Settings
 from task.tools.models import Caller, nobody
 from tests.support.document_turns import PLATE, reads_the_excerpts, repeats_the_tool, searches

@@ -25,12 +25,12 @@ from task.search.answers import QUOTE_CHARS, checked, written
 from task.search.chunks import chunk_document
 from task.search.document_cache import DocumentCache
 from task.search.embeddings import Embeddings
-from task.search.index_store import MemoryVectors
 from task.search.passages import Passage, estimated_tokens, passages, reranked, whole
 from task.search.ranking import SearchOptions, build_index, ranked
 from task.search.readings import Readings, requester_of
 from task.search.report import StageReport, for_the_model, passages_only
 from task.search.shelf import MAX_CHUNKS, Opened, Shelf
+from task.search.vectors import MemoryVectors
 from task.tools.base import DescribedTool, ToolSpec, object_schema, text
 from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import request_arguments
