@@ -129,7 +129,7 @@ async def test_a_dial_request_enters_thirteen_rooms_and_the_guard_before_them(tm
         with trail() as found:
             await p.reader.ask("1+1?")
             # The trace is written after the answer: within the request on a slow machine, so it counts everywhere.
-            await until(lambda: Writer._resolve.__code__ in found.functions)
+            await until(lambda: Writer._attempted.__code__ in found.functions)
     assert found.rooms == {"api", "approvals", "dial", *MIDDLE}
     within_bounds("dial", found)
 

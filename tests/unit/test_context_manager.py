@@ -231,8 +231,8 @@ def test_links_within_the_folder_are_followed_and_paths_outside_where_they_are_a
 def test_binary_and_huge_documents_are_refused_without_being_read(tmp_path: Path) -> None:
     with open(tmp_path / "huge.md", "wb") as huge:
         huge.truncate(100 * 2**20)
-    files: dict[str, str | bytes] = {"a_md": b"PNG\0\0", "b_md": b"caf\xe9", "c_md": b"\xff\xfea\0"}
-    found = manager(tmp_path, "a: @a.md\nb: @b.md\nc: @c.md\nhuge: @huge.md\n", **files).warnings
+    definition = "a: @a.md\nb: @b.md\nc: @c.md\nhuge: @huge.md\n"
+    found = manager(tmp_path, definition, a_md=b"PNG\0\0", b_md=b"caf\xe9", c_md=b"\xff\xfea\0").warnings
     words = ("binary", "not UTF-8", "UTF-8", "104,857,600 bytes; 1,048,576 are allowed")
     assert [word in warning for word, warning in zip(words, found, strict=True)] == [True] * 4
 
