@@ -44,10 +44,9 @@ def places(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) ->
 
 def library_report(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) -> str:
     """Recall and MRR by language and mode."""
-    weighted = MODES.items()
-    found: dict[Mode, list[Place]] = {
-        mode: places(corpus, asked, replace(options, **weights)) for mode, weights in weighted
-    }
+    found: dict[Mode, list[Place]] = {}
+    for mode, weights in MODES.items():
+        found[mode] = places(corpus, asked, replace(options, **weights))
     languages = sorted({question.category for question in asked})
     heads = [f"{name} {NAMES[mode]}" for mode in found for name in ("R@1", "R@3", "MRR")]
     rows = [_row("all", found), *(_row(language, found, language) for language in languages)]
