@@ -46,7 +46,7 @@ async def local_core(
     app = create_app(settings)
     async with served(app, settings, port) as url:
         keys = tuple(config.get("keys", {}))
-        yield RunningCore(url, settings.api_key or "", keys, settings)
+        yield RunningCore(url, settings.api_key, keys, settings)
 
 
 def unsigned_user(token: str) -> Principal | None:

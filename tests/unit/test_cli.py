@@ -33,6 +33,7 @@ from task.documents.extract import BY_TYPE
 from task.errors import SettingsError
 from task.local.core.config import CoreApplication, Features, Model, ProjectKey, Toolset
 from task.settings import Settings
+from task.settings.installation import installation_secret
 from tests.support.compose import FILLED, container_environment
 
 ROOT = Path(__file__).parents[2]
@@ -261,3 +262,13 @@ def test_a_faulty_configuration_is_one_line_with_the_file_the_place_and_the_fix(
     assert line.startswith(str(path))
     assert ("\n" in line, "Correct it" in line or "Choose among" in line) == (False, True)
     assert not any(key in line for key in KEYS.values())
+
+
+def test_a_secret_of_the_installation_is_random_private_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "half").touch()
+    with pytest.raises(SettingsError, match="is empty; delete it"):
+        installation_secret(tmp_path / "half")
+    secret = installation_secret(tmp_path / "one")
+    assert (len(secret) >= 32, installation_secret(tmp_path / "one")) == (True, secret)
+    assert installation_secret(tmp_path / "two") != secret
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,11 +72,6 @@ SINCE_025 = [
 ]
 
 
-def installation_key(data_folder: Path, given: str | None = None) -> str:
-    """The project key that local Core accepts: the given one, else a random one kept in the data folder."""
-    return given or installation_secret(data_folder / "api_key")
-
-
 def create_app(settings: CoreSettings) -> web.Application:
     """The application. Raises: SettingsError for a public address without `allow_public` or a bad configuration."""
     if not (settings.allow_public or settings.host == "localhost" or is_loopback(settings.host)):
@@ -106,9 +100,8 @@ def create_app(settings: CoreSettings) -> web.Application:
 
 
 def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
-    key = installation_key(settings.data_folder, settings.api_key)
-    environment = {**settings.environment, KEY_VARIABLE: key}
-    document = with_installation_key(expanded(document, environment, settings.host_map), key)
+    environment = {**settings.environment, KEY_VARIABLE: settings.api_key}
+    document = with_installation_key(expanded(document, environment, settings.host_map), settings.api_key)
     config = CoreConfig.model_validate(document)
     return with_choice(config, settings.model, settings.image_model) if settings.model else config
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any, TypeVar
 
 from aiohttp import ClientSession, web
@@ -29,7 +30,7 @@ class CoreSettings:
 
     The configuration is `config`, then `config_files` merged over it in order. `${env:NAME}` in it is looked up in
     `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
-    installation's key; None takes the one in `data_folder`, created on the first start. `host_map` replaces host names
+    installation's key, a random one unless given. `host_map` replaces host names
     in the configuration's addresses. `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other
     requests. `key_seconds`, `idle_seconds`, `clock` (in seconds) and `user_of`, which knows the
     user of a bearer token, are for tests: local Core has no identity provider.
@@ -41,7 +42,7 @@ class CoreSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     allow_public: bool = False
-    api_key: str | None = None
+    api_key: str = field(default_factory=token_urlsafe)
     model: ModelChoice | None = None
     image_model: str | None = None
     host_map: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from task.errors import SettingsError
-from task.local.core.app import create_app, installation_key
+from task.local.core.app import create_app
 from task.local.core.core import CoreSettings
 from tests.support.core import API_KEY, RunningCore, local_core
 from tests.support.core_peers import KEYS, answers, ask, calling, config, peer
@@ -113,19 +112,6 @@ async def test_the_installations_key_replaces_the_published_example_key_in_its_p
         assert await status(core, "dial_api_key") == 401
         async with calling(core, API_KEY) as session, session.get("/v1/user/info") as answer:
             assert await answer.json() == {"roles": ["default"], "project": "TEST-PROJECT"}
-
-
-def test_the_installations_key_is_random_private_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "half" / "api_key").parent.mkdir()
-    (tmp_path / "half" / "api_key").touch()
-    with pytest.raises(SettingsError, match="is empty; delete it"):
-        installation_key(tmp_path / "half")
-    key = installation_key(tmp_path / "one")
-    assert len(key) >= 32
-    assert installation_key(tmp_path / "one") == key
-    assert installation_key(tmp_path / "two") != key
-    assert installation_key(tmp_path / "one", "given") == "given"
-    assert stat.S_IMODE((tmp_path / "one" / "api_key").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("with_port", [False, True])
