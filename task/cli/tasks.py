@@ -62,7 +62,7 @@ def show(
     settings = _settings(config)
 
     async def found(store: Store) -> tuple[TaskState, list[FileDiff], str]:
-        task = await _task(store, run_id)
+        task = await task_of(store, OWNER, run_id)
         try:
             return task, await (await Checkpoints.open(store, task, settings.data_dir)).diffs(), ""
         except SnapshotError as error:
@@ -94,7 +94,7 @@ def resume(
 ) -> None:
     """Continue a task that was interrupted or reached a limit, with the steps that it has left."""
     settings = _settings(config, max_steps=max_steps)
-    applied = apply or bool(on_store(settings, lambda store: _task(store, run_id)).checkpoints)
+    applied = apply or bool(on_store(settings, lambda store: task_of(store, OWNER, run_id)).checkpoints)
     given = RunArguments(
         apply=applied,
         yes=yes,
@@ -122,7 +122,7 @@ def undo(
 
     async def work(store: Store) -> tuple[TaskState, UndoPlan, Sequence[str]]:
         if run_id is not None:
-            task = await _task(store, run_id)
+            task = await task_of(store, OWNER, run_id)
         else:
             here = (await tasks(store, OWNER, Path.cwd().resolve())).items
             task = next((task for task in here if task.undone_at is None and task.checkpoints), None)
@@ -149,11 +149,6 @@ def _settings(config: Path | None, **given: Any) -> Settings:
     if settings.ignored:
         print(f"Not taken from this folder's own settings: {', '.join(settings.ignored)}.", file=sys.stderr)
     return settings
-
-
-async def _task(store: Store, run_id: str) -> TaskState:
-
-    return await task_of(store, OWNER, run_id)
 
 
 def listing(tasks: Sequence[TaskState], now: float) -> str:

@@ -82,20 +82,14 @@ def serve(
     if worker is None and settings.workers > 1:
         raise typer.Exit(run(settings, config))
     gc.disable()  # until the server has loaded everything, which stays for good
-    if worker is not None:
-        become_worker(settings, worker)
+    if worker is None:
+        usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
+    from task import server
+
+    if worker is None:
+        server.run(settings)
         return
-    usable_port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
-    from task import server
-
-    server.run(settings)
-
-
-def become_worker(settings: Settings, place: str) -> None:
-    """Serve at `place` among the processes that share the port."""
-    from task import server
-
-    mine = Place.parse(place)
+    mine = Place.parse(worker)
     readers = ceil(settings.limits.reader_processes / mine.of)
     changed: dict[str, Any] = {"limits": settings.limits.model_copy(update={"reader_processes": readers})}
     if mine.number > 1:  # one answers for all at the port of the metrics
