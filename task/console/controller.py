@@ -12,7 +12,7 @@ from typing import Any
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, saved
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER, Conversation, StateFile, Summaries, decided
+from task.console.conversation import OWNER, Conversation, Summaries, decided, load_state, save_state
 from task.console.error_handler import ErrorHandler, described
 from task.console.slash.completion import complete
 from task.console.slash.table import COMMANDS, run_command, user_message
@@ -45,6 +45,7 @@ class FrameworkController:
 
     def __init__(self, config_manager: ConfigurationManager, *, ui: UserInterfaceManager | None = None) -> None:
         self.config, self.folder = config_manager, Path.cwd()
+        self._state_file = config_manager.settings.console.state_file
         self.ui = ui or UserInterfaceManager(config_manager.get_ui_settings())
         self.errors = ErrorHandler()
         self.notes: list[str] = []
@@ -124,7 +125,7 @@ class FrameworkController:
                 return
             if not self._process_special_command(text):
                 self.send(user_message(self, text))
-            self._state.save(self.history, self.session_id)
+            save_state(self._state_file, self.history, self.session_id)
         except KeyboardInterrupt:  # between two steps
             self._ended = self._ended or not self.ui.interactive
         except Exception as error:
@@ -247,8 +248,7 @@ class FrameworkController:
         self.ui.during_turn = self._process_special_command
         self.ui.history_file = self.config.settings.data_dir / "chat_history"
         self.ui.status, self.ui.save = status, save
-        self._state = StateFile(self.config.settings.console.state_file)
-        if session_id := self._state.load(self.history):
+        if session_id := load_state(self._state_file, self.history):
             with suppress(NotFound):  # without it the messages start another session
                 self.session_id = session_id
 

@@ -263,45 +263,40 @@ def request_of(approval: Approval) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class StateFile:
-    """The serialised history with the id of its session; without a path nothing is kept."""
+def load_state(path: Path | None, history: MessageManager) -> str | None:
+    """Fill the history from the state file, if there is one; the id of its session.
 
-    path: Path | None
+    Raises:
+        SettingsError: the file is something else, and would be overwritten.
+    """
+    if path is None or not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        session_id = state.get("session_id")
+        history.deserialize({"messages": state["messages"]})  # its limits are those of the settings
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, FrameworkError) as error:
+        fix = "Move it away, or name another file."
+        raise SettingsError(f"console.state_file: {path} is not a saved conversation. {fix}") from error
+    return session_id if isinstance(session_id, str) else None
 
-    def load(self, history: MessageManager) -> str | None:
-        """Fill the history; the session's id.
 
-        Raises:
-            SettingsError: the file is something else, and would be overwritten.
-        """
-        if self.path is None or not self.path.exists():
-            return None
-        try:
-            state: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            session_id = state.get("session_id")
-            history.deserialize({"messages": state["messages"]})  # its limits are those of the settings
-        except (OSError, ValueError, TypeError, AttributeError, KeyError, FrameworkError) as error:
-            fix = "Move it away, or name another file."
-            raise SettingsError(f"console.state_file: {self.path} is not a saved conversation. {fix}") from error
-        return session_id if isinstance(session_id, str) else None
+def save_state(path: Path | None, history: MessageManager, session_id: str | None) -> None:
+    """Replace the state file, if one is wanted, at once; only its owner may read it.
 
-    def save(self, history: MessageManager, session_id: str | None) -> None:
-        """Replace the file at once; only its owner may read it.
-
-        Raises:
-            SettingsError: it cannot be written.
-        """
-        if self.path is None:
-            return
-        unfinished = self.path.with_name(f".{self.path.name}.part")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.touch(mode=0o600)
-            unfinished.write_bytes(orjson.dumps({"session_id": session_id, **history.serialize()}))
-            unfinished.replace(self.path)
-        except (OSError, TypeError) as error:
-            raise SettingsError(f"console.state_file: {self.path} cannot be written: {error}.") from error
+    Raises:
+        SettingsError: it cannot be written.
+    """
+    if path is None:
+        return
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.touch(mode=0o600)
+        unfinished.write_bytes(orjson.dumps({"session_id": session_id, **history.serialize()}))
+        unfinished.replace(path)
+    except (OSError, TypeError) as error:
+        raise SettingsError(f"console.state_file: {path} cannot be written: {error}.") from error
 
 
 @dataclass(slots=True)

@@ -120,14 +120,36 @@ class UserInterfaceManager:
             terminal.begin(answer)
             show, end = terminal.post, terminal.end
         else:
-            plain = PlainAnswer(answer, self._look.assistant_prefix if self.interactive else "", self._show)
-            show, end = plain.show, plain.end
+            show, end = self._plain_answer(answer)
         try:
             yield show
         finally:
             end()
         for attachment in answer.attachments:
             self._show_file(attachment)
+
+    def _plain_answer(self, answer: RunView) -> tuple[Show, Callable[[], None]]:
+        # The answer's text as it arrives; everything around it goes to standard error.
+        before, line_open = self._look.assistant_prefix if self.interactive else "", False
+
+        def show(event: Event) -> None:
+            nonlocal before, line_open
+            if event.type == "text":
+                _write(before + safe(event.data["text"]))
+                before, line_open = "", not event.data["text"].endswith("\n")
+                return
+            answer.show(event)
+            for part in answer.finished():
+                end()
+                self._show(part, error=True)
+
+        def end() -> None:
+            nonlocal line_open
+            if line_open:
+                _write("\n")
+            line_open = False
+
+        return show, end
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
@@ -232,30 +254,6 @@ class UserInterfaceManager:
 
     def _time(self) -> list[tuple[str, str]]:
         return [(time.strftime("%H:%M:%S "), "dim")] if self._look.timestamps else []
-
-
-class PlainAnswer:
-    """The answer's text as it arrives; everything around it goes to standard error."""
-
-    def __init__(self, answer: RunView, prefix: str, show: Callable[..., None]) -> None:
-        self._answer, self._prefix, self._show = answer, prefix, show
-        self._line_open = False
-
-    def show(self, event: Event) -> None:
-        if event.type == "text":
-            _write(self._prefix + safe(event.data["text"]))
-            self._prefix, self._line_open = "", not event.data["text"].endswith("\n")
-            return
-        self._answer.show(event)
-        for part in self._answer.finished():
-            self.end()
-            self._show(part, error=True)
-
-    def end(self) -> None:
-        """End the line of text that is open."""
-        if self._line_open:
-            _write("\n")
-            self._line_open = False
 
 
 class JsonUserInterface(UserInterfaceManager):
