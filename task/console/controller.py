@@ -12,7 +12,7 @@ from typing import Any
 from task.closing import run_blocking
 from task.console.attachments import AttachedFile, saved
 from task.console.configuration import ConfigurationManager
-from task.console.conversation import OWNER, Conversation, Summaries, decided, load_state, save_state
+from task.console.conversation import OWNER, Conversation, decided, load_state, save_state
 from task.console.error_handler import ErrorHandler, described
 from task.console.slash.completion import complete
 from task.console.slash.table import COMMANDS, run_command, user_message
@@ -143,8 +143,8 @@ class FrameworkController:
             raise NotFound(DELETED) from error
         before = self.history.serialize()
         self.history.extend([message])
-        if self._summaries.made:  # what a summary stands for would reach the model from the session
-            self.session_id, self._summaries.made = None, 0
+        if self.conversation.summaries:  # what a summary stands for would reach the model from the session
+            self.session_id, self.conversation.summaries = None, 0
         self.conversation.attachments = message.attachments  # which the history does not keep
         sent = [message]
         if not self.session_id:
@@ -241,7 +241,6 @@ class FrameworkController:
             tokens = f"{conversation.tokens:,} tokens" if conversation.tokens else ""
             return " · ".join(filter(None, (conversation.model, conversation.persona, self.session_id, tokens)))
 
-        self._summaries = Summaries(lambda: self.conversation)
         self.history = self._new_history()
         self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
         self.ui.complete = partial(complete, self)
@@ -316,4 +315,7 @@ class FrameworkController:
         return bool(new) or not sent
 
     def _new_history(self) -> MessageManager:
-        return MessageManager(self.config.get_message_history_settings(), summarise=self._summaries)
+        def summarise(messages: Sequence[Message], tokens: int) -> str:
+            return self.conversation.summarise(messages, tokens)
+
+        return MessageManager(self.config.get_message_history_settings(), summarise=summarise)

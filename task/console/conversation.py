@@ -69,6 +69,7 @@ class Conversation:
     show: Callable[[Event], object] = lambda event: None
     last: Answered | None = None
     tokens: int = 0
+    summaries: int = 0
     _running: str | None = None
 
     @property
@@ -175,6 +176,26 @@ class Conversation:
         if session_id is None:
             return None
         return self._stored(lambda store: store.sessions.get(self.caller.owner, session_id))
+
+    def summarise(self, messages: Sequence[Message], tokens: int) -> str:
+        """A summary by the conversation's model, in one request; `summaries` counts them."""
+        profile, quoted = self.product.profile, list[str]()
+        self.summaries += 1
+        for message in messages:
+            calls = [f"called {call.name} {call.function.arguments}" for call in message.tool_calls]
+            name = "result" if message.role is Role.TOOL else message.role.value
+            quoted.append(f"{name}: {' '.join(filter(None, (message.text(), *calls)))[:LONGEST]}")
+        asked = replace(user("\n\n".join(quoted)), scrub_pii=any(message.scrub_pii for message in messages))
+
+        async def summary() -> str:
+            model = profile.backend.chat_model(self.model, self.caller.of_tools())
+            sent, received = [system(SUMMARISE.format(tokens=tokens)), asked], Accumulator()
+            async with asyncio.timeout(SUMMARY_SECONDS):
+                async for delta in model.stream(sent, [], profile.options_for(ModelOptions(max_tokens=tokens))):
+                    received.add(delta)
+            return received.message().text()
+
+        return run_blocking(summary)
 
     def _last(self) -> Answered:
         if self.last is None:
@@ -297,30 +318,3 @@ def save_state(path: Path | None, history: MessageManager, session_id: str | Non
         unfinished.replace(path)
     except (OSError, TypeError) as error:
         raise SettingsError(f"console.state_file: {path} cannot be written: {error}.") from error
-
-
-@dataclass(slots=True)
-class Summaries:
-    """Writes summaries with the conversation's model, one request for each; `made` counts them."""
-
-    conversation: Callable[[], Conversation]
-    made: int = 0
-
-    def __call__(self, messages: Sequence[Message], tokens: int) -> str:
-        conversation, quoted = self.conversation(), list[str]()
-        profile, self.made = conversation.product.profile, self.made + 1
-        for message in messages:
-            calls = [f"called {call.name} {call.function.arguments}" for call in message.tool_calls]
-            name = "result" if message.role is Role.TOOL else message.role.value
-            quoted.append(f"{name}: {' '.join(filter(None, (message.text(), *calls)))[:LONGEST]}")
-        asked = replace(user("\n\n".join(quoted)), scrub_pii=any(message.scrub_pii for message in messages))
-
-        async def summary() -> str:
-            model = profile.backend.chat_model(conversation.model, conversation.caller.of_tools())
-            sent, received = [system(SUMMARISE.format(tokens=tokens)), asked], Accumulator()
-            async with asyncio.timeout(SUMMARY_SECONDS):
-                async for delta in model.stream(sent, [], profile.options_for(ModelOptions(max_tokens=tokens))):
-                    received.add(delta)
-            return received.message().text()
-
-        return run_blocking(summary)
