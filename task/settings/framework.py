@@ -72,18 +72,11 @@ class ShellSettings(Section):
     )
 
 
-class FileReadSettings(Section):
-    """The framework's `file_read`, and the other tools that read files of the folder."""
+class FileSettings(Section):
+    """Limits of the framework's tool of this name, and of the other tools of its kind."""
 
-    allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.", console=True)
-    max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1, console=True)
-
-
-class FileWriteSettings(Section):
-    """The framework's `file_write`, and the other tools that write files of the folder."""
-
-    allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.", console=True)
-    max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1, console=True)
+    allowed_extensions: Texts | None = setting(None, "Endings of the files it may open; empty: all.", console=True)
+    max_file_size: int = setting(10 * 2**20, "Largest file it may open, in bytes.", ge=1, console=True)
 
 
 class TepsSettings(Section):
@@ -101,8 +94,8 @@ class TepsSettings(Section):
     remember_confirmations: bool = setting(True, "Offer *always* with a question; off: each call asks.", console=True)
     confirmation_seconds: float = setting(60, "Seconds to wait for an answer; then it is a no.", gt=0, console=True)
     bash: ShellSettings = ShellSettings()
-    file_read: FileReadSettings = FileReadSettings()
-    file_write: FileWriteSettings = FileWriteSettings()
+    file_read: FileSettings = FileSettings()
+    file_write: FileSettings = FileSettings()
 
 
 class ConsoleSettings(Section):
