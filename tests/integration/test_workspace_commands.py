@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from task.tools.models import Effect
-from task.tools.workspace.commands import PREFIX, CommandLimits, Commands, Scratch, ShellResult, run_python
+from task.tools.workspace.commands import CommandLimits, Commands, ShellResult, run_python
 from task.tools.workspace.launcher import Sandbox, sandbox_here
 from task.tools.workspace.python_exec import PyRunResult, python_run
 from task.tools.workspace.root import Workspace
@@ -153,22 +153,6 @@ async def test_what_a_command_leaves_in_its_scratch_folder_is_removed(commands: 
     await commands.close()
     assert not scratch.exists()
     assert outside.stat().st_mode & 0o777 == 0o640
-
-
-def test_the_scratch_folder_of_a_product_that_was_killed_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    used, new, left, other = Scratch(), tmp_path / f"{PREFIX}new", tmp_path / f"{PREFIX}left", tmp_path / "other"
-    for folder in (new, left / "inside", other):
-        folder.mkdir(parents=True)
-    (tmp_path / f"{PREFIX}link").symlink_to(other)
-    for folder in (used.path, left, other):
-        os.utime(folder, (0, 0))
-    Scratch().close()
-    assert {path.name for path in tmp_path.iterdir()} == {used.path.name, new.name, other.name, f"{PREFIX}link"}
-    used.close()
-    assert not used.path.exists()
 
 
 @pytest.mark.fault(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import re
 import shlex
@@ -13,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
-from tempfile import gettempdir, mkdtemp
-from time import time
+from tempfile import mkdtemp
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,9 +26,6 @@ BLOCKED_CODE, TIMEOUT_CODE, INVALID_CODE = 126, 124, 2
 MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 OPEN_FILES = 1024
-PREFIX = "dial-agent-run-"
-_NEW_SECONDS = 60.0  # younger ones may not have their lock yet
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _URL = re.compile(r"https?://[^\s'\"]+")
 # No settings of the user's or the machine's, no hooks, no other programs.
 _GIT_SETTINGS = {
@@ -87,23 +82,10 @@ class CommandLimits:
 
 
 class Scratch:
-    """A new folder with a home and a place for temporary files in it, locked as long as it is used."""
+    """A new folder with a home and a place for temporary files in it."""
 
     def __init__(self) -> None:
-        # The folders of processes that were killed are removed: ours, not new, and locked by no process.
-        for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
-            with suppress(OSError):
-                lock = os.open(folder, _FOLDER)
-                try:
-                    found = os.fstat(lock)
-                    if found.st_uid == os.geteuid() and time() - found.st_mtime > _NEW_SECONDS:
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        delete(folder)
-                finally:
-                    os.close(lock)
-        self.path = Path(mkdtemp(prefix=PREFIX))
-        self._lock = os.open(self.path, _FOLDER)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = Path(mkdtemp(prefix="dial-agent-run-"))
         self.home, self.temporary = self.path / "home", self.path / "temporary"
         for folder in (self.home, self.temporary):
             folder.mkdir()
@@ -112,7 +94,6 @@ class Scratch:
         """Remove the folder with all that is in it."""
         with suppress(OSError):
             delete(self.path)
-        os.close(self._lock)
 
 
 class Commands:
