@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from glob import glob
 from importlib.util import find_spec
@@ -66,12 +66,14 @@ class PostgresServer:
         main = psutil.Process(self.process.pid)
         processes = [main, *main.children(recursive=True)]
         for process in processes:
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):  # of a connection that has just ended
+                process.suspend()
         try:
             yield
         finally:
             for process in processes:
-                process.resume()
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     async def _answers(self) -> bool:
         asked = await self._started("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
