@@ -36,7 +36,7 @@ from task.search.vectors import PgVectors
 from task.settings import Settings, load_settings
 from task.settings.installation import STATE_KEY, installation_secret
 from task.store.database import Database, open_database
-from task.store.processes import DatabaseClock, Processes
+from task.store.processes import Processes
 from task.store.schema import survey
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
@@ -179,12 +179,12 @@ def _new_store(file: Path) -> Finding | None:
 
 
 async def _disagreements(settings: Settings, database: Database) -> Sequence[str]:
-    clock = DatabaseClock(database, time.time)
-    await clock.set()
     secret, generated = settings.state_secret, settings.data_dir / STATE_KEY
     chosen = secret.get_secret_value() if secret else installation_secret(generated) if generated.exists() else None
     fingerprint = StateSeal(chosen.encode()).fingerprint() if chosen else None
-    return await Processes(database, clock, fingerprint).disagreements()
+    processes = Processes(database, time.time, fingerprint)
+    await processes.set_clock()
+    return await processes.disagreements()
 
 
 @ROWS.row(

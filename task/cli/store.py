@@ -21,7 +21,7 @@ from task.cli.traces import columns
 from task.errors import InvalidRequest, StoreUnavailable
 from task.store import schema
 from task.store.database import LONGEST_SECONDS, PATIENCE, Database, open_database
-from task.store.processes import DatabaseClock, Processes
+from task.store.processes import alive
 from task.store.records import iso
 from task.store.schema import FIRST, Survey, survey
 from task.store.tables import HEAD
@@ -186,13 +186,12 @@ def _on_database(url: str, work: Callable[[Database], Awaitable[T]], seconds: fl
 
 
 async def _running(database: Database) -> int:
-
     found = await database.read(survey)
     if found.version is None:
         return 0
     if found.version < FIRST:
         raise InvalidRequest(found.refusal)
-    return len(await Processes(database, DatabaseClock(database, time.time)).living())
+    return len(await database.read(alive))
 
 
 def _held(found: Survey) -> str:

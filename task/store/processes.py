@@ -42,49 +42,40 @@ _NOW = select(extract("epoch", func.clock_timestamp()))
 
 
 @dataclass(slots=True)
-class DatabaseClock:
-    """The time at the database's server, by which all processes agree however much their own clocks (`own`) differ.
-
-    The processes that share an SQLite file share a machine and thus a clock.
-    """
-
-    database: Database
-    own: Callable[[], float]
-    ahead: float = 0.0  # seconds by which the database's was ahead of this machine's when it was last read
-
-    def __call__(self) -> float:
-        return self.own() + self.ahead
-
-    async def set(self) -> None:
-        if not self.database.is_sqlite:
-            [row] = await self.database.reserved.rows(_NOW)
-            self.ahead = float(row[0]) - self.own()
-
-
-@dataclass(slots=True)
 class Processes:
-    """This process among those that share the store. A process that has not been seen for 30 s is dead.
+    """This process among those that share the store, and their common time: that of the database's server, however much
+    their own clocks differ (`own_clock`). Those that share an SQLite file share a machine and thus a clock.
 
-    Only a process that could reach the database all that time may say so: after an outage no process has been seen.
-    `secret` is the fingerprint of the secret with which this process seals hidden state, None where it seals none.
+    A process that has not been seen for 30 s is dead. Only a process that could reach the database all that time may
+    say so: after an outage no process has been seen. `secret` is the fingerprint of the secret with which this process
+    seals hidden state, None where it seals none.
     """
 
     database: Database
-    clock: DatabaseClock
+    own_clock: Callable[[], float]
     secret: str | None = None
     own_id: str = field(default_factory=lambda: new_id("proc", 16))
+    ahead: float = 0.0  # seconds by which the database's clock was ahead of this machine's when it was last read
     _beaten_at: float = -inf
     _steady_since: float = inf
 
+    def clock(self) -> float:
+        return self.own_clock() + self.ahead
+
+    async def set_clock(self) -> None:
+        if not self.database.is_sqlite:
+            [row] = await self.database.reserved.rows(_NOW)
+            self.ahead = float(row[0]) - self.own_clock()
+
     async def enter(self) -> None:
         """Set the clock, and take part."""
-        await self.clock.set()
+        await self.set_clock()
         await self.database.execute(insert(_processes), self._row())
         self._seen()
 
     async def beat(self) -> None:
         """Set the clock, and renew this process's lease."""
-        await self.clock.set()
+        await self.set_clock()
         row = self._row()
         seen = update(_processes).where(_processes.c.id == self.own_id).values(seen_at=row["seen_at"])
 
@@ -112,11 +103,6 @@ class Processes:
 
         return await self.database.write(work)
 
-    async def living(self) -> set[str]:
-        """The ids of the other processes that use the store."""
-        rows = await self.database.rows(select(_processes.c.id))
-        return {row.id for row in rows} - {self.own_id} - (await self._last_seen()).keys()
-
     async def disagreements(self) -> tuple[str, ...]:
         """What this process does not have in common with the others of the store, in sentences for operators."""
         found = list[str]()
@@ -125,9 +111,9 @@ class Processes:
             other = select(columns.id).where(columns.secret.is_not(None), columns.secret != self.secret)
             if {row.id for row in await self.database.rows(other)} - (await self._last_seen()).keys():
                 found.append(OTHER_SEAL)
-        if abs(self.clock.ahead) > CLOCK_SECONDS:
-            direction = "behind" if self.clock.ahead > 0 else "ahead of"
-            found.append(WRONG_CLOCK.format(abs(self.clock.ahead), direction))
+        if abs(self.ahead) > CLOCK_SECONDS:
+            direction = "behind" if self.ahead > 0 else "ahead of"
+            found.append(WRONG_CLOCK.format(abs(self.ahead), direction))
         return tuple(found)
 
     async def interrupt_orphans(self) -> int:
@@ -171,7 +157,7 @@ class Processes:
         return len(found)
 
     async def _last_seen(self) -> dict[str, float]:
-        await self.clock.set()  # this machine's own clock may have been put forward since
+        await self.set_clock()  # this machine's own clock may have been put forward since
         rows, now = await self.database.rows(select(_processes)), self.clock()
         steady = now - self._beaten_at <= MOST_BETWEEN_BEATS and now - self._steady_since >= LEASE_SECONDS
         return {

@@ -19,7 +19,7 @@ from task.store import tables
 from task.store.approvals import StoredApprovals, StoredGrants
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, Prompts, StoredBuckets
-from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
+from task.store.processes import BEAT_SECONDS, Processes
 from task.store.runs import Runs
 from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
@@ -166,7 +166,7 @@ async def open_store(
         StoreUnavailable: the database does not answer.
     """
     database = open_database(url, patience)
-    processes = Processes(database, DatabaseClock(database, clock), secret)
+    processes = Processes(database, clock, secret)
     try:
         await migrate(database, allowed=may_migrate)
         await processes.enter()
