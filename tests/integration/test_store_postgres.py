@@ -23,7 +23,7 @@ from sqlalchemy import Connection, make_url, text
 from task.approvals.approvals import ApprovalRules, RunApprovals
 from task.conversation.inputs import Answer
 from task.conversation.messages import FunctionCall, ToolCall, assistant, user
-from task.errors import Conflict, NotFound, SettingsError, StoreUnavailable
+from task.errors import Conflict, SettingsError, StoreUnavailable
 from task.llm.scripted import says, wants
 from task.permissions.gate import Grant
 from task.permissions.icerc import ICERC
@@ -32,7 +32,6 @@ from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import CONNECTIONS, PostgresDatabase, open_database
 from task.store.records import Prompt, SessionFilter
 from task.store.store import Retention, Store, open_store
-from task.store.trace_records import TraceFilter
 from task.tools.toolbox import Pending
 from tests.support.certificates import Certificate, certificate
 from tests.support.postgres_server import PostgresServer, postgres_server
@@ -80,30 +79,6 @@ async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit
 
 def _skewed(seconds: float) -> float:
     return time.time() + seconds
-
-
-@pytest.mark.fault("store: ratings of one answer at the same time, or while its trace is written")
-@pytest.mark.fault("store: half a surrogate pair or a NUL in an answer, a filter or a comment")
-async def test_ratings_and_filters_of_two_processes_are_the_same(pair: tuple[Store, Store]) -> None:
-    one, other = pair
-    sums = wants("calculator", expression="25*47")
-    good = await traced(one, sums, says("Über 1175."), experiment="sum/a", run_id="run_0123456789abcdef")
-    bad = await traced(other, says("nul \0"), experiment="sum/b", model="small")
-    await asyncio.gather(*(each.traces.rate(OWNER, good.trace_id, "up", "nul \0 ü\ud800") for each in (one, other) * 5))
-    await one.traces.rate(OWNER, bad.trace_id, "down")
-    assert (await other.traces.get(OWNER, good.trace_id)).rating == "up"
-    assert await other.traces.ratings(OWNER) == {"up": 1, "down": 1}
-    cases = [
-        (TraceFilter(text="ÜBER"), good), (TraceFilter(tool="calculator"), good), (TraceFilter(rating="down"), bad),
-        (TraceFilter(model="small"), bad), (TraceFilter(experiment="sum/a", text="1175"), good),
-    ]  # fmt: skip
-    for which, expected in cases:
-        assert [item.trace_id for item in (await other.traces.list(OWNER, which=which)).items] == [expected.trace_id]
-    assert (await one.traces.list(OWNER, which=TraceFilter(text="nul \0 \ud800"))).count in (0, 1)
-    assert (await other.traces.rate(OWNER, "chatcmpl-0123456789abcdef", None)).rating is None
-    for name in ("trace_ffffffff", "nul \0", "\ud800"):
-        with pytest.raises(NotFound):
-            await one.traces.rate(OWNER, name, "up")
 
 
 @pytest.mark.fault("store: kill -9 in the middle of a run")
