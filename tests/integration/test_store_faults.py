@@ -104,6 +104,7 @@ def store_before_the_first_release(folder: Path, version: str) -> bytes:
 async def test_a_store_from_before_the_first_release_is_neither_changed_nor_read(
     tmp_path: Path, may_migrate: bool
 ) -> None:
+    before = b""
     for version in UNRELEASED:
         before = store_before_the_first_release(tmp_path, version)
         with pytest.raises(StoreVersionError, match=f"version {version}.* back it up, move it away, and start again"):

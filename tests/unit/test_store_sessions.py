@@ -278,11 +278,11 @@ async def test_sessions_and_hits_are_listed_page_by_page_the_last_used_first(tmp
         for number in range(7):
             clock.now += number % 2  # some at the same moment
             made.append(await kept(store, f"{number}", user("a needle")))
-        seen, cursor = list[str](), None
-        while cursor is not None or not seen:
-            page = await store.sessions.list(OWNER, 3, cursor, SessionFilter(words))
+        page = await store.sessions.list(OWNER, 3, None, SessionFilter(words))
+        seen = [session.session_id for session in page.items]
+        while page.cursor is not None:
+            page = await store.sessions.list(OWNER, 3, page.cursor, SessionFilter(words))
             seen += [session.session_id for session in page.items]
-            cursor = page.cursor
         assert sorted(seen) == sorted(made)
         assert len({session.updated_at for session in page.items}) == 1
         assert seen[0] in made[-2:]
