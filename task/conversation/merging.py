@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import orjson
 
@@ -27,21 +28,20 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
     answer as it received it: without calls and results, with the calls of its own tools alone, as one text or as its
     last part. Instructions at the front of either are ignored, and those of `sent` are not in `new`.
     """
-    kept, taken = _instructions(stored), 0
-    old, sent = _blocks(stored[kept:]), sent[_instructions(sent) :]
+    skipped = _instructions(stored)
+    old, sent = _blocks(stored[skipped:]), sent[_instructions(sent) :]
     continues = len(sent) == 1 or all(message.role is Role.TOOL for message in sent)
-    if continues and not (sent and len(old) == 1 and _same(old[0], sent)):
+    if continues and not (len(old) == 1 and _same(old[0], sent)):
         return Merged(len(stored), tuple(sent))
-    for mine, theirs in zip(old, _blocks(sent), strict=False):
-        known = len(theirs)
-        if not _same(_up_to(mine, theirs[-1]), theirs):  # the client may have added results to our last block
-            while known and theirs[known - 1].role is Role.TOOL:
-                known -= 1
-            if not (known and _same(mine, theirs[:known])):
-                break
-        kept, taken = kept + len(mine), taken + known
-        if known < len(theirs):
+    kept, taken, blocks = skipped, 0, _blocks(sent)
+    for mine, theirs in zip(old, blocks, strict=False):
+        known = _known(mine, theirs)
+        common = _common(known, theirs)
+        if common < len(theirs) and not _same(mine, theirs):
+            whole = common == len(known)  # the client has added to our last block
+            kept, taken = (kept + len(mine), taken + common) if whole else (kept, taken)
             break
+        kept, taken = kept + len(mine), taken + len(theirs)
     return Merged(kept, tuple(sent[taken:]), branched=kept < len(stored))
 
 
@@ -60,48 +60,56 @@ def _blocks(messages: Sequence[Message]) -> list[list[Message]]:
     return blocks
 
 
-def _up_to(mine: Sequence[Message], last: Message) -> Sequence[Message]:
-    # A client that sends a result again does not have what we answered to it.
-    sent_again = [
-        n for n, message in enumerate(mine, 1) if last.tool_call_id and message.tool_call_id == last.tool_call_id
-    ]
-    return mine[: sent_again[-1]] if sent_again else mine
+def _known(mine: Sequence[Message], theirs: Sequence[Message]) -> Sequence[Message]:
+    """Our block as a client knows it that received the calls of its own tools alone: our texts around the other calls
+    are one message with them."""
+    ids = {call.id for message in theirs for call in message.tool_calls}
+    if not ids or _common(mine, theirs) == min(len(mine), len(theirs)):
+        return mine
+    known: list[Message] = []
+    for message in mine:
+        if message.role is Role.TOOL:
+            known += [message] if message.tool_call_id in ids else []
+            continue
+        calls = tuple(call for call in message.tool_calls if call.id in ids)
+        if known and known[-1].role is not Role.TOOL:
+            before = known.pop()
+            text = f"{before.text()} {message.text()}"
+            known.append(replace(before, content=text, tool_calls=(*before.tool_calls, *calls)))
+        elif calls or message.text():
+            known.append(replace(message, tool_calls=calls))
+    return known
+
+
+def _common(mine: Sequence[Message], theirs: Sequence[Message]) -> int:
+    same = (_compared(one) == _compared(other) for one, other in zip(mine, theirs, strict=False))
+    return sum(takewhile(bool, same))
+
+
+def _compared(message: Message) -> tuple[object, ...]:
+    calls = list[tuple[str, str, object]]()
+    for call in message.tool_calls:
+        arguments: object = call.function.arguments
+        with suppress(orjson.JSONDecodeError):  # they are compared as data, however they are formatted
+            arguments = orjson.loads(call.function.arguments)
+        calls.append((call.id, call.name, arguments))
+    parts = message.content if isinstance(message.content, list) else []
+    others = [part for part in parts if part.get("type") != "text"]
+    return message.role, _words(message.text()), others, calls, message.tool_call_id
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
-    ours, other = mine[0], theirs[0]
-    if ours.role not in ANSWERING or other.role not in ANSWERING:
-        return (ours.role, _words(ours), _other_parts(ours)) == (other.role, _words(other), _other_parts(other))
-    ids = {call.id for message in theirs for call in message.tool_calls}
-    results = {message.tool_call_id or "" for message in theirs if message.role is Role.TOOL}
-    if _steps(mine, ids) != _steps(theirs, ids | results):
+    # A client that keeps no calls sends the texts alone.
+    if len(mine) == len(theirs) == _common(mine, theirs):
+        return True
+    if any(message.role is not Role.ASSISTANT or message.tool_calls for message in theirs):
         return False
-    texts, shown = _texts(mine), " ".join(_texts(theirs))
-    return shown == " ".join(texts) or shown in texts[-1:]
+    sent, stored = (
+        [text for message in side if message.role is Role.ASSISTANT and (text := _words(message.text()))]
+        for side in (theirs, mine)
+    )
+    return bool(stored) and " ".join(sent) in (" ".join(stored), stored[-1])
 
 
-def _steps(messages: Sequence[Message], ids: Collection[str]) -> list[tuple[object, ...]]:
-    # The calls with these ids and their results. Arguments are compared as data, however they are formatted.
-    steps: list[tuple[object, ...]] = []
-    for message in messages:
-        for call in message.tool_calls:
-            arguments: object = call.function.arguments
-            with suppress(orjson.JSONDecodeError):
-                arguments = orjson.loads(call.function.arguments)
-            steps += [(call.id, call.name, arguments)] if call.id in ids else []
-        if message.role is Role.TOOL and message.tool_call_id in ids:
-            steps.append((message.tool_call_id, _words(message)))
-    return steps
-
-
-def _texts(messages: Sequence[Message]) -> list[str]:
-    return [text for message in messages if message.role is Role.ASSISTANT and (text := _words(message))]
-
-
-def _words(message: Message) -> str:
-    return " ".join(message.text().split())
-
-
-def _other_parts(message: Message) -> list[object]:
-    parts = message.content if isinstance(message.content, list) else []
-    return [part for part in parts if part.get("type") != "text"]
+def _words(text: str) -> str:
+    return " ".join(text.split())
