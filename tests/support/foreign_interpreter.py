@@ -1,4 +1,4 @@
-"""Foreign interpreter servers: `python -m tests.support.foreign_interpreter PORT plain|sessions|echo|other`."""
+"""Foreign interpreter servers: `python -m tests.support.foreign_interpreter PORT plain|echo|other`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ def build(kind: str) -> MCPServer[Any]:
     server = MCPServer("foreign", log_level="ERROR")
     if kind == "plain":
         server.tool()(execute_code)
-    elif kind == "sessions":
-        server.tool(name="execute_code")(execute_in_session)
     elif kind == "echo":
         server.tool(name="execute_code")(name_what_was_sent)
     else:
@@ -31,12 +29,8 @@ def build(kind: str) -> MCPServer[Any]:
 
 async def execute_code(code: str) -> wire.CallToolResult:
     """Runs it here, with nothing remembered."""
-    return _answer(_output(code))
-
-
-async def execute_in_session(code: str, session_id: str = "") -> dict[str, Any]:
-    """The shape that other servers of this family have."""
-    return {"success": True, "output": [_output(code)], "session_id": session_id or "a-new-one"}
+    image = wire.ImageContent(type="image", data=DOT, mime_type="image/png")
+    return wire.CallToolResult(content=[wire.TextContent(type="text", text=_output(code)), image])
 
 
 async def name_what_was_sent(code: str, ctx: Context[Any, Any]) -> str:
@@ -52,11 +46,6 @@ def _output(code: str) -> str:
     except Exception as error:
         raise ToolError(f"{type(error).__name__}: {error}") from error
     return written.getvalue()
-
-
-def _answer(text: str) -> wire.CallToolResult:
-    image = wire.ImageContent(type="image", data=DOT, mime_type="image/png")
-    return wire.CallToolResult(content=[wire.TextContent(type="text", text=text), image])
 
 
 if __name__ == "__main__":
