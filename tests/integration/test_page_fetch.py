@@ -18,7 +18,7 @@ from aiohttp import web
 from mcp_servers.addresses import is_public
 from mcp_servers.duckduckgo.answers import UNTRUSTED, page_piece
 from mcp_servers.duckduckgo.fetch import FetchFailed, PageFetcher
-from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_port
+from mcp_servers.duckduckgo.guard import GuardedTransport
 from tests.support.clock import FakeClock
 from tests.support.mcp_wire import http_server
 from tests.support.pdfs import bomb_pdf
@@ -190,11 +190,6 @@ async def test_an_address_that_the_parser_would_rewrite_is_not_fetched(url: str)
 )  # fmt: skip
 def test_only_addresses_of_the_public_internet_are_public(address: str, public: bool) -> None:
     assert is_public(address) is public
-
-
-def test_a_host_of_circled_digits_is_the_number_it_looks_like_or_none() -> None:
-    with pytest.raises((Forbidden, httpx2.InvalidURL)):
-        checked_port(httpx2.URL("http://①②⑦.⓪.⓪.①:22/"))
 
 
 @pytest.mark.fault("web search: a redirect loop")
