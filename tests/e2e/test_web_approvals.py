@@ -159,13 +159,10 @@ CHANGES = """async ([before, after]) =>
 
 
 def answering(request: Received) -> Reply:
-    """Notes and sums; everything else is answered with the name of the model."""
+    """Notes; everything else is answered with the name of the model."""
     question = str([item for item in request.messages if item["role"] == "user"][-1]["content"])
     if question.startswith("Note"):
         return noting_model(request)
-    if "steps" in question:
-        results = sum(item["role"] == "tool" for item in request.messages)
-        return wants("calculator", expression=f"{results}+1") if results < 40 else says("Done.")
     return says(f"This is {request.body['model']}.", usage=Usage(100, len(question)))
 
 
