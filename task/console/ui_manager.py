@@ -19,9 +19,22 @@ from rich.table import Table
 from rich.text import Text
 
 from task.console.terminal.answer import Look, RunView, attachment_line, attachment_of, heading
-from task.console.terminal.cards import EDITING, ELSEWHERE, EXPIRED, REPLIES, card, decision, editable, edited
-from task.console.terminal.cards import PermissionQuestion as PermissionQuestion
-from task.console.terminal.rendering import Renderer, TerminalMarkdown, colors_of, folded, safe
+from task.console.terminal.rendering import (
+    EDITING,
+    ELSEWHERE,
+    EXPIRED,
+    REPLIES,
+    Renderer,
+    TerminalMarkdown,
+    card,
+    colors_of,
+    decision,
+    editable,
+    edited,
+    folded,
+    safe,
+)
+from task.console.terminal.rendering import PermissionQuestion as PermissionQuestion
 from task.conversation.inputs import Answer, typed_answer
 from task.conversation.messages import Attachment
 from task.errors import AgentError

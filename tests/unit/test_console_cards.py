@@ -12,8 +12,7 @@ from rich.cells import cell_len
 
 from task.console.attachments import saved
 from task.console.error_handler import ErrorHandler, described
-from task.console.terminal.cards import PermissionQuestion, card, decision, editable, edited
-from task.console.terminal.rendering import Renderer
+from task.console.terminal.rendering import PermissionQuestion, Renderer, card, decision, editable, edited
 from task.conversation.inputs import Answer, typed_answer
 from task.conversation.messages import Attachment
 from task.core_client.files import UnpooledFiles
