@@ -14,7 +14,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from task.coding.executor import deny_all
+from task.coding.executor import PLAN_STEP_DONE, deny_all
 from task.conversation.inputs import Answer, typed_answer
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.runs.events import (
@@ -23,12 +23,14 @@ from task.runs.events import (
     CommandStarted,
     Noted,
     PlanReady,
+    PlanStepDone,
     RunEvent,
     RunText,
     StageClosed,
     StepStarted,
     TaskEnded,
     TaskStarted,
+    WorkspaceChanged,
     as_line,
 )
 from task.tools.toolbox import Pending
@@ -60,6 +62,8 @@ class TerminalOutput:
         self._out = out or sys.stdout
         self._terminal = self._out.isatty()
         self._console = Console(file=self._out, highlight=False, soft_wrap=True)
+        self._plan: Sequence[str] = ()
+        self._apply = False
         self._text = ""
 
     def show(self, event: RunEvent) -> None:
@@ -69,15 +73,17 @@ class TerminalOutput:
         self._flush_text()
         match event:
             case TaskStarted():
+                self._apply = event.apply
                 self._row("Task", plain(event.task))
                 self._row("Workspace", plain(event.workspace))
                 self._row("Planner", plain(event.planner or "the plan was made before"))
                 self._row("Executor", plain(event.coder))
                 self._row("Apply", "yes" if event.apply else "no (dry run)")
             case PlanReady(plan, tests):
+                self._plan, box = plan, "[ ] " * self._apply
                 self._line("Plan", "bold", before=True)
                 for number, step in enumerate(plan, 1):
-                    self._line(f"{number}. {plain(step)}", indent=2, hang=3)
+                    self._line(f"{box}{number}. {plain(step)}", indent=2, hang=len(box) + 3)
                 if tests:
                     self._line("Tests", "bold")
                 for test in tests:
@@ -94,9 +100,16 @@ class TerminalOutput:
                     self._line(visible(line), "dim", indent=4)
             case StepStarted(step, limit):
                 self._line(f"Step {step} of at most {limit}", "bold", before=True)
+            case StageClosed(name=name, status="completed") if name.startswith(PLAN_STEP_DONE):
+                pass  # the plan's step was shown
             case StageClosed(_, name, status):
                 mark, style = ("✗", "red") if status == "failed" else ("✓", "green")
                 self._line(f"{mark} {plain(name)}", style, indent=2)
+            case PlanStepDone(step) if 1 <= step <= len(self._plan):
+                self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=7)
+            case WorkspaceChanged(files, added, removed):
+                counted = "1 file" if files == 1 else f"{files} files"
+                self._line(f"± {counted} changed, +{added} −{removed}", "cyan", indent=2)
             case TaskEnded():
                 self._ended(event)
             case _:

@@ -12,7 +12,7 @@ from task.approvals.approvals import ApprovalRules
 from task.closing import run_to_completion
 from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.diffs import FileDiff, unseen_changes, whole
-from task.coding.executor import CODER_PROMPT, Ask, Coder, Progress
+from task.coding.executor import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import Snapshot, SnapshotError
 from task.coding.state import STATUSES, TaskState, conversation, record
@@ -35,6 +35,7 @@ from task.runs.events import (
     TaskEnded,
     TaskResult,
     TaskStarted,
+    WorkspaceChanged,
 )
 from task.runs.request import RunOptions
 from task.runs.traces import TraceRecorder, TraceStart, recorded
@@ -58,7 +59,7 @@ LOST = (
     "Error: the work was interrupted before this call's result was kept. It may have run: check whether it did before "
     "you call it again."
 )
-NUMBERED = "\n\nThe plan:\n{plan}"
+NUMBERED = "\n\nThe plan:\n{plan}\nReport each step with plan_step_done as soon as it is done."
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,7 @@ class Work:
             prompt=CODER_PROMPT,
             tools=[
                 *workspace_tools(self.workspace, self.commands),
+                PlanStepTool(plan.plan, self._emit),
                 ReadFileLinesTool(results),
                 SearchInFileTool(results),
             ],
@@ -270,7 +272,10 @@ class Work:
         try:
             await self._keep_step()
         finally:
-            self._diffs = await self.checkpoints.diffs()
+            self._diffs = diffs = await self.checkpoints.diffs()
+            if diffs:
+                lines = sum(item.added for item in diffs), sum(item.removed for item in diffs)
+                self._emit(WorkspaceChanged(len(diffs), *lines))
 
     async def _keep_calls(self, _: Grants) -> None:
         # Before a call is decided and runs: after a kill, the process that continues must know that it may have run.

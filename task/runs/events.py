@@ -195,6 +195,14 @@ class StepStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanStepDone:
+    """The coder reports step number `step` of the plan as done."""
+
+    step: int
+    type: Literal["plan_step_done"] = "plan_step_done"
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The workspace is kept as the snapshot `tree`: at a `start`, before the task changes anything or continues to, and
     after each step; once more before a call. `request` is the coder's conversation up to there. Programs that follow a
@@ -204,6 +212,16 @@ class Checkpoint:
     start: bool
     request: Mapping[str, Any] = field(default_factory=dict[str, Any])
     type: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceChanged:
+    """All that the task has changed: files, and lines of those that are text. It comes once, before the end."""
+
+    files: int
+    added: int
+    removed: int
+    type: Literal["changed"] = "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +279,17 @@ AnswerEvent = (
     | RunFinished
 )
 TaskEvent = (
-    TaskStarted | PlanReady | Noted | CommandStarted | CommandEnded | StepStarted | Checkpoint | TaskEnded | Undone
+    TaskStarted
+    | PlanReady
+    | Noted
+    | CommandStarted
+    | CommandEnded
+    | StepStarted
+    | PlanStepDone
+    | Checkpoint
+    | WorkspaceChanged
+    | TaskEnded
+    | Undone
 )
 RunEvent = AnswerEvent | TaskEvent | AttachmentSaved
 Emit = Callable[[RunEvent], Any]

@@ -26,7 +26,7 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
     tmp_path: Path,
 ) -> None:
     planned = plan("Read calc.py.", "Correct the sign.", prompt="Make add add.", tests=["pytest -q"])
-    coding = (wants("fs_read", path="calc.py"), FIX, says("The sign is right now."))
+    coding = (wants("fs_read", path="calc.py"), FIX, wants("plan_step_done", step=2), says("The sign is right now."))
     async with project(tmp_path, planned, *coding, files=BROKEN) as here:
         before = tree(here.folder)
         dry = await here.run("Repair add.")
@@ -47,9 +47,11 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
         assert len(await here.requests(PLANNER)) == 1
         assert "Make add add.\n\nThe plan:\n1. Read" in (await here.requests(CODER))[0]["messages"][1]["content"]
         assert (here.folder / "calc.py").read_text() == "def add(a, b):\n    return a + b\n"
+        assert "  [x] 2. Correct the sign.\n" in done.out
+        assert "± 1 file changed, +1 −1" in done.out
         assert "-    return a - b\n+    return a + b\n" in done.out
         assert (
-            "Done in 2 step(s).\nLast message: The sign is right now.\n✓ Verified by `python -m pytest -q`." in done.out
+            "Done in 3 step(s).\nLast message: The sign is right now.\n✓ Verified by `python -m pytest -q`." in done.out
         )
         assert f"{CODER}: " in done.out
 
@@ -107,13 +109,14 @@ async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> No
         kinds = [event["type"] for event in events if event["type"] != "stage_text"]
         assert kinds == [
             "started", "task_started", "plan", "step_started", *["stage_opened", "stage_closed"] * 2,
-            "step_started", "text", "command_started", "command_ended", "task_ended", "finished",
+            "step_started", "text", "command_started", "command_ended", "changed", "task_ended", "finished",
         ]  # fmt: skip
         assert events[1] | {"planner": "", "coder": ""} == {
             "type": "task_started", "workspace": str(here.folder), "planner": "", "coder": "", "apply": True,
             "task": "Repair add.",
         }  # fmt: skip
         assert (events[-1]["status"], events[-1]["run_id"]) == ("finished", events[0]["run_id"])
+        assert done.event("changed") == {"type": "changed", "files": 1, "added": 1, "removed": 1}
         end = done.event("task_ended")
         assert (end["result"], end["files"], end["tests"], end["steps"]) == ("verified", ["calc.py"], [], 1)
         assert end["tokens"].keys() == {PLANNER, CODER}

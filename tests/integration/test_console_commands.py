@@ -30,6 +30,8 @@ WRONG = {
     "/permissions revoke 7": "Nothing is allowed for longer than one call.",
     "/persona coder": "Command: There is no persona 'coder'. There are: none.",
     "/resume 3": "Command: There is no session 3; /resume lists 0.",
+    "/retry": "Command: There is no message to repeat.",
+    "/cost": "Nothing was asked in this conversation yet.",
     "/files nothing.txt": "Command: nothing.txt cannot be read: No such file or directory.",
     "/files .": "Command: . is not a file; name files one by one.",
     "/files detach x.txt": "Command: x.txt is not attached; /files lists what is.",
@@ -202,15 +204,46 @@ async def test_a_saved_conversation_is_the_same_when_it_is_read_and_is_never_ove
     assert "cannot be written" in nowhere
 
 
+async def test_the_cost_of_a_session_is_that_of_all_its_runs(tmp_path: Path) -> None:
+    prices = {"test-model": {"prompt": 1_000_000, "completion": 2_000_000}}
+    async with openai_upstream(then=says("Hi.")) as upstream:
+        async with command_console(tmp_path, upstream.url, prices=prices) as console:
+            await console.types("one")
+            await console.types("two")
+            [priced] = await console.types("/cost")
+        async with command_console(tmp_path, upstream.url) as console:
+            await console.types("three")
+            [unpriced] = await console.types("/cost")
+    total = int(priced.split()[0])
+    assert "2 runs" in priced
+    assert total > 0
+    assert float(priced.rpartition("Cost: ")[2].removesuffix(".")) > total
+    assert unpriced.endswith("Cost: unknown; the setting `prices` has the prices of models.")
+
+
+async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> None:
+    async with talking(tmp_path, says("One."), says("Two."), says("Better.")) as console:
+        await console.types("first")
+        await console.types("second")
+        before = console.session_id
+        await console.shows("/retry", "> second")
+        after = console.session_id
+        sent = [item["content"] for item in console.upstream.requests[-1].messages if item["role"] != "system"]
+        asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
+    assert sent == ["first", "One.", "second"]
+    assert asked == ["first", "second"]
+    assert before != after
+
+
 @pytest.mark.fault("console commands: a command while a turn runs")
 async def test_while_a_turn_runs_only_commands_that_need_none_run(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         console.answering = True
-        refused = [await console.types(line) for line in ("/clear", "/system x", "/resume", "/reload")]
-        ran = [await console.types(line) for line in ("/debug", "/files", "/permissions")]
+        refused = [await console.types(line) for line in ("/clear", "/retry", "/system x", "/resume", "/reload")]
+        ran = [await console.types(line) for line in ("/debug", "/cost", "/files", "/permissions")]
     assert refused == [
         [f"Command: {name} waits until the answer is complete; Ctrl-C stops it."]
-        for name in ("/clear", "/system", "/resume", "/reload")
+        for name in ("/clear", "/retry", "/system", "/resume", "/reload")
     ]
     assert all(not shown[0].startswith("Command:") for shown in ran)
 
@@ -299,7 +332,7 @@ async def completed(console: ListedConsole, text: str) -> list[str]:
 
 async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> None:
     expected = {
-        "/re": ["/resume", "/reload"], "/Q": ["/quit"], "/permissions ": ["revoke"], "/help sy": ["system"],
+        "/re": ["/resume", "/reload", "/retry"], "/Q": ["/quit"], "/permissions ": ["revoke"], "/help sy": ["system"],
         "/persona poet x": [], "re": [], "": [],
     }  # fmt: skip
     async with command_console(tmp_path, NO_MODEL) as console:

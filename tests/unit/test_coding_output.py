@@ -14,6 +14,7 @@ from task.runs.events import (
     CommandStarted,
     Noted,
     PlanReady,
+    PlanStepDone,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -24,6 +25,7 @@ from task.runs.events import (
     StepStarted,
     TaskEnded,
     TaskStarted,
+    WorkspaceChanged,
 )
 
 LONG = "Rename the function that reads the configuration, in every module that calls it and in the documentation."
@@ -40,8 +42,12 @@ EVENTS: tuple[RunEvent, ...] = (
     StageText(1, "## Request"),
     StageClosed(1, "fs_read: a/long/path/to/some/module_with_a_very_long_name.py [0.01s]", "completed"),
     StageClosed(2, "shell_run: pytest\n-q [12.30s]", "failed"),
+    PlanStepDone(1),
+    PlanStepDone(9),
+    StageClosed(3, "plan_step_done 1 [0.00s]", "completed"),
     CommandStarted("verification", "python -m pytest -q"),
     CommandEnded("verification", "python -m pytest -q", 1, "E   assert 1 == 2\n" * 30, 2.0),
+    WorkspaceChanged(3, 12, 4),
     TaskEnded(
         "code_1", "failed", "`python -m pytest -q` failed with exit code 1", 1, f"{LONG}\n{LONG}", DIFF, ("app.py",),
         ("test_app.py",), {"coder": (12_345, 678)}, 61.0, "trace_1",
@@ -68,17 +74,19 @@ def plainly(*events: RunEvent) -> str:
 
 
 @pytest.mark.fault("coding: texts of a model that would steer the terminal")
-def test_a_narrow_terminal_shows_the_plan_the_step_and_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in (40, 60):
         monkeypatch.setenv("COLUMNS", str(columns))
         text = plainly(*EVENTS)
         for line in text.splitlines():
             assert cell_len(line) <= columns or " " not in line.strip(), line
     for part in (
-        "  1. Rename the function that reads the configuration, in\n     every module",
-        "  2. Run the tests.\n",
+        "  [ ] 1. Rename the function that reads the configuration,\n         in every module",
+        "  [ ] 2. Run the tests.\n",
         "Step 1 of at most 25\n  I will read\n",
         "  ✗ shell_run: pytest -q [12.30s]\n",
+        "  [x] 1. Rename the function",
+        "  ± 3 files changed, +12 −4\n",
         "! The run changed tests: test_app.py. Read them.\n",
         "Done in 1 step(s).\nLast message: Rename the function",
         "✗ `python -m pytest -q` failed with exit code 1.\n",
@@ -86,6 +94,7 @@ def test_a_narrow_terminal_shows_the_plan_the_step_and_the_end(monkeypatch: pyte
         "Take it back: dial-agent tasks undo code_1\nGo on: dial-agent tasks resume code_1\n",
     ):
         assert part in text, part
+    assert "plan_step_done" not in text
     assert text.count("assert 1 == 2") == 20
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert r"\x1b]0;title\x07 \u202e" in text

@@ -1,4 +1,4 @@
-"""The slash commands: one table, and what finds and runs them. None of them asks a model."""
+"""The slash commands: one table, and what finds and runs them. None of them asks a model; /retry takes a turn."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from task.console.terminal.rendering import one_line
 from task.context.definition import persona_id
 from task.conversation.messages import Message, Role
 from task.errors import AgentError, InvalidRequest
+from task.llm.base import Usage
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
 from task.product.framework import ConsoleProduct
 from task.product.profile import available
 from task.runs.request import RunCaller
 from task.store.records import Session, StoredGrant
+from task.store.trace_records import Trace, TraceFilter
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.toolbox import named
@@ -38,8 +40,10 @@ MISSING = {
 NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
 NO_CORE = "files of DIAL Core: none is connected; files of the working directory and pictures can be attached."
 LISTED = 20  # sessions
+_TRACES = 200  # of one page
 COMMAND = "Command"  # the type of the errors shown
 NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
+NO_MESSAGE = "There is no message to repeat."
 LONGEST_NAME = 40  # of a command that does not exist
 DEFAULT, OVERWRITE, REVOKE, DETACH = "default", "--overwrite", "revoke", "detach"
 HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool"}
@@ -282,6 +286,60 @@ def resume(console: FrameworkController, argument: str) -> str | None:
     return "\n".join([*lines, "/resume NUMBER continues one."])
 
 
+def show_cost(console: FrameworkController, argument: str) -> str:
+    session_id, traces, usage = console.session_id, list[Trace](), dict[str, Usage]()
+    if session_id is None:
+        return "Nothing was asked in this conversation yet."
+
+    async def read() -> None:
+        store, cursor = await console.product.services.store.get(), ""
+        await store.flush()
+        while cursor is not None:
+            which = TraceFilter(session_id)
+            page = await store.traces.list(console.caller.owner, _TRACES, cursor or None, which)
+            cursor = page.cursor
+            traces.extend(page.items)
+
+    run_blocking(read)
+    for trace in traces:
+        for model, used in trace.usage.items():
+            usage[model] = usage.get(model, Usage()) + used
+    total = sum(used.prompt_tokens + used.completion_tokens for used in usage.values())
+    lines = [f"{total} tokens in {len(traces)} runs of the session {session_id}."]
+    for model, used in usage.items():
+        lines.append(f"- {model}: {used.prompt_tokens} in requests, {used.completion_tokens} in answers")
+    priced = [trace.cost for trace in traces if trace.cost is not None]
+    unpriced = len(traces) - len(priced)
+    if not priced:
+        lines.append("Cost: unknown; the setting `prices` has the prices of models.")
+    else:
+        without = f", without {unpriced} runs of models without a price" if unpriced else ""
+        lines.append(f"Cost: {sum(priced):.6g}{without}.")
+    return "\n".join(lines)
+
+
+def retry(console: FrameworkController, argument: str) -> None:
+    owner, session_id = console.caller.owner, console.session_id or ""
+
+    async def branched() -> tuple[str, Message]:
+        sessions = (await console.product.services.store.get()).sessions
+        messages = (await sessions.get(owner, session_id)).messages if session_id else ()
+        places = [place for place, item in enumerate(messages) if item.role is Role.USER]
+        if not places:
+            raise InvalidRequest(NO_MESSAGE)
+        branch = await sessions.branch(owner, session_id, places[-1])
+        return branch.session_id, messages[places[-1]]
+
+    console.session_id, message = run_blocking(branched)
+    # The history forgets the user's last message and what follows it; system messages stay.
+    kept = console.history.serialize()["messages"]
+    asked = max((place for place, item in enumerate(kept) if item["role"] == "user"), default=len(kept))
+    later = [item for item in kept[asked:] if item["role"] == "system"]
+    console.history.deserialize({"messages": kept[:asked] + later})
+    console.ui.display_user_message(message.text())
+    console.send(message)
+
+
 def _local_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
@@ -335,6 +393,8 @@ _ALL = (
     SlashCommand("/files [path | detach name|all]", _FILES, change_files, during_turn=True),
     SlashCommand("/save [--overwrite] <path>", _SAVED, save, during_turn=True),
     SlashCommand("/resume [number|id]", "List the sessions, those of the web page too, or continue one.", resume),
+    SlashCommand("/cost", "Show the tokens and the cost of this session.", show_cost, during_turn=True),
     SlashCommand("/reload", "Read configuration and context again.", lambda console, _: console.reload()),
+    SlashCommand("/retry", "Repeat the last message in a branch of the session.", retry),
 )
 COMMANDS: Mapping[str, SlashCommand] = {command.name: command for command in _ALL}
