@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from task.api.failures import FILE_TOO_LARGE, Refused, failures
 from task.api.identity import ApiCaller
-from task.api.schemas import UNKNOWN_TYPE, DeletedBody, ResponseModel
+from task.api.schemas import UNKNOWN_TYPE, DeletedBody, ItemPage, Order, ResponseModel, page_of_items
 from task.api.service import ByteStream, CurrentService, router
 from task.core_client.files import file_id_of, file_url, in_reach
 from task.errors import NotFound, ToolError
@@ -169,12 +169,8 @@ def _created(item: dict[str, Any]) -> float:
     return item.get("createdAt") or item.get("updatedAt") or 0
 
 
-class FileList(ResponseModel):
-    object: Literal["list"]
-    data: list[FileBody]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
+class FileList(ItemPage[FileBody]):
+    pass
 
 
 routes = router("OpenAI", "/v1")
@@ -194,26 +190,14 @@ async def upload_file(
 async def list_files(
     service: CurrentService,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = MAX_LISTED,
-    order: Literal["asc", "desc"] = "desc",
+    order: Order = "desc",
     after: str | None = None,
     purpose: str | None = None,
 ) -> Any:
-    """The caller's files, those sent and those that tools have made, the newest first unless `order` is `asc`; `after`
-    is the last id of the page before."""
-    newest = await service.shelf.list(service.caller)
-    files = [file for file in (newest if order == "desc" else newest[::-1]) if purpose in (None, file.purpose)]
-    ids = [file.id for file in files]
-    if after is not None and after not in ids:
-        raise NotFound(_missing(after))
-    start = ids.index(after) + 1 if after is not None else 0
-    page = files[start : start + limit]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0].id if page else None,
-        "last_id": page[-1].id if page else None,
-        "has_more": start + limit < len(ids),
-    }
+    """The caller's files, those sent and those that tools have made, the newest first unless `order` is `asc`."""
+    files = await service.shelf.list(service.caller)
+    found = {file.id: file for file in reversed(files) if purpose in (None, file.purpose)}
+    return page_of_items(found, order, limit, after)
 
 
 @routes.get("/files/{file_id}", response_model=FileBody, responses=failures(404))

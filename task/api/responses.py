@@ -1,20 +1,30 @@
-"""`/v1/responses`: OpenAI's Responses API over runs in sessions: answered, streamed as events, and stored."""
+"""`/v1/responses`: OpenAI's Responses API over runs in sessions: answered, streamed, stored, and listed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
+from fastapi import Query
 from pydantic import Field
 
 from task.api.failures import Refused, failures
 from task.api.responses_input import NamedResponseTool, ResponseRequest, messages_of, options_of
-from task.api.schemas import AttachmentBody, DeletedBody, ResponseModel, UsageBody
+from task.api.schemas import (
+    AttachmentBody,
+    DeletedBody,
+    ItemPage,
+    Order,
+    ResponseModel,
+    UsageBody,
+    page_of_items,
+)
 from task.api.service import CurrentKey, CurrentService, Service, router, sse, stream_of
-from task.conversation.messages import Attachment, Message
+from task.conversation.inputs import attachment_note
+from task.conversation.messages import Attachment, Message, Role
 from task.conversation.sources import marker_of, number_of
 from task.core_client.files import file_id_of
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -81,6 +91,10 @@ class ResponseEvent(ResponseModel):
     arguments: str | None = None
 
 
+class ItemList(ItemPage[dict[str, Any]]):
+    """Items of the Responses API."""
+
+
 routes = router("OpenAI", "/v1")
 
 
@@ -105,6 +119,28 @@ async def get_response(response_id: str, service: CurrentService, stream: bool =
     if stream:
         raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
     return response_body(await stored_response(await service.store(), service.owner, response_id))
+
+
+@routes.get("/responses/{response_id}/input_items", response_model=ItemList, responses=failures(404))
+async def list_input_items(
+    response_id: str,
+    service: CurrentService,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Order = "desc",
+    after: Annotated[str | None, Query(max_length=100)] = None,
+) -> Any:
+    """The input of a response, the last item first unless `order` is `asc`."""
+    store = await service.store()
+    found = await stored_response(store, service.owner, response_id)
+    if found.run.trace_id is None:
+        raise NotFound(f"the input of {found.run.run_id!r} is no longer known")
+    trace = await store.traces.get(service.owner, found.run.trace_id)
+    session = await store.sessions.get(service.owner, found.run.session_id or "")
+    brought = session.messages[found.start :][: trace.asked]
+    items = [item for message in brought for item in _items(message)]
+    named = {f"{_id('in', found.run)}_{place}": item for place, item in enumerate(items)}
+    whole = {name: {"id": name, "status": "completed", **item} for name, item in named.items()}
+    return page_of_items(whole, order, limit, after)
 
 
 @routes.delete("/responses/{response_id}", response_model=DeletedBody, responses=failures(404, 409))
@@ -169,6 +205,29 @@ async def stored_response(store: Store, owner: str, response_id: str, *, complet
     if complete and not run.over:
         raise Conflict(f"the response {response_id} is not complete; wait for it, or cancel its run")
     return state
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    if message.role is Role.TOOL:
+        call_id = message.tool_call_id or ""
+        return [{"type": "function_call_output", "call_id": call_id, "output": message.text()}]
+    if message.role is Role.ASSISTANT:
+        part = {"type": "output_text", "text": message.text(), "annotations": []}
+        items = [{"type": "message", "role": "assistant", "content": [part]}] if message.content else []
+        for call in message.tool_calls:
+            called = {"name": call.name, "arguments": call.function.arguments}
+            items.append({"type": "function_call", "call_id": call.id, **called})
+        return items
+    files = message.attachments
+    written = message.text().removesuffix(attachment_note(files)).rstrip()
+    parts: list[dict[str, Any]] = [{"type": "input_text", "text": written}] if written else []
+    for part in message.content if isinstance(message.content, list) else ():
+        if part["type"] == "image_url":
+            shown = part["image_url"]
+            detail = shown.get("detail") or "auto"
+            parts.append({"type": "input_image", "image_url": shown["url"], "detail": detail})
+    parts += [{"type": "input_file", "filename": file.title, "file_url": file.url} for file in files]
+    return [{"type": "message", "role": message.role.value, "content": parts}]
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason

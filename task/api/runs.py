@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from fastapi import Header
+from fastapi import Header, Query
 from pydantic import Field, RootModel, create_model
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.responses import Response
@@ -189,11 +189,16 @@ async def get_run(run_id: str, service: CurrentService) -> Any:
 
 
 @routes.get("/runs/{run_id}/events", response_class=Response, responses={**stream_of(RunEvent), **failures(404)})
-async def listen(run_id: str, service: CurrentService, last_event_id: Annotated[str, Header()] = "") -> Response:
-    """The run's events as server-sent events: past ones first, those after `Last-Event-ID`, then each as it happens."""
+async def listen(
+    run_id: str,
+    service: CurrentService,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The run's events as server-sent events: past ones first, then each as it happens."""
     await (await service.store()).runs.get(service.owner, run_id)
-    is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16
-    seen = int(last_event_id) if is_number else 0
+    number = last_event_id or ""
+    seen = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else after
 
     async def parts() -> AsyncGenerator[bytes]:
         try:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import orjson
 from fastapi import Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import JSONResponse
 
+from task.errors import NotFound
 from task.store.records import iso, json_bytes, position
 
 INTEGERS = 2**63
 UNKNOWN_TYPE = "application/octet-stream"
+Order = Literal["asc", "desc"]
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 T = TypeVar("T")
 
@@ -109,6 +111,34 @@ class DeletedBody(ResponseModel):
     id: str
     object: Literal["file", "response"]
     deleted: bool
+
+
+class ItemPage(ResponseModel, Generic[T]):
+    object: Literal["list"]
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+def page_of_items(items: dict[str, Any], order: Order, limit: int, after: str | None) -> dict[str, Any]:
+    """A page of the items, the oldest first; `after` is the last id of the one before.
+
+    Raises:
+        NotFound: there is no item `after`.
+    """
+    ids = list(items if order == "asc" else reversed(items))
+    if after is not None and after not in items:
+        raise NotFound(f"there is no item {after!r}")
+    start = ids.index(after) + 1 if after is not None else 0
+    page = ids[start : start + limit]
+    return {
+        "object": "list",
+        "data": [items[name] for name in page],
+        "first_id": page[0] if page else None,
+        "last_id": page[-1] if page else None,
+        "has_more": start + limit < len(ids),
+    }
 
 
 class PageBody(ResponseModel):

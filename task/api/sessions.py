@@ -1,16 +1,18 @@
-"""Sessions through the API: listed, searched, read, changed, exported as Markdown, and deleted."""
+"""Sessions through the API: listed, searched, read, changed, exported as Markdown or JSON, and deleted."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Query
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from task.api.failures import failures
 from task.api.messages import SessionId
@@ -28,10 +30,11 @@ from task.api.schemas import (
 from task.api.service import CurrentService, router
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Message, Role
-from task.store.records import Origin, Session, SessionFilter
+from task.errors import NotFound
+from task.store.records import Origin, Session, SessionFilter, iso, json_bytes
 
 if TYPE_CHECKING:
-    pass
+    from task.store.sessions import Sessions
 
 SessionStatus = Literal["active", "completed"]
 
@@ -215,14 +218,27 @@ async def change_session(session_id: str, body: SessionChange, service: CurrentS
     return await sessions.get(service.owner, session_id)
 
 
+@routes.get("/sessions/export", response_class=Response, responses=failures())
+async def export_sessions(service: CurrentService, started_by: StartedBy = None) -> StreamingResponse:
+    """All sessions of the caller as JSON lines, the last used first."""
+    which = SessionFilter(origins=ORIGINS[started_by] if started_by else None)
+    lines = as_lines((await service.store()).sessions, service.owner, which)
+    return StreamingResponse(lines, media_type="application/jsonl", headers=disposition("conversations", "jsonl"))
+
+
 @routes.get("/session/{session_id}/export", response_class=Response, responses=failures(404))
-async def export_session(session_id: str, service: CurrentService) -> Response:
-    """A session as Markdown: what was asked and answered, the tool calls folded, attachments by name."""
+async def export_session(
+    session_id: str,
+    service: CurrentService,
+    form: Annotated[Literal["markdown", "json"], Query(alias="format")] = "markdown",
+) -> Response:
+    """A session as a file: what was asked and answered, the tool calls folded, attachments by name."""
     session = await (await service.store()).sessions.get(service.owner, session_id)
-    name = "-".join(re.findall(r"\w+", session.title))[:80] or "conversation"
-    saved = f"attachment; filename=\"conversation.md\"; filename*=UTF-8''{quote(name)}.md"
+    if form == "json":
+        content = json_bytes(as_json(session))
+        return Response(content, media_type="application/json", headers=disposition(session.title, "json"))
     text = as_markdown(session).encode("utf-8", "replace")
-    return Response(text, media_type="text/markdown; charset=utf-8", headers={"Content-Disposition": saved})
+    return Response(text, media_type="text/markdown; charset=utf-8", headers=disposition(session.title, "md"))
 
 
 @routes.post("/sessions/delete", response_model=SessionsDeleted, responses=failures(413, 415))
@@ -254,8 +270,30 @@ async def list_versions(session_id: str, service: CurrentService) -> Any:
     return {"family": family, "versions": versions}
 
 
+AT_ONCE = 100  # sessions of one page while all are exported
 _SPEAKERS = {Role.USER: "You", Role.ASSISTANT: "Agent"}
 _BACKTICKS = re.compile(r"`{3,}")
+
+
+def disposition(title: str, ending: str) -> dict[str, str]:
+    """The header that saves the body under a name made from the title."""
+    name = "-".join(re.findall(r"\w+", title))[:80] or "conversation"
+    names = f"filename=\"conversation.{ending}\"; filename*=UTF-8''{quote(name)}.{ending}"
+    return {"Content-Disposition": f"attachment; {names}"}
+
+
+def as_json(session: Session) -> dict[str, Any]:
+    """The session with its messages; attachments without what they contain."""
+    messages = [replace(message, memo="").as_stored() for message in session.messages]
+    for attachment in (each for message in messages for each in message.get("attachments", ())):
+        attachment.pop("data", None)
+    return {
+        "session_id": session.session_id,
+        "title": session.title,
+        "started_at": iso(session.started_at),
+        "updated_at": iso(session.updated_at),
+        "messages": messages,
+    }
 
 
 def as_markdown(session: Session) -> str:
@@ -275,6 +313,18 @@ def as_markdown(session: Session) -> str:
             parts += [f"<details><summary>{call.name}</summary>", _fenced(arguments, "json")]
             parts += [_fenced(result.text()), "</details>", _attached(result)] if result is not None else ["</details>"]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+async def as_lines(sessions: Sessions, owner: str, which: SessionFilter) -> AsyncGenerator[bytes]:
+    """The owner's sessions as `as_json` has them, one in a line, the last used first."""
+    page = await sessions.list(owner, AT_ONCE, None, which)
+    while True:
+        for item in page.items:
+            with suppress(NotFound):  # deleted since
+                yield json_bytes(as_json(await sessions.get(owner, item.session_id))) + b"\n"
+        if page.cursor is None:
+            return
+        page = await sessions.list(owner, AT_ONCE, page.cursor, which)
 
 
 def _attached(message: Message) -> str:

@@ -169,6 +169,28 @@ async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_pat
     assert sessions == 0
 
 
+async def test_the_input_of_a_response_is_listed_page_by_page(tmp_path: Path) -> None:
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}
+    items: Any = [
+        said("Hi"), said("Hello!", "assistant"),
+        {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, picture]},
+    ]  # fmt: skip
+    async with http_api(says("A dot."), says("Yes."), tmp_path=tmp_path) as api, client(api) as openai:
+        first = await openai.responses.create(model="test-model", input=items)
+        second = await openai.responses.create(model="test-model", input="Sure?", previous_response_id=first.id)
+        shown = [item.model_dump() async for item in openai.responses.input_items.list(first.id, order="asc", limit=2)]
+        [last] = [item.model_dump() async for item in openai.responses.input_items.list(second.id)]
+        page = (await api.get(f"/v1/responses/{first.id}/input_items?limit=1")).json
+        lost = await api.get(f"/v1/responses/{first.id}/input_items?after=nothing")
+    assert [(item["role"], item["content"][0]["text"]) for item in shown] == [
+        ("user", "Hi"), ("assistant", "Hello!"), ("user", "What is this?"),
+    ]  # fmt: skip
+    assert shown[2]["content"][1]["image_url"] == picture["image_url"]
+    assert last["content"][0]["text"] == "Sure?"
+    assert (len(page["data"]), page["has_more"], page["first_id"]) == (1, True, shown[2]["id"])
+    assert lost.status == 404
+
+
 @pytest.mark.fault("http api: a response that was not stored, was deleted, failed, or goes on")
 async def test_a_response_that_failed_or_is_in_progress_has_that_status_when_it_is_fetched(tmp_path: Path) -> None:
     from openai import BadRequestError, ConflictError

@@ -73,6 +73,7 @@ async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
             "CompletionBody": completion,
             "ChatBody": chat,
             "ResponseBody": response,
+            "ItemList": (await api.get(f"{path}/input_items")).json,
             "DeletedBody": (await api.call("DELETE", path)).json,
             "SessionStarted": (await api.post("/session/start")).json,
             "SessionBody": (await api.get(session)).json,

@@ -177,8 +177,9 @@ async def test_without_a_database_a_request_is_a_503_and_a_malformed_one_still_a
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
     queries = (
         "sessions?limit=0", "sessions?cursor=%00", "runs?cursor=none", "traces?since=yesterday", "runs?limit=x",
-        "traces/trace_1/calls/-1", "approvals?waiting=perhaps",
+        "traces/trace_1/calls/-1", "runs/run_1/events?after=-1", "approvals?waiting=perhaps",
         f"grants?session_id={'x' * 201}", "v1/responses/resp_1?stream=perhaps",
+        "v1/responses/resp_1/input_items?limit=0",
     )  # fmt: skip
     bodies = {
         ("POST", "/session/start"): {"title": 1},

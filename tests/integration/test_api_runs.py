@@ -27,12 +27,13 @@ async def test_events_are_picked_up_again_after_the_last_one_that_was_seen(tmp_p
         run = (await api.post("/runs", {"messages": [said("1+1?")]})).json
         events = await api.events(run["run_id"])
         rest = await api.events(run["run_id"], headers={"Last-Event-ID": "3"})
+        queried = (await api.get(f"/runs/{run['run_id']}/events?after=3")).chunks
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
     kinds = [event["type"] for event in events]
     assert kinds[:2] == ["started", "stage_opened"]
     assert kinds[-4:] == ["stage_closed", "text", "usage", "finished"]
     assert events[-1]["status"] == "finished"
-    assert rest == events[3:]
+    assert rest == queried == events[3:]
 
 
 @pytest.mark.fault("http api: a client gone in the middle and back")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ async def test_a_person_finds_pins_and_exports_a_conversation(tmp_path: Path) ->
         assert page.headers["Content-Disposition"].endswith("filename*=UTF-8''Wie-hei%C3%9Ft-die-Stra%C3%9Fe.md")
         assert page.text.startswith("# Wie heißt die Straße?\n\n## You\n\nWie heißt die Straße?\n\n## Agent\n")
         assert "<details><summary>calculator</summary>" in page.text
+        document = (await api.get(f"/session/{own}/export?format=json")).json
+        assert [message["role"] for message in document["messages"]] == ["user", "assistant", "tool", "assistant"]
+        lines = (await api.get("/sessions/export")).text.splitlines()
+        assert [json.loads(line)["session_id"] for line in lines][1] == own
+        assert (await api.get(f"/session/{own}/export?format=pdf")).status == 400
 
 
 @pytest.mark.fault("http api: a tool's output as a session's title")

@@ -87,9 +87,9 @@ export const end = (id) => json("POST", "session/end", { body: { session_id: id 
 export const change = (id, body) => call("PATCH", `session/${part(id)}`, { body });
 /** Delete conversations with their versions; at most a thousand at once. */
 export const remove = (ids) => call("POST", "sessions/delete", { body: { session_ids: ids, families: true } });
-/** A conversation as a file: a blob and its name. */
-export async function exported(id) {
-  const response = await call("GET", `session/${part(id)}/export`);
+/** A conversation as a file, or without an id all that were started by `own` or `programs`: a blob and its name. */
+export async function exported(id, format, startedBy) {
+  const response = await call("GET", id ? `session/${part(id)}/export?format=${format}` : `sessions/export${query({ started_by: startedBy })}`);
   const name = /filename\*=UTF-8''(\S+)/.exec(response.headers.get("Content-Disposition"))?.[1];
   return { blob: await response.blob(), name: decodeURIComponent(name ?? "conversation") };
 }

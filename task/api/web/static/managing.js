@@ -11,7 +11,8 @@ export function actions(sidebar, row) {
   return [
     { name: "edit", label: t("Rename"), run: () => rename(sidebar, row) },
     { name: "pin", label: row.pinned ? t("Unpin") : t("Pin"), run: () => pin(sidebar, row) },
-    { name: "save", label: t("Export as Markdown"), run: () => save(sidebar, row.session_id) },
+    { name: "save", label: t("Export as Markdown"), run: () => save(sidebar, row.session_id, "markdown") },
+    { name: "save", label: t("Export as JSON"), run: () => save(sidebar, row.session_id, "json") },
     { name: "trash", label: t("Delete"), danger: true, run: () => remove(sidebar, row) },
   ];
 }
@@ -22,6 +23,7 @@ export function forAll(sidebar) {
   return [
     { name: "trace", label: others === "own" ? t("Back to yours") : t("From programs"), run: () => sidebar.show(others) },
     { name: "check", label: t("Select…"), run: () => sidebar.select(true) },
+    { name: "save", label: t("Export all"), run: () => save(sidebar, null) },
     { name: "trash", label: t("Delete all…"), danger: true, run: () => removeAll(sidebar) },
   ];
 }
@@ -35,9 +37,9 @@ async function pin(sidebar, row) {
   if (await sidebar.tried(() => api.change(row.session_id, { pinned: !row.pinned }))) await sidebar.loadAt(row);
 }
 
-function save(sidebar, sessionId) {
+function save(sidebar, sessionId, format) {
   return sidebar.tried(async () => {
-    const { blob, name } = await api.exported(sessionId);
+    const { blob, name } = await api.exported(sessionId, format, sidebar.startedBy);
     const link = h("a", { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
