@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -42,7 +41,7 @@ def json_bytes(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return json.dumps(value, ensure_ascii=False, default=_plain).encode("utf-8", "replace")
+        return orjson.dumps(_plain(value))
 
 
 def packed(value: Any) -> str:
@@ -247,6 +246,14 @@ class ApiKey:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: getattr(value, item.name) for item in fields(value)}
-    return dict(value) if isinstance(value, Mapping) else str(value)
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if -(2**63) <= value < 2**64 else str(value)  # orjson knows 64 bits
+    return value if isinstance(value, (float, bool, type(None))) else str(value)

@@ -130,6 +130,14 @@ async def test_another_owners_run_is_not_there(store: Store) -> None:
     await store.runs.finish(run, "finished")
 
 
+async def test_numbers_that_json_has_no_room_for_leave_an_event_readable_beside_half_a_character(store: Store) -> None:
+    run = await store.runs.start(OWNER)
+    store.runs.append_event(run.run_id, "text", text="half \ud800", large=2**70, none=float("nan"))
+    await store.runs.finish(run, "finished")
+    [event] = await store.runs.recorded(run.run_id)
+    assert event.data == {"text": "half ?", "large": str(2**70), "none": None}
+
+
 async def test_the_messages_of_many_runs_are_read_together_and_only_the_owners(store: Store) -> None:
     runs = [await store.runs.start(owner) for owner in (OWNER, OWNER, "bob")]
     for number, run in enumerate(runs):
