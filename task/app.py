@@ -67,7 +67,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
 
     @cached_property
     def _limit(self) -> CallerLimit:
-        return CallerLimit(self.settings.http.runs_per_caller)
+        return CallerLimit(self.settings.http.runs_per_caller, self.opened[0].redis)
 
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Parse the request, then answer it into a single choice; every failure reaches the caller as a sentence."""

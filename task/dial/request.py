@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from inspect import iscoroutinefunction
 from typing import Any, get_type_hints
+from uuid import uuid4
 
 import orjson
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
@@ -28,6 +30,7 @@ from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.runs.request import RunCaller
+from task.shared.redis_store import RedisStore
 
 MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
@@ -228,13 +231,14 @@ def _incoming(message: DialMessage) -> Incoming:
 
 
 class CallerLimit:
-    """How many requests of one caller this process answers at once.
+    """How many requests of one caller a process answers at once, or all that share the Redis while it can be used.
 
-    It only asks who its callers are once it answers so many in all: that takes a request to DIAL Core.
+    A process by itself only asks who its callers are once it answers so many in all: that takes a request to DIAL Core.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._running = most, set[Callable[[], Awaitable[str]]]()
+    def __init__(self, most: int, redis: RedisStore | None = None) -> None:
+        self._most, self._redis = most, redis
+        self._running: dict[str, Callable[[], Awaitable[str]]] = {}
 
     @asynccontextmanager
     async def admitted(self, principal: Callable[[], Awaitable[str]]) -> AsyncGenerator[None]:
@@ -243,12 +247,19 @@ class CallerLimit:
         Raises:
             TooManyRuns: so many of the caller's are in progress.
         """
-        if len(self._running) >= self._most:
-            own, *others = await asyncio.gather(principal(), *(ask() for ask in self._running))
-            if others.count(own) >= self._most:
+        key, redis, together = uuid4().hex, self._redis, None
+        async with AsyncExitStack() as stack:
+            if redis is not None:
+                place = f"answering:{sha256((await principal()).encode()).hexdigest()[:32]}"
+                stack.push_async_callback(redis.release, place, key)
+                together = await redis.hold(place, key, self._most)
+            if together is None and len(self._running) >= self._most:
+                own, *others = await asyncio.gather(principal(), *(ask() for ask in self._running.values()))
+                together = 0 if others.count(own) >= self._most else None
+            if together == 0:
                 raise TooManyRuns(f"{self._most} of your requests are being answered. Wait until one has ended.")
-        self._running.add(principal)
-        try:
-            yield
-        finally:
-            self._running.remove(principal)
+            self._running[key] = principal
+            try:
+                yield
+            finally:
+                del self._running[key]

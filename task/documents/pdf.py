@@ -7,9 +7,10 @@ import re
 import shutil
 import subprocess
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import groupby
@@ -50,7 +51,9 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 _CATALOG = re.compile(rb"/Type\s*/Catalog(?![A-Za-z])")
 _PAGES = re.compile(rb"/Pages\s+(\d+)\s+\d+\s+R")
 _PARENT = re.compile(rb"/Parent\s+(\d+)\s+\d+\s+R")
-_MOST_PAGES = 20_000
+_PACKED = re.compile(rb"/Type\s*/ObjStm(?![A-Za-z])")
+_COUNT, _FIRST = re.compile(rb"/N\s+(\d+)"), re.compile(rb"/First\s+(\d+)")
+_MOST_PAGES, _MOST_UNPACKED = 20_000, 64 * 2**20
 
 HOW_TO_GET_IT = "install Tesseract, the Debian package tesseract-ocr, to have them read"
 _OCR_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
@@ -260,7 +263,8 @@ def _string(read: Callable[..., int], form: Any, annotation: Any) -> str:
 
 def salvaged(content: bytes) -> bytes | None:
     """The content with a new catalogue of its pages at the end; None when no page is left."""
-    whole = content + b"\nendstream\nendobj\n"
+    unpacked = b"".join(b"%d 0 obj\n%s\nendobj\n" % found for found in _unpacked(content))
+    whole = content + b"\nendstream\nendobj\n" + unpacked
     objects = {int(found[1]): found.end() for found in _OBJECT.finditer(whole)}
     pages: list[int] = []
     catalog = parent = None
@@ -282,6 +286,29 @@ def salvaged(content: bytes) -> bytes | None:
         whole += b"%d 0 obj\n<</Type/Catalog/Pages %d 0 R>>\nendobj\n" % (catalog, tree)
     size = max(*objects, catalog) + 1
     return whole + b"trailer\n<</Root %d 0 R/Size %d>>\nstartxref\n0\n%%%%EOF\n" % (catalog, size)
+
+
+def _unpacked(content: bytes) -> Iterator[tuple[int, bytes]]:
+    # The objects in compressed streams, each with its number.
+    room = _MOST_UNPACKED
+    for found in _PACKED.finditer(content):
+        start = content.rfind(b" obj", 0, found.start())
+        head, marker, body = content[start : start + 1_048_576].partition(b"stream")
+        counted, first_at = _COUNT.search(head), _FIRST.search(head)
+        if not marker or counted is None or first_at is None:
+            continue
+        data, first = b"", int(first_at[1])
+        with suppress(zlib.error):
+            data = zlib.decompressobj().decompress(body.lstrip(b"\r\n"), max(1, room))
+        room -= len(data)
+        header = data[:first].split()
+        if not all(map(bytes.isdigit, header)):
+            continue
+        numbers = list(map(int, header))
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=False))[: int(counted[1])]
+        ends = [*(offset for _, offset in pairs[1:]), len(data) - first]
+        for (number, offset), end in zip(pairs, ends, strict=False):
+            yield number, data[first + offset : first + end]
 
 
 def _laid_out(textpage: Any, frame: PageFrame, grids: Sequence[Grid], number: int) -> Iterator[Block]:

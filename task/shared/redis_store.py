@@ -32,6 +32,7 @@ LEASE_SECONDS = 30  # a place that a replica has not renewed for so long is free
 BEAT_SECONDS = 5.0
 MARK_SECONDS = 3600
 _CONNECT_SECONDS = 2.0
+_UNLIMITED = 2**31  # holders of a place
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _OPTIONS = ("db", "ssl_cert_reqs", *_FILES)
 _VERIFICATIONS = ("none", "optional", "required")
@@ -54,9 +55,10 @@ return '0'
 _HOLD = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
 redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('EXPIRE', KEYS[1], ARGV[2] * 2)
+redis.call('EXPIRE', KEYS[1], ARGV[3] * 2)
 return redis.call('ZCARD', KEYS[1])
 """
 
@@ -140,15 +142,18 @@ class RedisStore:
         wait = await self._run("script", lambda redis: redis.eval(_TAKE, 1, key, per_minute), self._short)
         return float(wait) if wait is not None else None
 
-    async def hold(self, place: str, holder: str) -> int | None:
-        """Hold a place until it is released or this process ends.
+    async def hold(self, place: str, holder: str, most: int | None = None) -> int | None:
+        """Hold a place, among at most so many holders, until it is released or this process ends.
 
-        How many holders it has now. None: Redis cannot be used; as soon as it can, the place is held all the same.
+        How many holders it has now; 0: it has as many as it may. None: Redis cannot be used; as soon as it can, the
+        place is held all the same.
         """
-        count = await self._run("script", lambda redis: self._holding(redis, place, holder), self._short)
-        self._held.add((place, holder))
-        if self._beating is None:
-            self._beating = asyncio.create_task(self._renew_repeatedly())
+        count = await self._run("script", lambda redis: self._holding(redis, place, holder, most), self._short)
+        # Also where Redis is away: the renewal holds the place as soon as it is back.
+        if count != 0:
+            self._held.add((place, holder))
+            if self._beating is None:
+                self._beating = asyncio.create_task(self._renew_repeatedly())
         return count
 
     async def release(self, place: str, holder: str) -> None:
@@ -195,7 +200,7 @@ class RedisStore:
         async def command(redis: Redis) -> None:
             pipeline = redis.pipeline(transaction=False)
             for place, holder in held:
-                self._holding(cast("Redis", pipeline), place, holder)
+                self._holding(cast("Redis", pipeline), place, holder, None)
             await pipeline.execute()
 
         if held:
@@ -204,8 +209,8 @@ class RedisStore:
             if (place, holder) not in self._held:  # released meanwhile
                 await self.release(place, holder)
 
-    def _holding(self, redis: Redis, place: str, holder: str) -> Awaitable[int]:
-        return cast("Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, self._lease))
+    def _holding(self, redis: Redis, place: str, holder: str, most: int | None) -> Awaitable[int]:
+        return cast("Awaitable[int]", redis.eval(_HOLD, 1, _place(place), holder, most or _UNLIMITED, self._lease))
 
     async def _run(
         self, kind: Kind, command: Callable[[Redis], Awaitable[_Answer]], seconds: float | None = None

@@ -17,6 +17,8 @@ from redis.asyncio import Redis
 from sqlalchemy import select
 
 from task.cli.doctor import results
+from task.dial.request import CallerLimit
+from task.errors import TooManyRuns
 from task.product import opened
 from task.product.health import Health
 from task.settings import Settings
@@ -162,7 +164,7 @@ async def test_the_documented_rights_of_a_user_are_enough_and_a_full_one_can_be_
     options = ("--user", "default", "on", "nopass", "resetkeys", keys, "-@all", *rights.split())
     async with redis_server(*options) as redis, agents(redis, 1) as [store]:
         assert await store.take("ann", 100) == 0
-        assert await store.hold(REPLICAS, "me") == 1
+        assert await store.hold(REPLICAS, "me", 2) == 1
         assert await store.replicas() == 1
         await store.put("text", b"content", 60)
         assert await store.get("text") == b"content"
@@ -183,13 +185,14 @@ async def test_the_documented_rights_of_a_user_are_enough_and_a_full_one_can_be_
 
 @pytest.mark.fault("search in documents: an agent killed while it answers a caller's requests")
 @pytest.mark.fault("search in documents: Redis gone and back")
-async def test_places_are_counted_held_over_a_restart_and_free_after_the_lease_of_a_killed_agent() -> None:
+async def test_places_are_limited_held_over_a_restart_and_free_after_the_lease_of_a_killed_agent() -> None:
     clock = FakeClock()
     async with (
         redis_server() as redis,
         agents(redis, 2, lease_seconds=4, beat_seconds=0.5, clock=clock.now) as [one, other],
     ):
-        assert [await one.hold("room", "a"), await other.hold("room", "b"), await one.hold("room", "a")] == [1, 2, 2]
+        assert [await one.hold("room", "a", 2), await other.hold("room", "b", 2)] == [1, 2]
+        assert [await one.hold("room", "c", 2), await one.hold("room", "a", 2)] == [0, 2]
         await redis.stop()
         await one.renew()
         await redis.start()  # empty
@@ -197,12 +200,12 @@ async def test_places_are_counted_held_over_a_restart_and_free_after_the_lease_o
         for store in (one, other):
             await store.renew()
         await one.release("room", "a")
-        assert await other.hold("room", "c") == 2
+        assert await other.hold("room", "c", 2) == 2
         assert other._beating is not None
         other._beating.cancel()  # as a killed process: it renews nothing and releases nothing
 
         async def free() -> bool:
-            return await one.hold("room", "d") == 1
+            return await one.hold("room", "d", 1) == 1
 
         await until(free)
 
@@ -336,3 +339,27 @@ def person(name: str) -> Caller:
 
 async def names(hub: MCPHub, name: str) -> list[str]:
     return [tool.name for tool in (await hub.discover(person(name))).tools]
+
+
+@pytest.mark.fault("search in documents: Redis gone and back")
+async def test_requests_of_a_caller_are_counted_over_agents_and_by_each_without_redis() -> None:
+    async def ann() -> str:
+        return "ann"
+
+    async def bob() -> str:
+        return "bob"
+
+    async with redis_server() as redis, agents(redis) as stores, AsyncExitStack() as stack:
+        one, other = (CallerLimit(2, store) for store in stores)
+        await stack.enter_async_context(one.admitted(ann))
+        async with other.admitted(ann):
+            with pytest.raises(TooManyRuns):
+                await stack.enter_async_context(one.admitted(ann))
+            async with one.admitted(bob), other.admitted(bob):
+                pass
+        async with other.admitted(ann):
+            pass
+        await redis.stop()
+        async with other.admitted(ann), other.admitted(ann):
+            with pytest.raises(TooManyRuns):
+                await stack.enter_async_context(other.admitted(ann))

@@ -243,3 +243,19 @@ def remapped_pdf(text: str, to: int) -> bytes:
 
 def curve(canvas: Any, x: float, y: float) -> None:
     canvas.bezier(x, y, x + 4, y + 9, x + 6, y - 3, x + 9, y + 5)
+
+
+def packed_pdf(text: str) -> bytes:
+    """One page whose objects are packed and compressed, as newer programs write them, truncated."""
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 5 0 R/Resources<</Font<</F 4 0 R>>>>>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    places = [sum(len(body) + 1 for body in objects[:number]) for number in range(len(objects))]
+    header = b" ".join(b"%d %d" % pair for pair in enumerate(places, 1)) + b" "
+    packed = zlib.compress(header + b"\n".join(objects) + b"\n")
+    shown = stream(b"BT /F 12 Tf 50 700 Td (%s) Tj ET" % text.encode("latin-1"))
+    entries = b"/Type/ObjStm/N %d/First %d/Filter/FlateDecode" % (len(objects), len(header))
+    return b"%%PDF-1.7\n5 0 obj\n%s\nendobj\n6 0 obj\n%s\nendobj\n" % (shown, stream(packed, entries))

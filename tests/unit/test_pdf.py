@@ -302,3 +302,10 @@ def test_an_ocr_that_fails_leaves_the_page_without_text(tmp_path: Path, script: 
         "2 pages",
         "without text, scanned or drawn: page 1 (OCR found nothing or had reached its limit)",
     )
+
+
+@pytest.mark.fault("pdf: a truncated PDF")
+def test_compressed_pages_of_a_truncated_file_are_recovered() -> None:
+    found = read_pdf(pdfs.packed_pdf("Packed words"))
+    assert found.text == "Packed words"
+    assert "could be recovered" in found.notes[1]
