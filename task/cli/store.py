@@ -89,10 +89,13 @@ def migrate(seconds: Seconds = MIGRATION_SECONDS, config: Config = None) -> None
         return database.place, await schema.migrate(database, seconds=seconds)
 
     place, before = _on_database(_url(config), migrated, seconds)
-    done = "are up to date" if before == HEAD else f"are newer than {HEAD}, which works with them"
-    if before is None or before < HEAD:
-        done = "are created" if before is None else f"are brought up to date from version {before}"
-    print(f"{place}: its tables {done}, version {max(before or HEAD, HEAD)}")
+    if before is None:
+        print(f"{place}: its tables are created, version {HEAD}")
+    elif before < HEAD:
+        print(f"{place}: its tables are brought up to date, from version {before} to {HEAD}")
+    else:
+        newer = f"; they are newer than this version ({HEAD}), which works with them" if before > HEAD else ""
+        print(f"{place}: its tables are up to date, version {before}{newer}")
 
 
 @app.command()
