@@ -51,14 +51,19 @@ def read_json(content: bytes, content_type: str = "") -> Extraction:
     decoded = decode(content)
     if not decoded.text.strip():
         return Extraction(notes=decoded.notes)
+    pieces, room = list[str](), 4 * len(decoded.text) + 10_000
     try:
         # Numbers travel as marked strings, so that no digit is lost.
         found = json.loads(decoded.text, parse_float="\0{}".format, parse_int="\0{}".format)
-        indented = json.dumps(found, indent=2, ensure_ascii=False)
+        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(found):
+            pieces.append(piece)
+            room -= len(piece) - 8 * ("\\u0000" in piece)  # of a number's mark
+            if room < 0:  # the indentation of deep nesting would fill the memory
+                return Extraction((Block(decoded.text),), decoded.notes)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         return Extraction((Block(decoded.text),), (*decoded.notes, f"not valid JSON ({reason}), given as it is"))
-    text = _MARKED_NUMBER.sub(r"\1", indented)
+    text = _MARKED_NUMBER.sub(r"\1", "".join(pieces))
     whole = _HALF_LETTER.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
     return Extraction((Block(whole),), decoded.notes)
 

@@ -130,6 +130,13 @@ def test_invalid_json_is_given_as_it_is_with_a_note(content: bytes) -> None:
     assert found.notes[0].startswith("not valid JSON (")
 
 
+def test_json_that_would_grow_too_large_is_not_indented() -> None:
+    content = b"[" + b",".join([b"[" * 500 + b"]" * 500] * 100) + b"]"
+    found = extract("a.json", content)
+    assert (found.text, found.notes) == (content.decode(), ())
+    assert extract("a.json", b"[" + b"1," * 50_000 + b"1]").text == "[" + "\n  1," * 50_000 + "\n  1\n]"
+
+
 def test_a_manual_of_24_400_characters_has_three_pages() -> None:
     text = manual()
     pages = paginate([Block(text)])
