@@ -167,15 +167,7 @@ async def open_store(
     """
     database = open_database(url, patience)
     processes = Processes(database, clock, secret)
-    try:
-        await migrate(database, allowed=may_migrate)
-        await processes.enter()
-        await processes.interrupt_orphans()
-        for disagreement in await processes.disagreements():
-            logger.warning("%s", disagreement)
-    except BaseException:
-        await database.close()
-        raise
+    await _enter(database, processes, may_migrate)
     # From here on tasks run that only `close` ends, so that nothing below may fail.
     now, writer = processes.clock, Writer(database)
     buckets = StoredBuckets(database, now) if shared or not database.is_sqlite else MemoryBuckets(now)
@@ -194,6 +186,18 @@ async def open_store(
         retention or Retention(),
     )
     return replace(store, chores=store.start_chores(data_dir)) if chores else store
+
+
+async def _enter(database: Database, processes: Processes, may_migrate: bool) -> None:
+    try:
+        await migrate(database, allowed=may_migrate)
+        await processes.enter()
+        await processes.interrupt_orphans()
+        for disagreement in await processes.disagreements():
+            logger.warning("%s", disagreement)
+    except BaseException:
+        await database.close()
+        raise
 
 
 async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
