@@ -19,16 +19,21 @@ from typing import Any, cast
 
 import orjson
 from aidial_sdk import DIALApp, HTTPException
-from aidial_sdk.chat_completion import ChatCompletion, Choice
+from aidial_sdk.chat_completion import ChatCompletion, Choice, FinishReason
 from aidial_sdk.chat_completion import Request as ChatRequest
 from aidial_sdk.chat_completion import Response as ChatResponse
 from aidial_sdk.chat_completion.chunks import (
     BaseChunk,
     ContentChunk,
+    ContentStageChunk,
     DiscardedMessagesChunk,
     EndChoiceChunk,
     EndChunk,
     ExceptionChunk,
+    FinishStageChunk,
+    NameStageChunk,
+    StartChoiceChunk,
+    StartStageChunk,
     UsageChunk,
     UsagePerModelChunk,
 )
@@ -46,6 +51,9 @@ _HEARTBEAT = b": heartbeat\n\n"
 # Exact types: to ask whether a chunk is of an abstract class is slow.
 _LATE = frozenset({UsageChunk, UsagePerModelChunk, DiscardedMessagesChunk})
 _ENDS = frozenset({EndChunk, ExceptionChunk})
+# No text of the answer: they wait a moment for what follows, and leave with it.
+_PATIENT = frozenset({StartChoiceChunk, StartStageChunk, NameStageChunk, ContentStageChunk, FinishStageChunk})
+PATIENCE = 0.005  # seconds
 
 logger = logging.getLogger(__name__)
 
@@ -85,13 +93,17 @@ class FastDialApp(DIALApp):
 class Chunks:
     """What waits to be sent, taken all at once; what the SDK's queue is to those who write.
 
+    The beginning of an answer and its stages are given `PATIENCE`: with a fast tool, a stage is one write and not two.
     Whenever nothing was taken for `heartbeat` seconds, a heartbeat is added; `close` ends that.
     """
 
     def __init__(self, heartbeat: float | None) -> None:
         self._items: list[Queued] = []
         self._loop = asyncio.get_running_loop()
-        self._added, self._taken = asyncio.Event(), asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = False  # whether what waits is to be sent at once
+        self._taken = asyncio.Event()
         self._heartbeat, self._last = heartbeat, self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
         if heartbeat:
@@ -99,12 +111,22 @@ class Chunks:
 
     def put_nowait(self, item: Queued) -> None:
         self._items.append(item)
-        self._added.set()
+        if self._due:
+            return
+        if type(item) not in _PATIENT:
+            self._send()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(PATIENCE, self._send)
 
     async def gathered(self) -> list[Queued]:
         """All that waits, at least one."""
-        await self._added.wait()
-        self._added.clear()
+        if not self._due:
+            self._reader = self._loop.create_future()
+            await self._reader
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         items, self._items = self._items, []
         self._taken.set()
         self._last = self._loop.time()
@@ -112,6 +134,8 @@ class Chunks:
 
     async def join(self) -> None:
         """Wait until everything has been taken."""
+        if self._items:
+            self._send()
         while self._items:
             self._taken.clear()
             await self._taken.wait()
@@ -119,6 +143,11 @@ class Chunks:
     def close(self) -> None:
         if self._pulse is not None:
             self._pulse.cancel()
+
+    def _send(self) -> None:
+        self._due = True
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     def _beat(self) -> None:
         # One timer for the whole answer: a new one for each piece of text would cost more than the text.
@@ -134,6 +163,13 @@ class FastChoice(Choice):
 
     def send_chunk(self, chunk: BaseChunk) -> None:
         self._queue.put_nowait(chunk)
+
+    def append_content(self, content: str) -> None:
+        if self._opened and not self._closed:
+            self._queue.put_nowait(ContentChunk(content, self._index))
+            self._last_finish_reason = FinishReason.STOP
+        else:
+            super().append_content(content)  # which says what is wrong
 
 
 class FastResponse(ChatResponse):

@@ -159,6 +159,23 @@ async def test_what_gathers_leaves_together_what_is_alone_leaves_at_once_and_the
     assert bodies[-1].endswith(b"data: [DONE]\n\n")
 
 
+async def test_a_stage_leaves_with_what_follows_soon_and_alone_where_nothing_does() -> None:
+    shown = asyncio.Event()
+
+    async def write(request: Request, response: Response) -> None:
+        with response.create_single_choice() as choice:
+            with choice.create_stage("Fast") as stage:
+                await asyncio.sleep(0)
+                stage.append_content("found")
+            choice.append_content("So far")
+            with choice.create_stage("Slow"):
+                await shown.wait()
+
+    bodies = await called(write, lambda body: shown.set() if b"Slow" in body else None)
+    [first] = [body for body in bodies if b"Fast" in body]
+    assert b"So far" in first, "one write"
+
+
 async def test_a_flush_waits_until_what_was_written_has_been_taken() -> None:
     async def write(request: Request, response: Response) -> None:
         await response.aflush()  # nothing waits yet
